@@ -1,0 +1,194 @@
+"""The context plan: which schedule serves which sequence length, for every kind of layer.
+
+A schedule never depends on the current length, so everything that does is written down here as
+steps of rising length: one step for most methods, two for LongRoPE's short and long factors, a
+ladder for dynamic NTK.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from ropewalk.errors import InvalidValue
+from ropewalk.schedule import MAX_LENGTH, RotarySchedule
+from ropewalk.untrusted import Fields, parse_json, read_json
+
+FORMAT = "ropewalk-plan-1"
+FULL_ATTENTION = "full_attention"
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One schedule, and the longest sequence that it is used for."""
+
+    up_to_length: int
+    schedule: RotarySchedule
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.up_to_length, int) or not 1 <= self.up_to_length <= MAX_LENGTH:
+            raise InvalidValue(
+                "up_to_length",
+                self.up_to_length,
+                f"must be a whole number from 1 to {MAX_LENGTH}",
+                "give the longest sequence of this step, in tokens",
+            )
+
+
+@dataclass(frozen=True)
+class ContextPlan:
+    """What a model should do up to a length. Immutable, and equal when equal."""
+
+    model: str
+    schedules: Mapping[str, tuple[PlanStep, ...]]
+    """Steps by layer type. A model whose layers all turn alike has one type, `full_attention`."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.schedules:
+            raise InvalidValue("schedules", {}, "a plan has at least one layer type", "add one")
+        for layer_type, steps in self.schedules.items():
+            key = f"schedules.{layer_type}"
+            if not steps:
+                raise InvalidValue(key, (), "every layer type has at least one step", "add one")
+            for i, (shorter, longer) in enumerate(pairwise(steps)):
+                if longer.up_to_length <= shorter.up_to_length:
+                    raise InvalidValue(
+                        f"{key}[{i + 1}].up_to_length",
+                        longer.up_to_length,
+                        f"lengths increase, and the step before serves {shorter.up_to_length}",
+                        "sort the steps by length",
+                    )
+        ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
+        if len(set(ends.values())) > 1:
+            raise InvalidValue(
+                "schedules", ends, "all layer types serve the same length", "end each at the target"
+            )
+        frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
+        object.__setattr__(self, "schedules", MappingProxyType(frozen))
+        object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
+
+    def __hash__(self) -> int:
+        return hash((self.model, self.id))
+
+    @property
+    def target_length(self) -> int:
+        """The longest sequence that the plan serves."""
+        return next(iter(self.schedules.values()))[-1].up_to_length
+
+    @property
+    def id(self) -> str:
+        """A short name for exactly these schedules, whatever their provenance."""
+        value = {name: _steps_to_json(steps) for name, steps in sorted(self.schedules.items())}
+        return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+    def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
+        """The schedule of a sequence that will grow to `length` tokens in all."""
+        for step in self.steps(layer_type):
+            if length <= step.up_to_length:
+                return step.schedule
+        raise InvalidValue(
+            "length",
+            length,
+            f"the plan serves sequences up to {self.target_length}",
+            "plan for a longer target",
+        )
+
+    def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
+        if layer_type not in self.schedules:
+            raise InvalidValue(
+                "schedules",
+                sorted(self.schedules),
+                f"the model has layers of type {layer_type}, which the plan does not cover",
+                "make the plan from this model's own config",
+            )
+        return self.schedules[layer_type]
+
+    def longest(self, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
+        """The schedule at the target: where further extension starts from."""
+        return self.steps(layer_type)[-1].schedule
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "schedules": {name: _steps_to_json(steps) for name, steps in self.schedules.items()},
+            "provenance": dict(self.provenance),
+        }
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "plan") -> ContextPlan:
+        fields = Fields(value, path)
+        if (found := fields.text("format")) != FORMAT:
+            raise InvalidValue(
+                fields.of("format"),
+                found,
+                f"must be {FORMAT!r}",
+                "make the plan anew",
+            )
+        schedules = {
+            name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
+            for name, steps in fields.mapping("schedules").items()
+        }
+        return fields.build(
+            cls,
+            model=fields.text("model"),
+            schedules=schedules,
+            provenance=fields.texts("provenance"),
+        )
+
+    def dumps(self) -> str:
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def loads(cls, text: str, source: str = "plan") -> ContextPlan:
+        return cls.from_json(parse_json(text, source=source), f"{source}: ")
+
+    @classmethod
+    def read(cls, path: str | Path) -> ContextPlan:
+        return cls.from_json(read_json(path), f"{path}: ")
+
+
+def ladder(
+    method: Callable[[RotarySchedule, int], RotarySchedule],
+    start: RotarySchedule,
+    lengths: Iterable[int],
+) -> tuple[PlanStep, ...]:
+    """One step a length: the same method called at rising lengths, from the same start.
+
+    Lengths that the start serves already keep it as it is.
+    """
+    return tuple(
+        PlanStep(length, start if length <= start.length else method(start, length))
+        for length in lengths
+    )
+
+
+def _steps_to_json(steps: Iterable[PlanStep]) -> list[dict[str, object]]:
+    return [
+        {"up_to_length": step.up_to_length, "schedule": step.schedule.to_json()} for step in steps
+    ]
+
+
+def _steps_from_json(value: object, path: str) -> tuple[PlanStep, ...]:
+    if not isinstance(value, list):
+        raise InvalidValue(path, value, "must be a list of steps", "write [{…}, …]")
+    steps = []
+    for i, item in enumerate(value):
+        fields = Fields(item, f"{path}[{i}]")
+        steps.append(
+            fields.build(
+                PlanStep,
+                up_to_length=fields.integer("up_to_length"),
+                schedule=RotarySchedule.from_json(fields.take("schedule"), fields.of("schedule")),
+            )
+        )
+    return tuple(steps)

@@ -1,0 +1,261 @@
+"""The scaling methods, one a file. To add one, add a file here that says:
+
+    '''One line that `ropewalk methods` shows.'''
+
+    @scaling_method(identity_at_one=True, monotone=True)
+    def schedule(start: RotarySchedule, target_length: int, *, …) -> RotarySchedule:
+        return start.rescaled(factors, target_length)
+
+Nothing else needs to know of it: the command, the conformance tests and the recipes find it by its
+file's name. `start` is the model's present schedule and its factors are multiplied, so methods
+compose; one whose formula needs geometric frequencies says `geometric_start=True` and is never
+called with others. The decorator checks the target and the parameters, and writes the recipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, get_args, get_type_hints
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.schedule import FloatArray, ParameterValue, Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.untrusted import real_number, whole_number
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Method(Generic[P]):
+    """A scaling method: the function, and the promises that the conformance tests hold it to."""
+
+    compute: Callable[P, RotarySchedule]
+    identity_at_one: bool
+    """At target = start.length it changes no factor."""
+    monotone: bool
+    """From a plain start, its factors never fall from one pair to the next slower one."""
+    geometric_start: bool
+    """It needs a start whose frequencies are b^(-2i/d) for some base b."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> RotarySchedule:
+        bound = inspect.signature(self.compute).bind(*args, **kwargs)
+        bound.apply_defaults()
+        start, target_length, *_ = bound.arguments.values()
+        self._check(start, target_length, recover=bool(bound.arguments.get("recover")))
+        values = {
+            key: self.parameters[key].checked(value, key) if key in self.parameters else value
+            for key, value in bound.arguments.items()
+            if key != "start"
+        }
+        result = self.compute(start, **values)  # type: ignore[arg-type]
+        return replace(result, recipe=(*start.recipe, Recipe(self.name, values)))
+
+    @property
+    def name(self) -> str:
+        return self.compute.__module__.rpartition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the file."""
+        text = inspect.getdoc(inspect.getmodule(self.compute)) or ""
+        return " ".join(text.partition("\n\n")[0].split())
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Its own parameters, by name, in the order of the signature."""
+        hints = get_type_hints(self.compute)
+        return {
+            key: Parameter(key, hints[key], parameter.default)
+            for key, parameter in inspect.signature(self.compute).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+
+    def check_parameters(self, given: Iterable[str]) -> None:
+        """Refuse names it does not have, and a required one that is not given."""
+        given = tuple(given)
+        for key in given:
+            if key not in self.parameters:
+                raise UnknownName(f"parameter of {self.name}", key, self.parameters)
+        for parameter in self.parameters.values():
+            if parameter.required and parameter.name not in given:
+                raise InvalidValue(
+                    parameter.name,
+                    None,
+                    f"{self.name} cannot do without it",
+                    f"give it: {parameter}",
+                )
+
+    def _check(self, start: RotarySchedule, target_length: object, *, recover: bool) -> None:
+        target = whole_number(target_length, "target_length")
+        if target < start.length and not recover:
+            raise InvalidValue(
+                "target_length",
+                target,
+                f"is below {start.length}, the length that the start serves already",
+                "give a longer target, or ask for short-context recovery: longrope(recover=True)",
+            )
+        if self.geometric_start and start.geometric_base is None:
+            raise Unsupported(
+                f"{self.name} needs geometric frequencies, and the start ({start.method}) has "
+                "others; start from the plain schedule, or take a method that composes: "
+                + ", ".join(name for name in names() if not named(name).geometric_start)
+            )
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a method: what a user may write for it."""
+
+    name: str
+    type: Any
+    default: object
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it takes: (float, NoneType) for `float | None`."""
+        return get_args(self.type) if None.__class__ in get_args(self.type) else (self.type,)
+
+    def __str__(self) -> str:
+        if self.required or self.default is None:
+            kind = {float: "NUMBER", int: "N", bool: "true|false"}.get(self.kinds[0], "a,b,…")
+            return f"{self.name}={kind}"
+        default = f"{self.default:g}" if isinstance(self.default, float) else self.default
+        return f"{self.name}={str(default).lower()}"
+
+    def checked(self, value: object, path: str) -> ParameterValue:
+        """The value in the parameter's own type, or a refusal."""
+        if value is None and None.__class__ in self.kinds:
+            return None
+        kind = self.kinds[0]
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise InvalidValue(path, value, "must be true or false", "give one of them")
+            return value
+        if kind is int:
+            return whole_number(value, path)
+        if kind is float:
+            return real_number(value, path)
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise InvalidValue(path, value, "must be a list of numbers", "give a,b,…")
+        return tuple(real_number(item, f"{path}[{i}]") for i, item in enumerate(value))
+
+    def parsed(self, text: str) -> ParameterValue:
+        """The value that `--set name=text` stands for."""
+        kind = self.kinds[0]
+        low = text.strip().lower()
+        if low == "none" and None.__class__ in self.kinds:
+            return None
+        if kind is bool:
+            return self.checked({"true": True, "false": False}.get(low, text), self.name)
+        try:
+            if kind is int:
+                return int(low)
+            if kind is float:
+                return self.checked(float(low), self.name)
+            return self.checked([float(item) for item in low.split(",")], self.name)
+        except ValueError:
+            raise InvalidValue(
+                self.name, text, "is not what this parameter takes", f"write {self}"
+            ) from None
+
+
+def scaling_method(
+    *, identity_at_one: bool, monotone: bool, geometric_start: bool = False
+) -> Callable[[Callable[P, RotarySchedule]], Method[P]]:
+    """Make a method of a function `schedule(start, target_length, *, …)`."""
+
+    def method(compute: Callable[P, RotarySchedule]) -> Method[P]:
+        return Method(compute, identity_at_one, monotone, geometric_start)
+
+    return method
+
+
+def names() -> tuple[str, ...]:
+    """All methods: the files of this folder."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def named(name: str) -> Method[...]:
+    """A method by its name."""
+    if name not in names():
+        raise UnknownName("method", name, names())
+    method = importlib.import_module(f"{__name__}.{name}").schedule
+    assert isinstance(method, Method), f"{name}.py: decorate `schedule` with @scaling_method"
+    return method
+
+
+def extend(
+    start: RotarySchedule,
+    target_length: int,
+    methods: str,
+    parameters: Mapping[str, object] | None = None,
+) -> RotarySchedule:
+    """Apply a method by name, or several on top of each other: `yarn+resonance`.
+
+    The first method takes the schedule to the target, the others refine it there. Each takes those
+    of the parameters that it has.
+    """
+    given = dict(parameters or {})
+    chain = [named(name) for name in methods.split("+")]
+    if len(chain) == 1:
+        chain[0].check_parameters(given)
+    for key in given:
+        if not any(key in method.parameters for method in chain):
+            known = dict.fromkeys(key for method in chain for key in method.parameters)
+            raise UnknownName(f"parameter of {methods}", key, known)
+    for method in chain:
+        own = {key: value for key, value in given.items() if key in method.parameters}
+        method.check_parameters(own)
+        start = method(start, target_length, **own)
+    return start
+
+
+def rebuild(recipe: Iterable[Recipe], geometry: RotaryGeometry) -> RotarySchedule:
+    """The schedule that a recipe leads to from the plain one."""
+    schedule = RotarySchedule.plain(geometry)
+    for step in recipe:
+        parameters = dict(step.parameters)
+        target_length = parameters.pop("target_length", None)
+        method = named(step.method)
+        method.check_parameters(parameters)
+        schedule = method(schedule, target_length, **parameters)
+    return schedule
+
+
+def scale_of(start: RotarySchedule, target_length: int, factor: float | None = None) -> float:
+    """s: the extension factor, as given or as the ratio of the lengths."""
+    if factor is None:
+        return target_length / start.length
+    if factor < 1:
+        raise InvalidValue(
+            "factor", factor, "an extension has a factor of at least 1", "give s ≥ 1"
+        )
+    return factor
+
+
+def ntk_exponents(start: RotarySchedule) -> FloatArray:
+    """2i/(d-2): raising s to it stretches the slowest pair by s and leaves the fastest alone."""
+    if start.geometry.pairs < 2:
+        raise Unsupported(
+            "NTK scaling needs at least two pairs; rotary_dim = 2 has one: use linear"
+        )
+    index = np.arange(start.geometry.pairs, dtype=np.float64)
+    return index * (2.0 / (start.geometry.rotary_dim - 2))
+
+
+def log_growth(scale: float, weight: float = 1.0) -> float:
+    """0.1 · weight · ln s + 1: YaRN's growth of attention, 1 where nothing is extended."""
+    return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0

@@ -1,0 +1,25 @@
+"""A base of your choice: λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
+
+How large it must be for a length is what the theory's bound answers. A smaller base is allowed: it
+avoids new angles too, and the first paper shows what it costs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import scaling_method
+from ropewalk.schedule import MAX_BASE, RotarySchedule
+
+
+@scaling_method(identity_at_one=False, monotone=False, geometric_start=True)
+def schedule(start: RotarySchedule, target_length: int, *, base: float) -> RotarySchedule:
+    if not 1 < base <= MAX_BASE:
+        raise InvalidValue(
+            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "10000 is the usual one"
+        )
+    present = start.geometric_base
+    assert present is not None  # geometric_start
+    exponents = np.arange(start.geometry.pairs) * (2.0 / start.geometry.rotary_dim)
+    return start.rescaled((base / present) ** exponents, target_length)

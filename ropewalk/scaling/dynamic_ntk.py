@@ -1,0 +1,20 @@
+"""Dynamic NTK: NTK scaling by the length at hand, so that short sequences keep the plain angles.
+
+For a sequence of L tokens, base′ = base · (f·L/L₀ - (f-1))^(d/(d-2)) with a factor f of its own,
+independent of the target. A schedule does not depend on the current length, so this one is for
+L = target_length; `plan.ladder` calls it at rising lengths.
+"""
+
+from __future__ import annotations
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import ntk_exponents, scale_of, scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=True, monotone=True)
+def schedule(start: RotarySchedule, target_length: int, *, factor: float = 1.0) -> RotarySchedule:
+    if factor < 1:
+        raise InvalidValue("factor", factor, "must be at least 1", "1 scales by L/L₀ itself")
+    growth = factor * scale_of(start, target_length) - (factor - 1)
+    return start.rescaled(growth ** ntk_exponents(start), target_length)

@@ -1,0 +1,18 @@
+"""Linear interpolation: every pair turns s times slower, so no angle is new.
+
+Chen et al. 2023 (position interpolation): λᵢ = s. The fast pairs, which tell neighbours apart, are
+squeezed as hard as the slow ones; that is what the other methods avoid.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.scaling import scale_of, scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=True, monotone=True)
+def schedule(start: RotarySchedule, target_length: int) -> RotarySchedule:
+    s = scale_of(start, target_length)
+    return start.rescaled(np.full(start.geometry.pairs, s), target_length)

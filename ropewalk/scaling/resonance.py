@@ -1,0 +1,27 @@
+"""Resonance RoPE: wavelengths rounded to whole positions, on top of any schedule.
+
+Wang et al. 2024. A pair whose wavelength is a whole number meets the same angles in every turn, so
+positions beyond the trained length bring it nothing new. It does not extend by itself: apply it at
+the length that another method has reached, as `yarn+resonance`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=False, monotone=False)
+def schedule(start: RotarySchedule, target_length: int) -> RotarySchedule:
+    if target_length != start.length:
+        raise InvalidValue(
+            "target_length",
+            target_length,
+            f"resonance does not extend, and the start serves {start.length}",
+            "apply it after a method that does: yarn+resonance",
+        )
+    whole = np.maximum(np.round(start.wavelengths), 1)
+    return start.rescaled(whole / start.wavelengths, target_length)

@@ -1,0 +1,71 @@
+"""YaRN: fast pairs stay, slow pairs are interpolated, a ramp lies between, and attention sharpens.
+
+Peng et al. 2023. A pair that turns more than `beta_fast` times within the trained length keeps its
+frequency, one that turns less than `beta_slow` times is slowed by s; over the pairs between, the
+*frequency* moves linearly. The attention scaling is 0.1 ln s + 1 unless given, or with `mscale` and
+`mscale_all_dim` the ratio of the two growths. DeepSeek's attention also multiplies all logits by
+the square of the second: `scale_softmax` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import log_growth, scale_of, scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=True, monotone=True, geometric_start=True)
+def schedule(
+    start: RotarySchedule,
+    target_length: int,
+    *,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    truncate: bool = True,
+    attention_factor: float | None = None,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
+    scale_softmax: bool = False,
+    factor: float | None = None,
+) -> RotarySchedule:
+    if not 0 < beta_slow <= beta_fast:
+        raise InvalidValue(
+            "beta_fast",
+            beta_fast,
+            f"must be at least beta_slow = {beta_slow:g}, and both above 0",
+            "32 and 1 are the usual ones",
+        )
+    s = scale_of(start, target_length, factor)
+    first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
+    if truncate:
+        first, last = math.floor(first), math.ceil(last)
+    # The upper bound is d - 1 rather than the last pair's index: every implementation has it so.
+    first, last = max(first, 0), min(last, start.geometry.rotary_dim - 1)
+    if first == last:
+        last += 0.001  # a step instead of a ramp
+    ramp = np.clip((np.arange(start.geometry.pairs) - first) / (last - first), 0, 1)
+
+    if attention_factor is None:
+        attention_factor = log_growth(s)
+        if mscale and mscale_all_dim:
+            attention_factor = log_growth(s, mscale) / log_growth(s, mscale_all_dim)
+    extended = start.rescaled(
+        1 / (1 - ramp + ramp / s), target_length, attention_scaling=attention_factor
+    )
+    if scale_softmax and mscale_all_dim:
+        scaling = start.softmax_scaling * log_growth(s, mscale_all_dim) ** 2
+        return replace(extended, softmax_scaling=scaling)
+    return extended
+
+
+def _pair_turning(turns: float, start: RotarySchedule) -> float:
+    """The (fractional) index of the pair that turns so often within the length the start serves."""
+    base = start.geometric_base
+    assert base is not None  # geometric_start
+    position = math.log(start.length / (turns * 2 * math.pi)) / math.log(base)
+    return start.geometry.rotary_dim / 2 * position

@@ -1,0 +1,397 @@
+"""The rotary schedule: the one value that everything in ropewalk is about. Start reading here.
+
+A rotary position embedding turns pair i of a head by the angle position · θᵢ. Every method of
+context extension changes only how fast the pairs turn, and so is a choice of *rescale factors* λ
+over the pretrained frequencies, with an attention scaling m beside them:
+
+    θᵢ = base^(-2i/d) / λᵢ          cos and sin are multiplied by m
+
+Three known methods, to see it:
+
+    linear interpolation by s       λᵢ = s
+    a new base b′ (NTK, ABF)        λᵢ = (b′/b)^(2i/d)
+    YaRN                            λᵢ rises from 1 (fast pairs) to s (slow pairs), m = 0.1 ln s + 1
+
+`RotaryGeometry` is what the model was born with, `RotarySchedule` how it turns now, and a `Recipe`
+says by which method it came to that. λ is always over the plain frequencies, so a schedule made
+from another one is nothing special. A schedule never depends on the length of a sequence: which
+schedule serves which length is a `ContextPlan`'s business (plan.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal, TypeAlias, TypeGuard, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ropewalk.errors import InvalidValue
+from ropewalk.untrusted import Fields, one_of, parse_json, real_number
+
+FloatArray: TypeAlias = NDArray[np.float64]
+PairLayout = Literal["half", "interleaved"]
+LogNForm = Literal["everywhere", "beyond"]
+ParameterValue: TypeAlias = bool | int | float | str | tuple[float, ...] | None
+
+# Far outside anything that a model uses, close enough that nothing downstream overflows.
+MAX_DIM = 8192
+MAX_LENGTH = 2**40
+MAX_BASE = 1e30
+MAX_FACTOR = 1e12
+MAX_SCALING = 1e4
+
+
+@dataclass(frozen=True)
+class RotaryGeometry:
+    """The rotary embedding a model was pretrained with."""
+
+    head_dim: int
+    rotary_dim: int
+    """How many of the head's dimensions turn; d in the formulas."""
+    base: float
+    original_length: int
+    """The context length of pretraining, before any extension."""
+    pair_layout: PairLayout = "half"
+    """Pair i is dimensions (i, i + d/2) in `half`, (2i, 2i + 1) in `interleaved`."""
+
+    def __post_init__(self) -> None:
+        _check_count("head_dim", self.head_dim, 1, MAX_DIM)
+        _check_count("rotary_dim", self.rotary_dim, 2, MAX_DIM)
+        if self.rotary_dim % 2:
+            raise InvalidValue(
+                "rotary_dim", self.rotary_dim, "dimensions turn in pairs", "give an even number"
+            )
+        if self.rotary_dim > self.head_dim:
+            raise InvalidValue(
+                "rotary_dim",
+                self.rotary_dim,
+                f"must not be above head_dim = {self.head_dim}",
+                "a head cannot turn more dimensions than it has",
+            )
+        object.__setattr__(self, "base", _real("base", self.base))
+        if not 1 < self.base <= MAX_BASE:
+            raise InvalidValue(
+                "base",
+                self.base,
+                f"must be above 1 and at most {MAX_BASE:g}",
+                "10000 is the usual one: at 1 or below, no pair turns slower than the first",
+            )
+        _check_count("original_length", self.original_length, 1, MAX_LENGTH)
+        one_of(self.pair_layout, get_args(PairLayout), "pair_layout")
+
+    @property
+    def pairs(self) -> int:
+        return self.rotary_dim // 2
+
+    @cached_property
+    def plain_frequencies(self) -> FloatArray:
+        """base^(-2i/d): radians per position with λ = 1."""
+        exponents = np.arange(self.pairs, dtype=np.float64) * (-2.0 / self.rotary_dim)
+        return _read_only(np.power(self.base, exponents))
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "head_dim": self.head_dim,
+            "rotary_dim": self.rotary_dim,
+            "base": self.base,
+            "original_length": self.original_length,
+            "pair_layout": self.pair_layout,
+        }
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "geometry") -> RotaryGeometry:
+        fields = Fields(value, path)
+        return fields.build(
+            cls,
+            head_dim=fields.integer("head_dim"),
+            rotary_dim=fields.integer("rotary_dim"),
+            base=fields.number("base"),
+            original_length=fields.integer("original_length"),
+            pair_layout=fields.text("pair_layout"),
+        )
+
+
+@dataclass(frozen=True)
+class LogN:
+    """Attention that sharpens with position: the query at position p is scaled by log_L(p + 1).
+
+    `everywhere` is for models trained with it; `beyond` leaves positions below the trained length L
+    alone (the factor is clipped at 1 from below), so that any model can take it on.
+    """
+
+    form: LogNForm
+    length: int
+    """The trained length, where the factor is 1."""
+
+    def __post_init__(self) -> None:
+        one_of(self.form, get_args(LogNForm), "form")
+        _check_count("length", self.length, 2, MAX_LENGTH)
+
+    def scaling(self, positions: ArrayLike) -> FloatArray:
+        factor = np.log(np.asarray(positions, dtype=np.float64) + 1.0) / math.log(self.length)
+        return np.maximum(factor, 1.0) if self.form == "beyond" else factor
+
+    def to_json(self) -> dict[str, object]:
+        return {"form": self.form, "length": self.length}
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> LogN:
+        fields = Fields(value, path)
+        return fields.build(cls, form=fields.text("form"), length=fields.integer("length"))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method and all its parameters; applied to the same start, it gives the same schedule."""
+
+    method: str
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = {
+            key: tuple(float(item) for item in value) if _is_list(value) else value
+            for key, value in self.parameters.items()
+        }
+        object.__setattr__(self, "parameters", MappingProxyType(values))
+
+    def __hash__(self) -> int:
+        return hash((self.method, tuple(sorted(self.parameters))))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Recipe, (self.method, dict(self.parameters))
+
+    def __str__(self) -> str:
+        """`yarn(target_length=131072, beta_fast=16.0)`, with what was left at None left out."""
+        given = {k: v for k, v in self.parameters.items() if v is not None}
+        shown = (f"{k}=[{len(v)} values]" if _is_list(v) else f"{k}={v}" for k, v in given.items())
+        return f"{self.method}({', '.join(shown)})"
+
+    def to_json(self) -> dict[str, object]:
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}
+        return {"method": self.method, "parameters": values}
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> Recipe:
+        fields = Fields(value, path)
+        parameters = {
+            key: _parameter(item, f"{path}.parameters.{key}")
+            for key, item in fields.mapping("parameters").items()
+        }
+        return fields.build(cls, method=fields.text("method"), parameters=parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class RotarySchedule:
+    """How fast every pair turns, and all that stands beside it. Immutable, and equal when equal."""
+
+    geometry: RotaryGeometry
+    rescale_factors: FloatArray
+    """λ, one a pair, over the geometry's plain frequencies."""
+    length: int
+    """The context length that this schedule serves."""
+    attention_scaling: float = 1.0
+    """m: cos and sin are both multiplied by it, so rotated logits grow by m²."""
+    softmax_scaling: float = 1.0
+    """Multiplies all logits, outside cos and sin (mscale² of DeepSeek's attention)."""
+    kept_initial_positions: int = 0
+    """n̂: positions below it keep the plain angles; m still applies to them."""
+    log_n: LogN | None = None
+    recipe: tuple[Recipe, ...] = ()
+    """The methods that lead here from the plain schedule, in order."""
+
+    def __post_init__(self) -> None:
+        factors = np.array(self.rescale_factors, dtype=np.float64)
+        pairs = self.geometry.pairs
+        if factors.shape != (pairs,):
+            raise InvalidValue(
+                "rescale_factors",
+                f"{factors.size} values" if factors.ndim == 1 else factors.shape,
+                f"rotary_dim = {self.geometry.rotary_dim} has {pairs} pairs",
+                f"give {pairs} factors, one a pair",
+            )
+        usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)  # False for NaN too
+        if not usable.all():
+            i = int(np.argmin(usable))
+            raise InvalidValue(
+                f"rescale_factors[{i}]",
+                float(factors[i]),
+                f"a factor is a finite number above 0, at most {MAX_FACTOR:g}",
+                "1 leaves a pair as it is, larger factors turn it slower",
+            )
+        object.__setattr__(self, "rescale_factors", _read_only(factors))
+        _check_count("length", self.length, 1, MAX_LENGTH)
+        for name in ("attention_scaling", "softmax_scaling"):
+            scaling = _real(name, getattr(self, name))
+            object.__setattr__(self, name, scaling)
+            if not 1 / MAX_SCALING <= scaling <= MAX_SCALING:
+                raise InvalidValue(
+                    name,
+                    scaling,
+                    f"a scaling is a finite number above 0, at most {MAX_SCALING:g}",
+                    "1 changes nothing",
+                )
+        _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
+
+    @classmethod
+    def plain(cls, geometry: RotaryGeometry, length: int | None = None) -> RotarySchedule:
+        """The schedule of pretraining: every factor 1."""
+        return cls(geometry, np.ones(geometry.pairs), length or geometry.original_length)
+
+    @cached_property
+    def inverse_frequencies(self) -> FloatArray:
+        """θ: radians per position (runtimes call them inverse frequencies)."""
+        return _read_only(self.geometry.plain_frequencies / self.rescale_factors)
+
+    @property
+    def wavelengths(self) -> FloatArray:
+        """Positions per full turn."""
+        return 2 * np.pi / self.inverse_frequencies
+
+    def angles(self, positions: ArrayLike) -> FloatArray:
+        """The rotation angles in float64, of shape positions.shape + (pairs,)."""
+        positions = np.asarray(positions, dtype=np.float64)
+        angles = np.multiply.outer(positions, self.inverse_frequencies)
+        if self.kept_initial_positions:
+            plain = np.multiply.outer(positions, self.geometry.plain_frequencies)
+            kept = positions < self.kept_initial_positions
+            angles = np.where(kept[..., np.newaxis], plain, angles)
+        return np.asarray(angles)
+
+    def cos_sin(self, positions: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """cos and sin of the angles, both multiplied by the attention scaling."""
+        angles = self.angles(positions)
+        return np.cos(angles) * self.attention_scaling, np.sin(angles) * self.attention_scaling
+
+    def query_scaling(self, positions: ArrayLike) -> FloatArray:
+        """What log-n multiplies the query at each position by; ones without log-n."""
+        if self.log_n is None:
+            return np.ones(np.shape(positions))
+        return self.log_n.scaling(positions)
+
+    @property
+    def geometric_base(self) -> float | None:
+        """The base b′ with θᵢ = b′^(-2i/d), or None where the frequencies are no such sequence."""
+        last = self.geometry.pairs - 1
+        if last == 0:
+            base = self.geometry.base
+        else:
+            exponent = self.geometry.rotary_dim / (2 * last)
+            base = float(self.geometry.base * self.rescale_factors[-1] ** exponent)
+        if not 1 < base <= MAX_BASE:
+            return None
+        expected = replace(self.geometry, base=base).plain_frequencies
+        return base if np.allclose(self.inverse_frequencies, expected, rtol=1e-9, atol=0) else None
+
+    def rescaled(
+        self, factors: ArrayLike, length: int, *, attention_scaling: float = 1.0
+    ) -> RotarySchedule:
+        """This schedule with further factors on top of its own: how every method composes."""
+        return replace(
+            self,
+            rescale_factors=self.rescale_factors * np.asarray(factors, dtype=np.float64),
+            length=length,
+            attention_scaling=self.attention_scaling * attention_scaling,
+        )
+
+    @property
+    def method(self) -> str:
+        """The names of its methods: `plain`, `yarn`, `llama3+linear`."""
+        return "+".join(step.method for step in self.recipe) or "plain"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "geometry": self.geometry.to_json(),
+            "rescale_factors": self.rescale_factors.tolist(),
+            "length": self.length,
+            "attention_scaling": self.attention_scaling,
+            "softmax_scaling": self.softmax_scaling,
+            "kept_initial_positions": self.kept_initial_positions,
+            "log_n": None if self.log_n is None else self.log_n.to_json(),
+            "recipe": [step.to_json() for step in self.recipe],
+        }
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "schedule") -> RotarySchedule:
+        fields = Fields(value, path)
+        log_n = fields.take("log_n")
+        recipe = fields.items("recipe")
+        return fields.build(
+            cls,
+            geometry=RotaryGeometry.from_json(fields.take("geometry"), fields.of("geometry")),
+            rescale_factors=fields.numbers("rescale_factors"),
+            length=fields.integer("length"),
+            attention_scaling=fields.number("attention_scaling"),
+            softmax_scaling=fields.number("softmax_scaling"),
+            kept_initial_positions=fields.integer("kept_initial_positions"),
+            log_n=None if log_n is None else LogN.from_json(log_n, fields.of("log_n")),
+            recipe=tuple(
+                Recipe.from_json(step, f"{fields.of('recipe')}[{i}]")
+                for i, step in enumerate(recipe)
+            ),
+        )
+
+    def dumps(self) -> str:
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def loads(cls, text: str, source: str = "schedule") -> RotarySchedule:
+        return cls.from_json(parse_json(text, source=source), f"{source}: ")
+
+    def _identity(self) -> tuple[object, ...]:
+        return (
+            self.geometry,
+            self.rescale_factors.tobytes(),
+            self.length,
+            self.attention_scaling,
+            self.softmax_scaling,
+            self.kept_initial_positions,
+            self.log_n,
+            self.recipe,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RotarySchedule):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    array.flags.writeable = False
+    return array
+
+
+def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
+    """A whole number in a range. numpy's integers are refused: they do not go into JSON."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidValue(key, value, "must be a whole number", "give an int")
+    if not lowest <= value <= highest:
+        raise InvalidValue(
+            key, value, f"must lie between {lowest} and {highest}", "check what it stands for"
+        )
+
+
+def _real(key: str, value: object) -> float:
+    return real_number(float(value) if isinstance(value, np.floating) else value, key)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[float]]:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+
+
+def _parameter(value: object, path: str) -> ParameterValue:
+    if isinstance(value, list):
+        return tuple(real_number(item, f"{path}[{i}]") for i, item in enumerate(value))
+    if isinstance(value, float):
+        return real_number(value, path)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise InvalidValue(path, value, "is no value of a parameter", "give a number, text or a list")

@@ -1,0 +1,195 @@
+"""Reading JSON that may come from anywhere: a plan from a colleague, a config from a hub.
+
+`read_json` bounds what it reads and refuses what JSON parsers quietly let through (duplicate keys,
+NaN, 1e999, numbers of a thousand digits, nesting that exhausts the stack). `Fields` then takes the
+members of an object one by one, so that what is left over at the end is an unknown key.
+Every refusal is an `InvalidValue` with the path of the key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ropewalk.errors import InputError, InvalidValue
+
+MAX_BYTES = 16 * 2**20
+MAX_DIGITS = 400  # float64 needs 17; some writers print exact decimals
+
+T = TypeVar("T")
+
+
+def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
+    """The JSON value in a file, or one line that says what is wrong with the file."""
+    path = Path(path)
+    try:
+        # One byte more than allowed: judged by what was read, not by what stat() promised.
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; check the path") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    if len(content) > max_bytes:
+        raise InputError(
+            f"{path}: larger than {max_bytes:,} bytes, more than it can need; is it the right file?"
+        )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; expected a JSON file") from None
+    return parse_json(text, source=str(path))
+
+
+def parse_json(text: str, *, source: str) -> object:
+    """The value of a JSON text; `source` names it in errors."""
+
+    def integer(digits: str) -> int:
+        if len(digits) > MAX_DIGITS:
+            raise InvalidValue(
+                f"{source}: number",
+                digits,
+                f"more than {MAX_DIGITS} digits",
+                "round it",
+            )
+        return int(digits)
+
+    def real(digits: str) -> float:
+        value = float(digits) if len(digits) <= MAX_DIGITS else math.inf
+        if not math.isfinite(value):
+            raise InvalidValue(
+                f"{source}: number", digits, "too large for float64", "write a finite number"
+            )
+        return value
+
+    def constant(name: str) -> float:
+        raise InvalidValue(f"{source}: number", name, "is not JSON", "write a finite number")
+
+    def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in result if keys.count(key) > 1)
+            values = [value for key, value in pairs if key == twice]
+            raise InvalidValue(
+                f"{source}: {twice}",
+                values,
+                "stands twice in one object",
+                "keep one of them",
+            )
+        return result
+
+    try:
+        value: object = json.loads(
+            text,
+            parse_int=integer,
+            parse_float=real,
+            parse_constant=constant,
+            object_pairs_hook=members,
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InputError(f"{source}: is nested too deeply to be one of our files") from None
+    return value
+
+
+class Fields:
+    """The members of one JSON object, taken one by one; `close` refuses what nobody took."""
+
+    def __init__(self, value: object, path: str) -> None:
+        self.path = path
+        if not isinstance(value, dict):
+            raise InvalidValue(path, value, "must be a JSON object", 'write {"key": value, …}')
+        self._members: dict[str, object] = dict(value)
+        self._known: list[str] = []
+
+    def take(self, key: str) -> object:
+        """A member that must be there."""
+        self._known.append(key)
+        if key not in self._members:
+            raise InvalidValue(
+                self.of(key), None, "is missing", f"add it; there are: {', '.join(self._members)}"
+            )
+        return self._members.pop(key)
+
+    def number(self, key: str) -> float:
+        """A finite number. JSON has one number type, so 1 stands for 1.0."""
+        return real_number(self.take(key), self.of(key))
+
+    def integer(self, key: str) -> int:
+        return whole_number(self.take(key), self.of(key))
+
+    def text(self, key: str) -> str:
+        value = self.take(key)
+        if not isinstance(value, str):
+            raise InvalidValue(self.of(key), value, "must be a string", "write it in quotes")
+        return value
+
+    def items(self, key: str) -> list[object]:
+        value = self.take(key)
+        if not isinstance(value, list):
+            raise InvalidValue(self.of(key), value, "must be a list", "write [a, b, …]")
+        return value
+
+    def numbers(self, key: str) -> list[float]:
+        path = self.of(key)
+        return [real_number(item, f"{path}[{i}]") for i, item in enumerate(self.items(key))]
+
+    def mapping(self, key: str) -> dict[str, object]:
+        """An object whose keys are free."""
+        return Fields(self.take(key), self.of(key))._members
+
+    def texts(self, key: str) -> dict[str, str]:
+        """An object whose keys are free and whose values are strings."""
+        fields = Fields(self.take(key), self.of(key))
+        return {name: fields.text(name) for name in tuple(fields._members)}
+
+    def of(self, key: str) -> str:
+        """The path of a member, as errors name it."""
+        return f"{self.path}.{key}" if not self.path.endswith(": ") else f"{self.path}{key}"
+
+    def close(self) -> None:
+        for key, value in self._members.items():
+            raise InvalidValue(
+                self.of(key),
+                value,
+                "is not a key that we know here",
+                f"remove it; known: {', '.join(self._known)}",
+            )
+
+    def build(self, make: Callable[..., T], **values: object) -> T:
+        """`make(**values)` once every member is taken; a broken rule is named with its path."""
+        self.close()
+        try:
+            return make(**values)
+        except InvalidValue as error:
+            raise error.within(self.path) from None
+
+
+def real_number(value: object, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidValue(path, value, "must be a number", "write it without quotes")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidValue(path, value, "must be a finite number", "write a finite number")
+    return number
+
+
+def whole_number(value: object, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidValue(path, value, "must be a whole number", "drop the point or the quotes")
+    return value
+
+
+def one_of(value: object, valid: Sequence[str], path: str) -> None:
+    if value not in valid:
+        raise InvalidValue(path, value, "is not one of the choices", f"choose {' or '.join(valid)}")

@@ -16,11 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ropewalk.errors import InvalidValue
-from ropewalk.schedule import MAX_LENGTH, RotarySchedule
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = "ropewalk-plan-1"
 FULL_ATTENTION = "full_attention"
+SLIDING_ATTENTION = "sliding_attention"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
+from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.untrusted import Fields, one_of, parse_json, real_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -41,7 +42,6 @@ ParameterValue: TypeAlias = bool | int | float | str | tuple[float, ...] | None
 
 # Far outside anything that a model uses, close enough that nothing downstream overflows.
 MAX_DIM = 8192
-MAX_LENGTH = 2**40
 MAX_BASE = 1e30
 MAX_FACTOR = 1e12
 MAX_SCALING = 1e4
@@ -167,10 +167,12 @@ class Recipe:
         return Recipe, (self.method, dict(self.parameters))
 
     def __str__(self) -> str:
-        """`yarn(target_length=131072, beta_fast=16.0)`, with what was left at None left out."""
-        given = {k: v for k, v in self.parameters.items() if v is not None}
-        shown = (f"{k}=[{len(v)} values]" if _is_list(v) else f"{k}={v}" for k, v in given.items())
-        return f"{self.method}({', '.join(shown)})"
+        """`yarn to 128k (beta_fast 16, beta_slow 1)`, with what was left at None left out."""
+        given = {key: value for key, value in self.parameters.items() if value is not None}
+        target = given.pop("target_length", None)
+        reach = f" to {format_length(target)}" if isinstance(target, int) else ""
+        shown = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
+        return f"{self.method}{reach}{f' ({shown})' if shown else ''}"
 
     def to_json(self) -> dict[str, object]:
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}
@@ -239,9 +241,9 @@ class RotarySchedule:
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
 
     @classmethod
-    def plain(cls, geometry: RotaryGeometry, length: int | None = None) -> RotarySchedule:
+    def plain(cls, geometry: RotaryGeometry) -> RotarySchedule:
         """The schedule of pretraining: every factor 1."""
-        return cls(geometry, np.ones(geometry.pairs), length or geometry.original_length)
+        return cls(geometry, np.ones(geometry.pairs), geometry.original_length)
 
     @cached_property
     def inverse_frequencies(self) -> FloatArray:
@@ -381,6 +383,12 @@ def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
 
 def _real(key: str, value: object) -> float:
     return real_number(float(value) if isinstance(value, np.floating) else value, key)
+
+
+def _shown(value: ParameterValue) -> str:
+    if _is_list(value):
+        return f"[{len(value)} values]"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[float]]:

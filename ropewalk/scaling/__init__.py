@@ -26,7 +26,13 @@ from typing import Any, Generic, ParamSpec, get_args, get_type_hints
 import numpy as np
 
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.schedule import FloatArray, ParameterValue, Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import (
+    FloatArray,
+    ParameterValue,
+    Recipe,
+    RotaryGeometry,
+    RotarySchedule,
+)
 from ropewalk.untrusted import real_number, whole_number
 
 P = ParamSpec("P")
@@ -43,6 +49,8 @@ class Method(Generic[P]):
     """From a plain start, its factors never fall from one pair to the next slower one."""
     geometric_start: bool
     """It needs a start whose frequencies are b^(-2i/d) for some base b."""
+    by_length: bool
+    """Its factors are for the length at hand, so a plan holds it as a ladder of lengths."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> RotarySchedule:
         bound = inspect.signature(self.compute).bind(*args, **kwargs)
@@ -104,7 +112,7 @@ class Method(Generic[P]):
         if self.geometric_start and start.geometric_base is None:
             raise Unsupported(
                 f"{self.name} needs geometric frequencies, and the start ({start.method}) has "
-                "others; start from the plain schedule, or take a method that composes: "
+                "others; start from the plain schedule (--from-original), or take a method that composes: "
                 + ", ".join(name for name in names() if not named(name).geometric_start)
             )
 
@@ -173,12 +181,16 @@ class Parameter:
 
 
 def scaling_method(
-    *, identity_at_one: bool, monotone: bool, geometric_start: bool = False
+    *,
+    identity_at_one: bool,
+    monotone: bool,
+    geometric_start: bool = False,
+    by_length: bool = False,
 ) -> Callable[[Callable[P, RotarySchedule]], Method[P]]:
     """Make a method of a function `schedule(start, target_length, *, …)`."""
 
     def method(compute: Callable[P, RotarySchedule]) -> Method[P]:
-        return Method(compute, identity_at_one, monotone, geometric_start)
+        return Method(compute, identity_at_one, monotone, geometric_start, by_length)
 
     return method
 
@@ -195,32 +207,6 @@ def named(name: str) -> Method[...]:
     method = importlib.import_module(f"{__name__}.{name}").schedule
     assert isinstance(method, Method), f"{name}.py: decorate `schedule` with @scaling_method"
     return method
-
-
-def extend(
-    start: RotarySchedule,
-    target_length: int,
-    methods: str,
-    parameters: Mapping[str, object] | None = None,
-) -> RotarySchedule:
-    """Apply a method by name, or several on top of each other: `yarn+resonance`.
-
-    The first method takes the schedule to the target, the others refine it there. Each takes those
-    of the parameters that it has.
-    """
-    given = dict(parameters or {})
-    chain = [named(name) for name in methods.split("+")]
-    if len(chain) == 1:
-        chain[0].check_parameters(given)
-    for key in given:
-        if not any(key in method.parameters for method in chain):
-            known = dict.fromkeys(key for method in chain for key in method.parameters)
-            raise UnknownName(f"parameter of {methods}", key, known)
-    for method in chain:
-        own = {key: value for key, value in given.items() if key in method.parameters}
-        method.check_parameters(own)
-        start = method(start, target_length, **own)
-    return start
 
 
 def rebuild(recipe: Iterable[Recipe], geometry: RotaryGeometry) -> RotarySchedule:
@@ -244,6 +230,12 @@ def scale_of(start: RotarySchedule, target_length: int, factor: float | None = N
             "factor", factor, "an extension has a factor of at least 1", "give s ≥ 1"
         )
     return factor
+
+
+def doublings(start_length: int, target_length: int) -> list[int]:
+    """The rungs of a ladder: start_length, twice that, … and the target itself."""
+    count = max(0, math.ceil(math.log2(target_length / start_length)))
+    return [*(start_length * 2**i for i in range(count)), target_length]
 
 
 def ntk_exponents(start: RotarySchedule) -> FloatArray:

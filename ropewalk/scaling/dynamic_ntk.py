@@ -12,7 +12,7 @@ from ropewalk.scaling import ntk_exponents, scale_of, scaling_method
 from ropewalk.schedule import RotarySchedule
 
 
-@scaling_method(identity_at_one=True, monotone=True)
+@scaling_method(identity_at_one=True, monotone=True, by_length=True)
 def schedule(start: RotarySchedule, target_length: int, *, factor: float = 1.0) -> RotarySchedule:
     if factor < 1:
         raise InvalidValue("factor", factor, "must be at least 1", "1 scales by L/L₀ itself")

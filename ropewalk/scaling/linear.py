@@ -13,6 +13,8 @@ from ropewalk.schedule import RotarySchedule
 
 
 @scaling_method(identity_at_one=True, monotone=True)
-def schedule(start: RotarySchedule, target_length: int) -> RotarySchedule:
-    s = scale_of(start, target_length)
+def schedule(
+    start: RotarySchedule, target_length: int, *, factor: float | None = None
+) -> RotarySchedule:
+    s = scale_of(start, target_length, factor)
     return start.rescaled(np.full(start.geometry.pairs, s), target_length)

@@ -1,0 +1,3 @@
+from ropewalk.cli import main
+
+main()

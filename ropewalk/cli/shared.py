@@ -1,0 +1,102 @@
+"""What the verbs have in common: their arguments, and how they show schedules."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.models.config import Config, load_config
+from ropewalk.plan import FULL_ATTENTION, ContextPlan
+from ropewalk.schedule import RotarySchedule
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL_OR_CONFIG", help="A config.json or a model's folder.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
+]
+
+ROWS = 16  # of a table of pairs; all of them are in --json
+
+
+def load_model_config(model: str) -> Config:
+    """The config that a MODEL_OR_CONFIG argument stands for."""
+    if not Path(model).exists():
+        raise InputError(
+            f"{model}: there is no such file or folder; give a config.json or a folder"
+        )
+    return load_config(model)
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    print()
+
+
+def main_layer(plan: ContextPlan) -> str:
+    """The layer type that a summary speaks of: full attention where that rotates."""
+    return FULL_ATTENTION if FULL_ATTENTION in plan.schedules else next(iter(plan.schedules))
+
+
+def geometry_json(plan: ContextPlan) -> dict[str, object]:
+    """The geometry of the main layers, with the length that the model serves now."""
+    schedule = plan.longest(main_layer(plan))
+    return {**schedule.geometry.to_json(), "trained_length": schedule.length}
+
+
+def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
+    """A schedule, flat, with what follows from it."""
+    return {
+        "method": schedule.method,
+        "rescale_factors": schedule.rescale_factors.tolist(),
+        "inverse_frequencies": schedule.inverse_frequencies.tolist(),
+        "attention_scaling": schedule.attention_scaling,
+        "softmax_scaling": schedule.softmax_scaling,
+        "kept_initial_positions": schedule.kept_initial_positions,
+        "log_n_from": schedule.log_n.length if schedule.log_n else None,
+        "log_n_form": schedule.log_n.form if schedule.log_n else None,
+    }
+
+
+def in_words(schedule: RotarySchedule) -> str:
+    """A schedule in one line: its methods, its factors, and what stands beside them."""
+    factors = schedule.rescale_factors
+    parts = [" then ".join(str(step) for step in schedule.recipe) or "plain frequencies"]
+    if not np.all(factors == 1):
+        parts.append(f"factors {factors.min():.4g} to {factors.max():.4g}")
+    if schedule.attention_scaling != 1:
+        parts.append(f"cos and sin times {schedule.attention_scaling:.6g}")
+    if schedule.softmax_scaling != 1:
+        parts.append(f"logits times {schedule.softmax_scaling:.6g}")
+    if schedule.kept_initial_positions:
+        parts.append(f"first {schedule.kept_initial_positions} positions kept")
+    if schedule.log_n:
+        parts.append(f"log-n {schedule.log_n.form} from {format_length(schedule.log_n.length)}")
+    return "; ".join(parts)
+
+
+def pair_rows(pairs: int) -> list[int]:
+    """The pairs that a table shows: evenly spaced, the last one among them."""
+    return sorted({round(i) for i in np.linspace(0, pairs - 1, min(pairs, ROWS))})
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """A plain table, numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    result = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for i, column in enumerate(columns):
+        result.add_column(column, justify="right" if i else "left", overflow="fold")
+    return result

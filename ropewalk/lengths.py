@@ -1,0 +1,33 @@
+"""Context lengths as people write them: 4096, 4k, 128k, 1M (k = 1024)."""
+
+from __future__ import annotations
+
+import re
+
+from ropewalk.errors import InvalidValue
+
+MAX_LENGTH = 2**40
+_UNITS = {"": 1, "k": 1024, "m": 1024**2}
+
+
+def parse_length(text: str) -> int:
+    """The number of tokens that a text stands for."""
+    match = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,6}))?([km]?)", text.strip().lower())
+    if match is not None:
+        whole, fraction, unit = match.groups()
+        length: int = int(whole) * _UNITS[unit]
+        tokens, rest = divmod(int(fraction or 0) * _UNITS[unit], 10 ** len(fraction or ""))
+        if not rest and 1 <= length + tokens <= MAX_LENGTH:
+            return length + tokens
+    raise InvalidValue(
+        "length", text, "must be a whole number of tokens, at least 1", "write 4096, 4k, 128k or 1M"
+    )
+
+
+def format_length(length: int) -> str:
+    """The shortest exact way to write a length."""
+    for unit in ("M", "k"):
+        size = _UNITS[unit.lower()]
+        if length >= size and length % size == 0:
+            return f"{length // size}{unit}"
+    return str(length)

@@ -1,0 +1,1 @@
+"""Models as others define them: the only code that knows transformers."""

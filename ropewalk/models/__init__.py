@@ -1,0 +1,1 @@
+"""Everything that knows how a model of transformers is built."""

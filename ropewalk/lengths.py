@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from ropewalk.errors import InvalidValue
 
@@ -12,13 +13,11 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2}
 
 def parse_length(text: str) -> int:
     """The number of tokens that a text stands for."""
-    match = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,6}))?([km]?)", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([km]?)", text.strip().lower())
     if match is not None:
-        whole, fraction, unit = match.groups()
-        length: int = int(whole) * _UNITS[unit]
-        tokens, rest = divmod(int(fraction or 0) * _UNITS[unit], 10 ** len(fraction or ""))
-        if not rest and 1 <= length + tokens <= MAX_LENGTH:
-            return length + tokens
+        length = Fraction(match[1]) * _UNITS[match[2]]
+        if length.denominator == 1 and 1 <= length <= MAX_LENGTH:
+            return int(length)
     raise InvalidValue(
         "length", text, "must be a whole number of tokens, at least 1", "write 4096, 4k, 128k or 1M"
     )

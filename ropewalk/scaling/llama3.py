@@ -23,14 +23,17 @@ def schedule(
     high_freq_factor: float = 4.0,
     factor: float | None = None,
 ) -> RotarySchedule:
-    if not 0 < low_freq_factor < high_freq_factor:
+    if not 0 < low_freq_factor <= high_freq_factor:
         raise InvalidValue(
             "high_freq_factor",
             high_freq_factor,
-            f"must be above low_freq_factor = {low_freq_factor:g}, and both above 0",
+            f"must be at least low_freq_factor = {low_freq_factor:g}, and both above 0",
             "4 and 1 are the usual ones",
         )
     s = scale_of(start, target_length, factor)
     turns = start.length / start.wavelengths
-    kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
+    if low_freq_factor == high_freq_factor:  # a step instead of a ramp, as in Llama 4
+        kept = np.where(turns >= low_freq_factor, 1.0, 0.0)
+    else:
+        kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
     return start.rescaled(1 / (kept + (1 - kept) / s), target_length)

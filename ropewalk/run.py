@@ -1,12 +1,303 @@
-"""What a command leaves on disk, so that a crash at any moment leaves the old state or the new."""
+"""What a command leaves on disk, so that a crash at any moment leaves the old state or the new.
+
+A run directory is one computation and all that came of it:
+
+    run.json          the whole configuration, the versions, the seed; written once
+    records.jsonl     results as they come, one a line
+    events.jsonl      what happened when: the only file that holds times
+    lock              held while a process works here
+
+Started again with the same configuration, a command goes on where it was and ends with the same
+bytes, `events.jsonl` aside; started with another one it is refused, with the difference shown.
+
+A journal (`*.jsonl`) is only ever appended to, and each line carries a checksum of its own. What
+stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
+before a good one is no crash but damage, and is refused.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import platform
+import socket
 import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
+from types import TracebackType
 
-from ropewalk.errors import InputError
+from ropewalk import __version__
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.untrusted import Fields, parse_json, read_json
+
+FORMAT = "ropewalk-run-1"
+CONFIGURATION, EVENTS, RECORDS, LOCK = "run.json", "events.jsonl", "records.jsonl", "lock"
+# What decides the numbers of a run besides its configuration.
+PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
+
+MAX_LINE = 16 * 2**20
+_CHECKSUM = len(',"sha256":""}') + 64
+
+
+class RunDirectory:
+    """A run directory, held by this process until `close`."""
+
+    def __init__(self, path: str | Path, command: str, configuration: Mapping[str, object]) -> None:
+        self.path = Path(path)
+        self._journals: dict[str, Journal] = {}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _hold(self.path / LOCK)
+        except OSError as error:
+            raise InputError(f"{path}: is no run directory ({error.strerror})") from None
+        try:
+            self.resumed = self._identify(command, configuration)
+            self.event("resumed" if self.resumed else "started", pid=os.getpid())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.event("finished" if kind is None else "stopped", reason=kind and kind.__name__)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        for journal in self._journals.values():
+            journal.close()
+        os.close(self._lock)
+
+    def _identify(self, command: str, configuration: Mapping[str, object]) -> bool:
+        """Write run.json, or compare with the one that is there: True where it goes on."""
+        present = {
+            "format": FORMAT,
+            "command": command,
+            "configuration": dict(configuration),
+            "versions": versions(),
+        }
+        text = json.dumps(present, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        file = self.path / CONFIGURATION
+        if not file.exists():
+            # What begins with a dot may be the temporary file of a run killed in its first moment.
+            strangers = sorted(
+                name
+                for name in os.listdir(self.path)
+                if name not in (LOCK, EVENTS) and not name.startswith(".")
+            )
+            if strangers:
+                raise InputError(
+                    f"{self.path}: is not empty and no run directory (it holds {strangers[0]} but "
+                    f"no {CONFIGURATION}); give a new directory"
+                )
+            write_atomically(file, text)
+            return False
+        changes = differences(read_json(file), parse_json(text, source="this run"))
+        if changes:
+            shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
+            raise InputError(
+                f"{self.path}: holds a run with another configuration: {shown}; "
+                "give the same settings to go on with it, or another directory"
+            )
+        return True
+
+    def journal(self, name: str) -> Journal:
+        """A journal in this directory, opened once."""
+        if name not in self._journals:
+            self._journals[name] = Journal(self.path / name)
+        return self._journals[name]
+
+    def event(self, kind: str, **details: object) -> None:
+        """Note what happened, and when."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.journal(EVENTS).append([{"time": now, "event": kind, **details}])
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """A file of this directory, replaced in one step."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+        return path
+
+
+def versions() -> dict[str, str]:
+    """The versions that a run's numbers come from; what is not installed is left out."""
+    found = {"ropewalk": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def differences(was: object, now: object, path: str = "") -> list[str]:
+    """What changed between two JSON values, one line a place."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        changes = []
+        for key in dict.fromkeys([*was, *now]):
+            place = f"{path}.{key}" if path else key
+            if key not in now:
+                changes.append(f"{place} was {_short(was[key])}, now not there")
+            elif key not in was:
+                changes.append(f"{place} was not there, now {_short(now[key])}")
+            else:
+                changes += differences(was[key], now[key], place)
+        return changes
+    # 1 and 1.0 are the same number, 1 and true are not the same value.
+    same = was == now and isinstance(was, bool) == isinstance(now, bool)
+    return [] if same else [f"{path or 'it'} was {_short(was)}, now {_short(now)}"]
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _hold(path: Path) -> int:
+    """Take the lock, or name who has it. The kernel frees it when its holder dies."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise RopewalkError(
+            f"{path.parent}: is in use by {holder or 'another process'}; "
+            "wait for it, or give another directory"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
+
+
+class Journal:
+    """An append-only file of JSON objects, one a line. What `append` returned from is on disk."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            content = self.path.read_bytes() if self.path.exists() else b""
+            self.records, self._size = _good_lines(content, self.path)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if self._size < len(content):
+                _warn_of_torn_tail(self.path, len(content) - self._size)
+                os.ftruncate(self._descriptor, self._size)
+                os.fsync(self._descriptor)
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be opened ({error.strerror})") from None
+
+    def append(self, records: Iterable[Mapping[str, object]]) -> None:
+        """Add records. Where the disk is full, the file stays as it was and the error says so."""
+        records = [dict(record) for record in records]
+        data = b"".join(_line(record) for record in records)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], self._size + written)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._size)
+            raise RopewalkError(
+                f"{self.path}: cannot be written ({error.strerror}); all before it is kept: make "
+                "room and start again to go on"
+            ) from None
+        self._size += len(data)
+        self.records += records
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def read_journal(path: str | Path) -> list[dict[str, object]]:
+    """The records of a journal, without opening it for writing."""
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    records, size = _good_lines(content, path)
+    if size < len(content):
+        _warn_of_torn_tail(path, len(content) - size)
+    return records
+
+
+def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
+    """The command and the configuration of a run directory."""
+    file = Path(path) / CONFIGURATION
+    fields = Fields(read_json(file), f"{file}: ")
+    if (found := fields.text("format")) != FORMAT:
+        raise InputError(f"{file}: is of format {found!r}, not {FORMAT!r}")
+    return fields.text("command"), fields.mapping("configuration")
+
+
+def _line(record: Mapping[str, object]) -> bytes:
+    """A record as a line, its checksum as the last member of the object."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    body = text.encode()
+    assert body != b"{}", "a record has at least one member"
+    assert "sha256" not in record, "the journal adds the checksum"
+    return body[:-1] + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+
+
+def _record(line: bytes, source: str) -> dict[str, object] | None:
+    """The record of a line, or None where the checksum does not hold."""
+    if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
+        return None
+    body = line[:-_CHECKSUM] + b"}"
+    tail = f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
+    if line[-_CHECKSUM:] != tail:
+        return None
+    record = parse_json(body.decode(), source=source)
+    return record if isinstance(record, dict) else None
+
+
+def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int]:
+    """The records up to the torn tail, and how many bytes they take."""
+    records: list[dict[str, object]] = []
+    size = position = 0
+    bad: int | None = None
+    for number, line in enumerate(_lines(content), start=1):
+        position += len(line) + 1
+        record = _record(line, f"{path}: line {number}")
+        # A line without its end was still being written, whatever its checksum says.
+        if record is None or position > len(content):
+            bad = bad or number
+        elif bad is not None:
+            raise InputError(
+                f"{path}: line {bad} is damaged and line {number} is not, so this is no "
+                "interrupted write; restore the file, or start a new run"
+            )
+        else:
+            records.append(record)
+            size = position
+    return records, size
+
+
+def _lines(content: bytes) -> Iterator[bytes]:
+    lines = content.split(b"\n")
+    yield from lines if lines[-1] else lines[:-1]
+
+
+def _warn_of_torn_tail(path: Path, size: int) -> None:
+    warnings.warn(
+        f"{path}: the last {size} bytes were torn off by an interruption and are dropped",
+        stacklevel=3,
+    )
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> None:

@@ -1,0 +1,358 @@
+"""`ropewalk evaluate`: what a model retrieves and predicts at a length, under several plans."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ropewalk.cli.shared import JsonOption, print_json, table
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.lengths import format_length, parse_length
+from ropewalk.plan import FULL_ATTENTION, ContextPlan
+from ropewalk.records import EvalRecord, EvalResult, Mode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ropewalk.evaluation.results import MethodComparison
+    from ropewalk.evaluation.runner import Condition
+    from ropewalk.models.load import LoadedModel
+
+DEFAULT_TASKS = "perplexity,passkey,needle,lines,kv"
+AS_IT_IS = "none"
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")],
+    plans: Annotated[
+        list[Path] | None,
+        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        ),
+    ] = None,
+    target: Annotated[
+        int | None,
+        typer.Option("--to", metavar="LENGTH", parser=parse_length, help="How far methods extend."),
+    ] = None,
+    tasks: Annotated[
+        str,
+        typer.Option(help="Of passkey, needle, lines, kv, perplexity, repetition, perplexity-hf …"),
+    ] = DEFAULT_TASKS,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…", help="Context lengths; from a quarter of the window in doublings."
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Samples a task, length and method.")] = 20,
+    mode: Annotated[
+        Mode, typer.Option(help="Feed the answer and see whether it was expected, or write it.")
+    ] = "teacher_forced",
+    corpus: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
+        ),
+    ] = "held-out",
+    seed: Annotated[int, typer.Option(help="Other samples of the same kind.")] = 0,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep records and figures here, and resume from here."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure retrieval and perplexity at several context lengths, with intervals."""
+    wanted = _methods(methods, plans, target)
+    given = [ContextPlan.read(path) for path in plans or ()]
+    chosen_lengths = _parse_lengths(lengths) if lengths is not None else None
+    chosen_tasks = tuple(dict.fromkeys(name.strip() for name in tasks.split(",")))
+
+    from ropewalk.evaluation.results import compare_methods, summarise
+    from ropewalk.evaluation.runner import Evaluation, Settings
+    from ropewalk.models.load import load
+
+    # Everything that can be refused without a model is, before one is loaded.
+    Settings(chosen_tasks, chosen_lengths or (2,), samples, seed, mode)
+    documents = _documents(corpus)
+    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+    conditions = _conditions(loaded, wanted, given, target)
+    window = loaded.present_plan.target_length
+    chosen_lengths = chosen_lengths or _default_lengths(window, conditions, target)
+    _check_reach(conditions, chosen_lengths)
+    evaluation = Evaluation(
+        loaded.model,
+        loaded.tokenizer,
+        documents,
+        Settings(chosen_tasks, chosen_lengths, samples, seed, mode),
+        trained_length=_trained_length(loaded.present_plan),
+        notice=lambda text: print(text, file=sys.stderr),
+    )
+    with ExitStack() as stack:
+        journal = directory = None
+        if run is not None:
+            from ropewalk.run import RECORDS, RunDirectory
+
+            configuration = {
+                "model": model,
+                "conditions": [
+                    {
+                        "method": condition.method,
+                        "plan_id": condition.plan_id,
+                        "plan": condition.plan and condition.plan.to_json(),
+                    }
+                    for condition in conditions
+                ],
+                **evaluation.identity(),
+            }
+            directory = stack.enter_context(RunDirectory(run, "evaluate", configuration))
+            journal = directory.journal(RECORDS)
+        with _progress() as progress:
+            records = evaluation.run(conditions, journal, progress)
+        results = summarise(records)
+        comparisons = compare_methods(records)
+        answer = {"model": model, "results": [result.to_json() for result in results]}
+        if directory is not None:
+            import json
+
+            from ropewalk.report.evaluation import draw_all
+
+            directory.write("results.json", json.dumps(answer, indent=2) + "\n")
+            draw_all(results, records, directory.path / "figures")
+    if as_json:
+        print_json(answer)
+    else:
+        _show(model, loaded, results, records, comparisons)
+        if directory is not None:
+            print(f"records, results and figures are in {directory.path}")
+
+
+def _methods(
+    methods: Sequence[str] | None, plans: Sequence[Path] | None, target: int | None
+) -> list[str]:
+    """The methods to compare, each once; the model as it is where nothing was named."""
+    wanted = list(dict.fromkeys(methods or ([] if plans else [AS_IT_IS])))
+    extending = [method for method in wanted if method != AS_IT_IS]
+    if extending and target is None:
+        raise InputError(f"--method {extending[0]} needs a length to extend to; add --to LENGTH")
+    from ropewalk.scaling import named
+
+    for method in extending:
+        for name in method.split("+"):
+            named(name)
+    return wanted
+
+
+def _conditions(
+    loaded: LoadedModel, methods: Sequence[str], plans: Sequence[ContextPlan], target: int | None
+) -> list[Condition]:
+    from ropewalk.evaluation.runner import Condition
+    from ropewalk.extension import extend_plan
+
+    present = loaded.present_plan
+    conditions = []
+    for method in methods:
+        if method == AS_IT_IS:
+            conditions.append(Condition(AS_IT_IS, present.id, None))
+        else:
+            assert target is not None
+            plan = extend_plan(present, target, method, layer_types=_extended_layers(present))
+            conditions.append(Condition(method, plan.id, plan))
+    for plan in plans:
+        label = plan.provenance.get("methods") or plan.longest(next(iter(plan.schedules))).method
+        if any(label == condition.method for condition in conditions):
+            label = f"{label} ({plan.id[:6]})"
+        conditions.append(Condition(label, plan.id, plan))
+    return conditions
+
+
+def _extended_layers(plan: ContextPlan) -> tuple[str, ...]:
+    return (FULL_ATTENTION,) if FULL_ATTENTION in plan.schedules else tuple(plan.schedules)
+
+
+def _trained_length(plan: ContextPlan) -> int:
+    return max(steps[-1].schedule.geometry.original_length for steps in plan.schedules.values())
+
+
+def _parse_lengths(text: str) -> tuple[int, ...]:
+    return tuple(sorted({parse_length(part) for part in text.split(",")}))
+
+
+def _default_lengths(
+    window: int, conditions: Sequence[Condition], target: int | None
+) -> tuple[int, ...]:
+    """A quarter of the window, then doublings up to where all plans reach."""
+    reaches = [c.plan.target_length for c in conditions if c.plan is not None]
+    end = min(reaches) if reaches else target or window
+    length = max(2, min(window, end) // 4)
+    lengths = []
+    while length < end:
+        lengths.append(length)
+        length *= 2
+    return (*lengths, end)
+
+
+def _check_reach(conditions: Sequence[Condition], lengths: Sequence[int]) -> None:
+    for condition in conditions:
+        if condition.plan is not None and max(lengths) > condition.plan.target_length:
+            raise InvalidValue(
+                "--lengths",
+                max(lengths),
+                f"{condition.method} is planned for {condition.plan.target_length} tokens",
+                "extend further (--to), or give shorter lengths",
+            )
+
+
+def _documents(corpus: str) -> list[Any]:
+    from ropewalk.data.corpora import read_documents
+
+    return list(read_documents(corpus))
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """A bar on standard error, where somebody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("scoring"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bar:
+        task = bar.add_task("scoring", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(
+    model: str,
+    loaded: LoadedModel,
+    results: Sequence[EvalResult],
+    records: Sequence[EvalRecord],
+    comparisons: Sequence[MethodComparison],
+) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{model}[/bold], {loaded.dtype} on {loaded.device}")
+    _show_results(console, results)
+    _show_grid(console, results, records)
+    _show_comparisons(console, comparisons)
+
+
+def _show_results(console: Console, results: Sequence[EvalResult]) -> None:
+    methods = list(dict.fromkeys(result.method for result in results))
+    cells = {(r.task, r.mode, r.metric, r.length, r.method): r for r in results}
+    rows = table("task", "length", *methods)
+    counts = {r.samples for r in results}
+    for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
+        name = task if metric == "exact_match" else f"{task}: {_METRICS[metric]}"
+        name = name if metric != "perplexity" else task
+        for length in sorted({r.length for r in results if (r.task, r.metric) == (task, metric)}):
+            found = [cells.get((task, mode, metric, length, method)) for method in methods]
+            rows.add_row(name, format_length(length), *map(_cell, found))
+            name = ""
+        rows.add_section()
+    console.print(rows)
+    console.print(
+        f"95% intervals: Wilson for rates, bootstrap for means; {_span(counts)} samples a cell; "
+        f"retrieval {_MODES[_mode(results)]}",
+        soft_wrap=True,
+    )
+
+
+_METRICS = {"next_token_accuracy": "next token right", "perplexity": ""}
+_MODES = {
+    "teacher_forced": "by teacher forcing (the whole answer was the model's first choice)",
+    "generate": "by generation",
+}
+
+
+def _mode(results: Sequence[EvalResult]) -> str:
+    modes = [r.mode for r in results if r.metric == "exact_match"]
+    return modes[0] if modes else "teacher_forced"
+
+
+def _span(counts: set[int]) -> str:
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _cell(result: EvalResult | None) -> str:
+    if result is None:
+        return "–"
+    digits = 2 if result.value < 100 else 0
+    value = f"{result.value:.{digits}f}"
+    if result.low is None or result.high is None:
+        return value
+    return f"{value} [dim]{result.low:.{digits}f}–{result.high:.{digits}f}[/dim]"
+
+
+def _show_grid(
+    console: Console, results: Sequence[EvalResult], records: Sequence[EvalRecord]
+) -> None:
+    """A small heatmap of the needle, or of the first retrieval task there is."""
+    from rich.text import Text
+
+    from ropewalk.report.evaluation import depth_grids
+
+    retrieved = [result.task for result in results if result.metric == "exact_match"]
+    if not retrieved:
+        return
+    task = "needle" if "needle" in retrieved else retrieved[0]
+    console.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
+    for grid in depth_grids(records, task):
+        rows = table(grid.method, *(format_length(length) for length in grid.lengths))
+        for low, high, row in zip(grid.edges, grid.edges[1:], grid.rows, strict=False):
+            shades = []
+            for cell in row:
+                if cell is None:
+                    shades.append(Text("–"))
+                    continue
+                red, green = round(200 * (1 - cell.rate)) + 40, round(160 * cell.rate) + 40
+                color = "rgb(128,128,128)" if cell.is_vague else f"rgb({red},{green},60)"
+                shades.append(Text(f" {cell.rate:4.0%} ", style=f"white on {color}"))
+            rows.add_row(f"{low:.0%}–{high:.0%}", *shades)
+        console.print(rows)
+
+
+def _show_comparisons(console: Console, comparisons: Sequence[MethodComparison]) -> None:
+    """The pairs at the longest length that are told apart, and how many are not."""
+    if not comparisons:
+        return
+    longest = max(c.length for c in comparisons)
+    here = [c for c in comparisons if c.length == longest and c.metric != "next_token_accuracy"]
+    apart = [c for c in here if c.adjusted_p < 0.05]
+    console.print(
+        f"\nPaired on the same samples at {format_length(longest)}; p by McNemar or sign flips, "
+        f"Holm over all {len(comparisons)} comparisons:",
+        soft_wrap=True,
+    )
+    for c in apart:
+        low, high = c.comparison.low, c.comparison.high
+        interval = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
+        unit = " in loss" if c.metric == "nll" else ""
+        console.print(
+            f"  {c.task}: {c.first} − {c.second} = {c.comparison.difference:+.2f}{interval}{unit}, "
+            f"p = {c.adjusted_p:.2g}",
+            soft_wrap=True,
+        )
+    if len(apart) < len(here):
+        console.print(f"  {len(here) - len(apart)} of {len(here)} pairs are not told apart")

@@ -1,0 +1,1 @@
+"""Text to measure and train on."""

@@ -1,0 +1,154 @@
+"""Text from files: plain text, JSONL, Parquet, or the standard library of the running Python.
+
+A corpus is read as a stream of documents, so that it may be larger than memory. Its fingerprint
+goes into the ids of all samples drawn from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.untrusted import parse_json
+
+STANDARD_LIBRARY = "python"
+HELD_OUT = "held-out"
+_HELD_OUT_FILE = Path(__file__).parents[1] / "models" / "bundled" / "held_out.txt"
+TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
+TEXT_FIELD = "text"
+
+
+class Document(NamedTuple):
+    """One text, and a name for it."""
+
+    name: str
+    text: str
+
+
+def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[Document]:
+    """The documents of a file, of a folder (its text files in the order of their names), or of
+    the standard library (`python`); JSONL and Parquet hold one a row, in `field`. `held-out` is
+    the text that the bundled model was not trained on."""
+    if source == STANDARD_LIBRARY:
+        return standard_library()
+    path = _HELD_OUT_FILE if source == HELD_OUT else Path(source)
+    if path.is_dir():
+        return _folder(path)
+    if not path.exists():
+        raise InputError(
+            f"{source}: there is no such file or folder; give a text file, .jsonl, .parquet, a "
+            f"folder, {HELD_OUT!r} for the text that ships with ropewalk, or {STANDARD_LIBRARY!r} "
+            "for the standard library of this Python"
+        )
+    reader = _BY_ENDING.get(path.suffix.lower())
+    if reader is not None:
+        return reader(path, field)
+    return iter([Document(path.name, _text(path))])
+
+
+def fingerprint(documents: Iterable[Document]) -> str:
+    """A SHA-256 of the texts, in their order, whatever their names."""
+    digest = hashlib.sha256()
+    for document in documents:
+        text = document.text.encode("utf-8", "surrogatepass")
+        digest.update(len(text).to_bytes(8, "little"))
+        digest.update(text)
+    return digest.hexdigest()
+
+
+def standard_library() -> Iterator[Document]:
+    """The modules of the running Python: about ten million characters of code and prose.
+
+    It changes with the version of Python, so nothing that must stay comparable should use it.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    left_out = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if left_out.isdisjoint(name.parts):
+            yield Document(name.as_posix(), _text(path))
+
+
+def _folder(path: Path) -> Iterator[Document]:
+    files = sorted(p for p in path.rglob("*") if p.suffix.lower() in TEXT_ENDINGS and p.is_file())
+    if not files:
+        raise InputError(
+            f"{path}: holds no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or .parquet "
+            "file itself"
+        )
+    return (Document(file.relative_to(path).as_posix(), _text(file)) for file in files)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: is not UTF-8 text (byte {error.start}); convert it, or name a text file"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _jsonl(path: Path, field: str) -> Iterator[Document]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                place = f"{path}: line {number}"
+                try:
+                    value = parse_json(line.decode("utf-8"), source=place)
+                except UnicodeDecodeError:
+                    raise InputError(f"{place}: is not UTF-8 text; convert the file") from None
+                yield Document(f"{path.name}:{number}", _field(value, field, place))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _parquet(path: Path, field: str) -> Iterator[Document]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise Unsupported(
+            f"{path}: Parquet needs pyarrow, which is missing here: pip install 'ropewalk[parquet]'"
+        ) from None
+    try:
+        table = parquet.ParquetFile(path)
+        names = table.schema_arrow.names
+        if field not in names:
+            raise InvalidValue(
+                "field", field, f"{path} has no such column", f"choose from {', '.join(names)}"
+            )
+        number = 0
+        for batch in table.iter_batches(columns=[field]):
+            for text in batch.column(0).to_pylist():
+                number += 1
+                place = f"{path}: row {number}"
+                yield Document(f"{path.name}:{number}", _field({field: text}, field, place))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path}: is no Parquet file that can be read ({error})") from None
+
+
+def _field(value: object, field: str, place: str) -> str:
+    if not isinstance(value, dict):
+        raise InputError(f"{place}: is no JSON object; each line is one, with the text in it")
+    text = value.get(field)
+    if not isinstance(text, str):
+        known = ", ".join(islice(map(str, value), 8)) or "nothing"
+        raise InvalidValue(
+            f"{place}: {field}", text, "must be the text of a document", f"there are: {known}"
+        )
+    return text
+
+
+_BY_ENDING: dict[str, Callable[[Path, str], Iterator[Document]]] = {
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+}

@@ -1,0 +1,62 @@
+"""Text to tokens as a model expects a sequence to begin, with the policy on BOS made explicit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import InputError
+
+IntArray = NDArray[np.int64]
+
+# Below this a tokenizer belongs to a small model, which knows no prompts in plain English.
+SMALL_VOCABULARY = 8192
+
+
+class Encoder:
+    """A tokenizer, and whether a sequence begins with BOS: it does where the tokenizer says so."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        bos = tokenizer.bos_token_id
+        begins = tokenizer("a")["input_ids"][:1] == [bos]
+        self.bos: tuple[int, ...] = (int(bos),) if bos is not None and begins else ()
+
+    @property
+    def is_small(self) -> bool:
+        return len(self.tokenizer) < SMALL_VOCABULARY
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of all that decides how text becomes tokens."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        whole = backend.to_str() if backend is not None else self.tokenizer.get_vocab()
+        return hashlib.sha256(json.dumps([whole, self.bos], sort_keys=True).encode()).hexdigest()
+
+    def pieces(self, text: str) -> IntArray:
+        """The tokens of a text in the middle of a sequence."""
+        return np.array(self._ids(text), dtype=np.int64)
+
+    def sequence(self, text: str) -> IntArray:
+        """The tokens of a whole sequence, BOS included."""
+        ids = self._ids(text)
+        if self.bos and ids[:1] == list(self.bos):
+            raise InputError(
+                f"the text begins with {self.tokenizer.bos_token!r}, which the tokenizer adds too: "
+                "a doubled BOS changes what a model answers; remove it from the text"
+            )
+        return np.array([*self.bos, *ids], dtype=np.int64)
+
+    def text(self, tokens: IntArray) -> str:
+        decoded: str = self.tokenizer.decode(tokens.tolist(), skip_special_tokens=True)
+        return decoded
+
+    def _ids(self, text: str) -> list[int]:
+        # verbose=False: that a text exceeds the model's window is the point here.
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids

@@ -1,0 +1,254 @@
+"""Perplexity and next-token accuracy, and what others have called perplexity.
+
+Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing without its rule:
+
+    task                     windows                    average of             BOS
+    perplexity               see below                  tokens                 as the tokenizer does
+    repetition               see below                  tokens                 as the tokenizer does
+    perplexity-hf            every 512, to the end      tokens, roughly        none
+    perplexity-yarn          every 256, to the end      window means           every window
+    perplexity-longrope      the first ten of those     window means           every window
+    perplexity-base-bound    the first of a document    documents' perplexities  every window
+
+`perplexity` scores the same final tokens at every length: a window of 128 and one of 1,024 end at
+the same place of the same text, so that the only thing that changes is how much stands before.
+`repetition` does so on a stretch of text, as long as the model was trained for, that is repeated
+without end: a model that uses all of its context copies (the repeated text of the mixture-of-bases
+article). The others are kept as their authors have them, to compare with published numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError
+from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.randomness import Stream, identity
+
+VERSION = 1
+SCORED = 256
+HF_STRIDE, YARN_STRIDE, LONGROPE_WINDOWS = 512, 256, 10
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document as tokens, without BOS."""
+
+    name: str
+    tokens: IntArray
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a text, of which the tokens from `scored_from` on are scored."""
+
+    text: Text
+    begin: int
+    end: int
+    bos: tuple[int, ...]
+    scored_from: int
+    """Counted in the window, BOS included."""
+    weight: int
+    layout: str
+    """Windows of one layout read the same text, so their losses are not independent."""
+    period: int | None = None
+    """The window reads the last `period` tokens before `end` over and over."""
+
+    @property
+    def tokens(self) -> IntArray:
+        if self.period is None:
+            part = self.text.tokens[self.begin : self.end]
+        else:
+            back = np.arange(self.begin - self.end, 0) % self.period - self.period
+            places = self.end + back
+            part = self.text.tokens[places]
+        return np.concatenate([np.array(self.bos, dtype=np.int64), part])
+
+    def __len__(self) -> int:
+        return len(self.bos) + self.end - self.begin
+
+
+class Request(NamedTuple):
+    """What to make windows for."""
+
+    texts: Sequence[Text]
+    bos: tuple[int, ...]
+    """What the tokenizer begins a sequence with."""
+    start_token: tuple[int, ...]
+    """BOS where there is one, whether the tokenizer adds it or not."""
+    length: int
+    longest: int
+    """The longest of the lengths that are compared."""
+    scored: int
+    """How many final tokens are scored, at every length."""
+    count: int
+    seed: int
+    trained_length: int
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A rule for which tokens count, in windows of which length, and how they are averaged."""
+
+    name: str
+    windows: Callable[[Request], list[Window]]
+    average: Literal["losses", "perplexities"] = "losses"
+    by_position: bool = False
+    """Its windows are also scored by position, at the longest length."""
+    accuracy: bool = False
+
+
+def texts(documents: Sequence[Document], encoder: Encoder) -> list[Text]:
+    return [Text(document.name, encoder.pieces(document.text)) for document in documents]
+
+
+def sample_id(window: Window, definition: Definition, corpus: str, encoder: Encoder) -> str:
+    return identity(
+        definition.name,
+        VERSION,
+        corpus,
+        encoder.fingerprint,
+        window.text.name,
+        [window.begin, window.end, window.scored_from, window.weight, window.period or 0],
+        window.bos,
+    )
+
+
+def position_bins(length: int, scored: int) -> list[tuple[int, int]]:
+    """Positions in doubling bins: where in its context a model goes wrong."""
+    edges = [1]
+    while edges[-1] < length:
+        edges.append(min(length, max(scored, 2 * edges[-1])))
+    return list(pairwise(edges))
+
+
+def scored_tokens(lengths: Sequence[int]) -> int:
+    """How many final tokens every length can score, with as many before them in the shortest."""
+    return max(1, min(SCORED, min(lengths) // 2))
+
+
+def _common_ends(request: Request) -> list[Window]:
+    """Windows that end at drawn places, the same places whatever the length."""
+    return _ending_at(_drawn_ends(request, request.longest - len(request.bos)), request)
+
+
+def _repeated(request: Request) -> list[Window]:
+    """Windows that read the stretch before a drawn place again and again."""
+    period = request.trained_length
+    windows = _ending_at(_drawn_ends(request, period), request)
+    return [replace(window, period=period) for window in windows]
+
+
+def _ending_at(ends: Sequence[tuple[Text, int]], request: Request) -> list[Window]:
+    return [
+        Window(
+            text,
+            begin=end - (request.length - len(request.bos)),
+            end=end,
+            bos=request.bos,
+            scored_from=request.length - request.scored,
+            weight=request.scored,
+            layout=f"{text.name}@{end}",
+        )
+        for text, end in ends
+    ]
+
+
+def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
+    """Places with so many tokens before them, at least as far apart as what is scored there."""
+    slots = [
+        (text, end)
+        for text in request.texts
+        for end in range(len(text.tokens), room - 1, -request.scored)
+    ]
+    if not slots:
+        most = max((len(text.tokens) for text in request.texts), default=0)
+        raise InputError(
+            f"no document of the corpus holds {room} tokens, which a length of {request.longest} "
+            f"needs (the longest holds {most}); give longer documents (--corpus) or shorter lengths"
+        )
+    drawn = Stream("perplexity", VERSION, request.seed).sample(
+        len(slots), min(request.count, len(slots))
+    )
+    return [slots[i] for i in drawn]
+
+
+def _sliding(
+    text: Text, length: int, stride: int, bos: tuple[int, ...], *, partial: bool
+) -> Iterator[Window]:
+    """Windows that begin every `stride` tokens; a token is scored in the first that holds it.
+
+    They weigh as many tokens as they add. `partial` keeps a last window that reaches the end of
+    the text before it is full.
+    """
+    total, inner = len(text.tokens), length - len(bos)
+    scored_to = 0
+    for begin in range(0, total, stride):
+        end = min(begin + inner, total)
+        if end - begin < inner and not partial:
+            break
+        new = end - scored_to
+        # Without BOS nothing predicts the first token of a window.
+        scored_from = max(len(bos) + end - begin - new, 1)
+        if scored_from < len(bos) + end - begin:
+            yield Window(text, begin, end, bos, scored_from, new, layout=text.name)
+        scored_to = end
+        if end == total:
+            break
+
+
+def _hugging_face(request: Request) -> list[Window]:
+    """Their page weighs every window by one token less than it adds."""
+    return [
+        replace(window, weight=window.weight - 1)
+        for text in request.texts
+        for window in _sliding(text, request.length, HF_STRIDE, (), partial=True)
+        if window.weight > 1
+    ]
+
+
+def _yarn(request: Request) -> list[Window]:
+    return [
+        replace(window, weight=1)
+        for text in request.texts
+        for window in _sliding(text, request.length, YARN_STRIDE, request.start_token, partial=True)
+    ]
+
+
+def _longrope(request: Request) -> list[Window]:
+    windows = (
+        replace(window, weight=1)
+        for text in request.texts
+        for window in _sliding(
+            text, request.length, YARN_STRIDE, request.start_token, partial=False
+        )
+    )
+    return list(islice(windows, LONGROPE_WINDOWS))
+
+
+def _base_bound(request: Request) -> list[Window]:
+    inner = request.length - len(request.bos)
+    return [
+        Window(text, 0, inner, request.bos, scored_from=1, weight=1, layout=text.name)
+        for text in request.texts
+        if len(text.tokens) >= inner
+    ]
+
+
+DEFINITIONS: Mapping[str, Definition] = {
+    definition.name: definition
+    for definition in (
+        Definition("perplexity", _common_ends, by_position=True, accuracy=True),
+        Definition("repetition", _repeated, accuracy=True),
+        Definition("perplexity-hf", _hugging_face),
+        Definition("perplexity-yarn", _yarn),
+        Definition("perplexity-longrope", _longrope),
+        Definition("perplexity-base-bound", _base_bound, average="perplexities"),
+    )
+}

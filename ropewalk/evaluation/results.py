@@ -1,0 +1,116 @@
+"""From scored samples to results: one value with its interval a cell, methods compared in pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ropewalk.evaluation.statistics import (
+    Comparison,
+    bootstrap_mean,
+    compare_means,
+    compare_rates,
+    holm,
+    wilson,
+)
+from ropewalk.records import EvalRecord, EvalResult
+
+# Perplexity is shown as the exponential of the mean loss, its unit of account.
+SHOWN_AS = {"nll": "perplexity"}
+
+K = TypeVar("K", bound=Hashable)
+
+
+def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
+    """One result a method, task, mode, length and metric, in the order of their first samples."""
+    groups = grouped(
+        (record for record in records if record.positions is None),
+        lambda r: (r.method, r.plan_id, r.task, r.mode, r.length, r.metric),
+    )
+    results = []
+    for (method, plan_id, task, mode, length, metric), group in groups.items():
+        value, low, high = estimate(group)
+        results.append(
+            EvalResult(
+                method=method,
+                plan_id=plan_id,
+                task=task,
+                mode=mode,
+                length=length,
+                metric=SHOWN_AS.get(metric, metric),
+                value=value,
+                low=low,
+                high=high,
+                samples=len(group),
+            )
+        )
+    return results
+
+
+def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | None]:
+    """The value of records of one metric, and its interval."""
+    if group[0].metric == "exact_match":
+        right = sum(record.score == 1 for record in group)
+        return (right / len(group), *wilson(right, len(group)))
+    scores, weights = [r.score for r in group], [r.weight for r in group]
+    mean = float(np.average(scores, weights=weights))
+    low, high = bootstrap_mean(scores, weights, [r.layout for r in group]) or (None, None)
+    if group[0].metric == "nll":
+        return math.exp(mean), low and math.exp(low), high and math.exp(high)
+    return mean, low, high
+
+
+class MethodComparison(NamedTuple):
+    """Two methods on one task at one length."""
+
+    task: str
+    mode: str
+    metric: str
+    length: int
+    first: str
+    second: str
+    comparison: Comparison
+    adjusted_p: float
+    """Holm's, over all comparisons made together."""
+
+
+def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
+    """Every pair of methods on the samples that both were scored on.
+
+    The difference of losses stands for perplexity: exp of it is the ratio of the perplexities.
+    """
+    groups = grouped(
+        (record for record in records if record.positions is None),
+        lambda r: (r.task, r.mode, r.metric, r.length),
+    )
+    found: list[tuple[str, str, str, int, str, str, Comparison]] = []
+    for (task, mode, metric, length), group in groups.items():
+        methods = grouped(group, lambda r: (r.method, r.plan_id))
+        for ((first, _), a), ((second, _), b) in combinations(methods.items(), 2):
+            scores = {record.sample: record for record in b}
+            pairs = [(x, scores[x.sample]) for x in a if x.sample in scores]
+            if pairs:
+                found.append((task, mode, metric, length, first, second, _compare(pairs)))
+    adjusted = holm([comparison.p_value for *_, comparison in found])
+    return [MethodComparison(*described, p) for described, p in zip(found, adjusted, strict=True)]
+
+
+def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
+    first, second = [a.score for a, _ in pairs], [b.score for _, b in pairs]
+    if pairs[0][0].metric == "exact_match":
+        return compare_rates([x == 1 for x in first], [x == 1 for x in second])
+    return compare_means(first, second, [a.weight for a, _ in pairs], [a.layout for a, _ in pairs])
+
+
+def grouped(
+    records: Iterable[EvalRecord], key: Callable[[EvalRecord], K]
+) -> dict[K, list[EvalRecord]]:
+    """Records by a key, in the order in which the keys first came."""
+    groups: dict[K, list[EvalRecord]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups

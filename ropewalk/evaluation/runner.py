@@ -1,0 +1,355 @@
+"""Scores a model at lengths on tasks, under one plan after the other; can be killed at any time.
+
+A condition is a model as it is, or under a plan. All conditions see the same samples. Samples are
+scored in batches whose boundaries depend on the settings alone, and a batch is recorded as a whole:
+a run that was killed repeats at most one batch and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.evaluation import perplexity, samples, tasks
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.perplexity import Definition, Text, Window
+from ropewalk.evaluation.samples import DoesNotFit, Sample
+from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.plan import ContextPlan
+from ropewalk.records import EvalRecord, Mode
+from ropewalk.run import Journal
+
+TOKENS_PER_BATCH = 16384
+
+T = TypeVar("T")
+
+
+class Condition(NamedTuple):
+    """A model under a plan, or as it is (`plan` None)."""
+
+    method: str
+    plan_id: str
+    plan: ContextPlan | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured. Equal settings give equal samples."""
+
+    tasks: tuple[str, ...]
+    lengths: tuple[int, ...]
+    samples: int
+    seed: int = 0
+    mode: Mode = "teacher_forced"
+
+    def __post_init__(self) -> None:
+        for name in self.tasks:
+            if name not in task_names():
+                raise UnknownName("task", name, task_names())
+        if not self.tasks:
+            raise InvalidValue("tasks", self.tasks, "there is nothing to measure", "name a task")
+        for length in self.lengths:
+            if length < 2:
+                raise InvalidValue("lengths", length, "must be at least 2", "give longer ones")
+        if not self.lengths:
+            raise InvalidValue("lengths", self.lengths, "there are none", "name one")
+        if self.samples < 1:
+            raise InvalidValue("samples", self.samples, "must be at least 1", "20 is a beginning")
+
+
+def task_names() -> tuple[str, ...]:
+    return (*perplexity.DEFINITIONS, *tasks.names())
+
+
+@dataclass
+class Evaluation:
+    """One model, one corpus, and settings: what `run` scores under each condition."""
+
+    model: Any
+    tokenizer: Any
+    documents: Sequence[Document]
+    settings: Settings
+    trained_length: int
+    notice: Callable[[str], None] = field(default=lambda _: None)
+    """Called with what the user should know: tasks left out, fewer samples than asked for."""
+
+    def run(
+        self,
+        conditions: Sequence[Condition],
+        journal: Journal | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[EvalRecord]:
+        """Score every condition; what the journal holds already is not scored again."""
+        kept = [] if journal is None else journal.records
+        records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
+        done = {record.key for record in records}
+        batches = [
+            (length, batch)
+            for length in self.settings.lengths
+            for name in self.settings.tasks
+            for batch in self._batches(name, length)
+        ]
+        steps, step = len(batches) * len(conditions), 0
+        for condition in conditions:
+            for length in self.settings.lengths:
+                with self._under(condition, length):
+                    for batch in (batch for at, batch in batches if at == length):
+                        if not all(key in done for key in batch.keys(condition)):
+                            scored = batch.score(condition)
+                            new = [record for record in scored if record.key not in done]
+                            if journal is not None:
+                                journal.append(record.to_json() for record in new)
+                            done.update(record.key for record in new)
+                            records += new
+                        step += 1
+                        progress(step, steps)
+        return records
+
+    def identity(self) -> dict[str, object]:
+        """All that decides the numbers, apart from the conditions."""
+        return {
+            **asdict(self.settings),
+            "trained_length": self.trained_length,
+            "bos": bool(self.encoder.bos),
+            "corpus_sha256": self._corpus,
+            "tokenizer_sha256": self.encoder.fingerprint,
+            "weights_sha256": weights_fingerprint(self.model),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": self.model.device.type,
+        }
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder(self.tokenizer)
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.model)
+
+    @cached_property
+    def _corpus(self) -> str:
+        return fingerprint(self.documents)
+
+    @cached_property
+    def _haystack(self) -> Haystack:
+        return Haystack(self.documents)
+
+    @cached_property
+    def _texts(self) -> list[Text]:
+        return perplexity.texts(self.documents, self.encoder)
+
+    def _under(self, condition: Condition, length: int) -> AbstractContextManager[object]:
+        if condition.plan is None:
+            return nullcontext()
+        from ropewalk.models.install import applied
+
+        context: AbstractContextManager[object] = applied(self.model, condition.plan, length=length)
+        return context
+
+    def _batches(self, name: str, length: int) -> Iterator[Batch]:
+        if name in perplexity.DEFINITIONS:
+            return self._windows(perplexity.DEFINITIONS[name], length)
+        return self._questions(tasks.named(name), length)
+
+    def _questions(self, task: tasks.Task, length: int) -> Iterator[Batch]:
+        settings = self.settings
+        try:
+            drawn = list(
+                samples.generate(
+                    task, self.encoder, self._haystack, length, settings.samples, settings.seed
+                )
+            )
+        except DoesNotFit as error:
+            self.notice(f"left out: {error}")
+            return
+        # Writing needs prompts of one length; reading does not.
+        groups = [drawn] if settings.mode == "teacher_forced" else _by_prompt_length(drawn)
+        for group in groups:
+            for part in _parts(group, max(1, TOKENS_PER_BATCH // length)):
+                yield Questions(self._scorer, self.encoder, task, settings.mode, part)
+
+    def _windows(self, definition: Definition, length: int) -> Iterator[Batch]:
+        settings = self.settings
+        start = self.tokenizer.bos_token_id
+        windows = definition.windows(
+            perplexity.Request(
+                texts=self._texts,
+                bos=self.encoder.bos,
+                start_token=() if start is None else (int(start),),
+                length=length,
+                longest=max(settings.lengths),
+                scored=perplexity.scored_tokens(settings.lengths),
+                count=settings.samples,
+                seed=settings.seed,
+                trained_length=self.trained_length,
+            )
+        )
+        if not windows:
+            self.notice(f"left out: {definition.name} at {length}: no document is long enough")
+        bins = []
+        if definition.by_position and length == max(settings.lengths):
+            bins = perplexity.position_bins(length, perplexity.scored_tokens(settings.lengths))
+        for part in _parts(windows, max(1, TOKENS_PER_BATCH // length)):
+            ids = [
+                perplexity.sample_id(window, definition, self._corpus, self.encoder)
+                for window in part
+            ]
+            yield Windows(self._scorer, definition, length, part, ids, bins)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Samples of a retrieval task that are scored together."""
+
+    scorer: Scorer
+    encoder: Encoder
+    task: tasks.Task
+    mode: Mode
+    samples: Sequence[Sample]
+
+    def keys(self, condition: Condition) -> list[tuple[object, ...]]:
+        return [self._record(condition, sample, 0.0).key for sample in self.samples]
+
+    def score(self, condition: Condition) -> list[EvalRecord]:
+        if self.mode == "teacher_forced":
+            scores = self.scorer.score(
+                [sample.tokens for sample in self.samples],
+                [len(sample.prompt) for sample in self.samples],
+            )
+            return [
+                self._record(condition, sample, float(score.right.all()))
+                for sample, score in zip(self.samples, scores, strict=True)
+            ]
+        written = self.scorer.write(
+            [sample.prompt for sample in self.samples],
+            max(sample.allowance for sample in self.samples),
+        )
+        answers = [
+            self.encoder.text(tokens[: sample.allowance])
+            for tokens, sample in zip(written, self.samples, strict=True)
+        ]
+        return [
+            self._record(
+                condition, sample, float(self.task.score(answer, sample.answer_text)), answer
+            )
+            for sample, answer in zip(self.samples, answers, strict=True)
+        ]
+
+    def _record(
+        self, condition: Condition, sample: Sample, score: float, answer: str | None = None
+    ) -> EvalRecord:
+        return EvalRecord(
+            method=condition.method,
+            plan_id=condition.plan_id,
+            task=self.task.name,
+            mode=self.mode,
+            metric="exact_match",
+            length=sample.length,
+            sample=sample.id,
+            layout=sample.id,
+            score=score,
+            depth=round(sample.depth, 4),
+            answer=answer,
+        )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a definition of perplexity that are scored together."""
+
+    scorer: Scorer
+    definition: Definition
+    length: int
+    windows: Sequence[Window]
+    ids: Sequence[str]
+    bins: Sequence[tuple[int, int]]
+    """Positions to score besides, apart from each other."""
+
+    def keys(self, condition: Condition) -> list[tuple[object, ...]]:
+        blank = TokenScores(np.zeros(self.length), np.zeros(self.length, dtype=bool))
+        return [
+            record.key
+            for window, name in zip(self.windows, self.ids, strict=True)
+            for record in self._records(condition, window, name, blank)
+        ]
+
+    def score(self, condition: Condition) -> list[EvalRecord]:
+        scores = self.scorer.score(
+            [window.tokens for window in self.windows], [self._start(w) for w in self.windows]
+        )
+        return [
+            record
+            for window, name, score in zip(self.windows, self.ids, scores, strict=True)
+            for record in self._records(condition, window, name, score)
+        ]
+
+    def _start(self, window: Window) -> int:
+        return self.bins[0][0] if self.bins else window.scored_from
+
+    def _records(
+        self, condition: Condition, window: Window, name: str, scores: TokenScores
+    ) -> Iterator[EvalRecord]:
+        start = self._start(window)
+
+        def record(
+            metric: str, score: float, weight: int, positions: tuple[int, int] | None = None
+        ) -> EvalRecord:
+            return EvalRecord(
+                method=condition.method,
+                plan_id=condition.plan_id,
+                task=self.definition.name,
+                mode="teacher_forced",
+                metric=metric,
+                length=self.length,
+                sample=name,
+                layout=window.layout,
+                score=score,
+                weight=weight,
+                positions=positions,
+            )
+
+        losses = scores.losses[window.scored_from - start :]
+        loss = float(losses.mean())
+        if self.definition.average == "perplexities":
+            yield record("perplexity", float(np.exp(loss)), window.weight)
+        else:
+            yield record("nll", loss, window.weight)
+        if self.definition.accuracy:
+            right = scores.right[window.scored_from - start :]
+            yield record("next_token_accuracy", float(right.mean()), window.weight)
+        for low, high in self.bins:
+            part = scores.losses[low - start : high - start]
+            yield record("nll", float(part.mean()), len(part), (low, high))
+
+
+Batch = Questions | Windows
+
+
+def weights_fingerprint(model: Any) -> str:
+    """A SHA-256 of 64 values spread over every parameter: any training step changes it."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        flat = parameter.detach().flatten()
+        part = flat[:: max(1, len(flat) // 64)].float().cpu().numpy()
+        digest.update(f"{name} {tuple(parameter.shape)}".encode())
+        digest.update(part.tobytes())
+    return digest.hexdigest()
+
+
+def _by_prompt_length(drawn: Sequence[Sample]) -> list[list[Sample]]:
+    lengths = dict.fromkeys(len(sample.prompt) for sample in drawn)
+    return [[s for s in drawn if len(s.prompt) == length] for length in lengths]
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,123 @@
+"""Samples of a task, fitted to a length: pure functions of what their ids say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.randomness import Stream, identity, spread
+from ropewalk.evaluation.tasks import Draft, Scene, Task
+
+VERSION = 1
+# Besides the answer itself, what a model may write around it.
+MARGIN = 8
+
+
+class DoesNotFit(InputError):
+    """A length that cannot hold even the shortest sample of a task."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One question: a prompt of so many tokens, and the tokens that answer it."""
+
+    id: str
+    length: int
+    """The budget: prompt, answer and margin together are at most so many tokens."""
+    prompt: IntArray
+    answer: IntArray
+    answer_text: str
+    depth: float
+
+    @property
+    def tokens(self) -> IntArray:
+        return np.concatenate([self.prompt, self.answer])
+
+    @property
+    def allowance(self) -> int:
+        """How many tokens a model may write."""
+        return len(self.answer) + MARGIN
+
+
+def generate(
+    task: Task, encoder: Encoder, haystack: Haystack, length: int, count: int, seed: int
+) -> Iterator[Sample]:
+    """`count` samples of a length; the first fifty of five hundred are the fifty."""
+    units = 0
+    for index in range(count):
+        # The length is no part of the key: at every length the same facts are hidden equally deep.
+        key = (task.name, task.version, seed)
+
+        def draft(units: int, index: int = index, key: tuple[object, ...] = key) -> Draft:
+            scene = Scene(Stream(*key, index), spread(index, *key), haystack, encoder.is_small)
+            return task.draft(scene, units)
+
+        units = _fit(lambda units: _tokens(encoder, draft(units)), length, task.name, guess=units)
+        fitted = draft(units)
+        prompt, answer = split(encoder, fitted)
+        yield Sample(
+            id=identity(*key, index, length, haystack.fingerprint, encoder.fingerprint, VERSION),
+            length=length,
+            prompt=prompt,
+            answer=answer,
+            answer_text=fitted.answer,
+            depth=fitted.depth,
+        )
+
+
+def _tokens(encoder: Encoder, draft: Draft) -> int:
+    return len(encoder.sequence(draft.prompt + draft.answer)) + MARGIN
+
+
+def _fit(tokens: Callable[[int], int], length: int, task: str, *, guess: int) -> int:
+    """The most units whose tokens fit, between a number that fits and the next that does not.
+
+    `guess` says where to look first; the search goes on from there in doubling steps, then bisects.
+    Where more units always mean more tokens, the result does not depend on it.
+    """
+    shortest = tokens(0)
+    if shortest > length:
+        raise DoesNotFit(
+            f"{task} does not fit in {length} tokens: its shortest sample takes {shortest}"
+        )
+    fits, too_many = 0, None
+    units, step = guess or 1, max(1, guess // 64)
+    while too_many is None or too_many - fits > 1:
+        if tokens(units) <= length:
+            fits = units
+        else:
+            too_many = units
+        if too_many is None:
+            units = fits + step
+        elif fits == 0:
+            units = max(too_many - step, too_many // 2)
+        else:
+            units = (fits + too_many) // 2
+        step *= 2
+    return fits
+
+
+def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
+    """The tokens of the whole, apart where the answer begins.
+
+    A tokenizer may join the end of the prompt with the beginning of the answer. The joined token
+    then belongs to the answer, since the model must predict it.
+    """
+    asked = encoder.sequence(draft.prompt)
+    whole = encoder.sequence(draft.prompt + draft.answer)
+    same = asked == whole[: len(asked)]
+    shared = len(asked) if same.all() else int(np.argmin(same))
+    prompt, answer = whole[:shared], whole[shared:]
+    if draft.answer.strip() not in encoder.text(answer):
+        raise InvalidValue(
+            "tokenizer",
+            draft.answer,
+            f"comes back as {encoder.text(answer)!r} from its tokens, so it cannot be asked for",
+            "leave out the task, or check the tokenizer",
+        )
+    return prompt, answer

@@ -1,0 +1,55 @@
+"""Key-value retrieval: one of several pairs is asked for by its key.
+
+A small model gets four lines `# key QX4821` between lines of text: the one asked for and three to
+confuse it with, as many at every length. Others get a JSON object of UUIDs that fills the context.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ropewalk.evaluation.haystack import insert
+from ropewalk.evaluation.randomness import Stream
+from ropewalk.evaluation.tasks import Draft, Scene
+from ropewalk.evaluation.vocabulary import DIGITS, HEX, LETTERS
+
+VERSION = 1
+
+DISTRACTORS = 3
+INTRODUCTION = "Remember the value of every key of this JSON object: one will be asked for.\n"
+END = "\nThe key that is asked for, with its value:\n"
+
+
+def draft(scene: Scene, units: int) -> Draft:
+    """`units` words of text for a small model, `units` further pairs for others."""
+    return _between_text(scene, units) if scene.small else _of_uuids(scene, units)
+
+
+def _between_text(scene: Scene, units: int) -> Draft:
+    random = scene.random
+    drawn = random.sample(len(LETTERS) ** 2, 1 + DISTRACTORS)
+    keys = [LETTERS[i // len(LETTERS)] + LETTERS[i % len(LETTERS)] for i in drawn]
+    values = [random.word(DIGITS, 4) for _ in keys]
+    depths = [scene.depth, *(random.below(2**20) / 2**20 for _ in range(DISTRACTORS))]
+    lines = [f"# key {key}{value}\n" for key, value in zip(keys, values, strict=True)]
+    text = insert(scene.haystack.crop(random, units), zip(depths, lines, strict=True))
+    prompt = f"{text}# key {keys[0]}"
+    return Draft(prompt, values[0], prompt.index(lines[0]) / len(prompt))
+
+
+def _of_uuids(scene: Scene, units: int) -> Draft:
+    pairs = {uuid(scene.random): uuid(scene.random) for _ in range(units + 1)}
+    key = list(pairs)[int(scene.depth * len(pairs))]
+    prompt = f'{INTRODUCTION}{json.dumps(pairs, indent=0)}{END}"{key}": "'
+    return Draft(prompt, f'{pairs[key]}"', prompt.index(key) / len(prompt))
+
+
+def uuid(random: Stream) -> str:
+    return "-".join(random.word(HEX, size) for size in (8, 4, 4, 4, 12))
+
+
+def score(written: str, answer: str) -> bool:
+    """The value stands at the beginning of what was written, quotes and spaces aside."""
+    value = answer.strip('"')
+    return re.match(rf'[\s"]*{re.escape(value)}(?!\w)', written, re.IGNORECASE) is not None

@@ -1,0 +1,47 @@
+"""Long-eval: a record of lines that look alike, each with a number; one line is asked for.
+
+The filler is more lines, so a longer context also holds more to confuse the line with.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.tasks import Draft, Scene
+from ropewalk.evaluation.vocabulary import NAMES, pair_name
+
+VERSION = 1
+
+INTRODUCTION = (
+    "Here is a record of lines. Each line has a name and a REGISTER_CONTENT, which is a number.\n"
+    "Remember the REGISTER_CONTENT of every line: one of them will be asked for.\n"
+)
+MOST_LINES = NAMES // 2  # so that drawing an unused name stays quick
+END = "That was the record. One of its lines again:\n"
+
+
+def draft(scene: Scene, units: int) -> Draft:
+    """`units` lines besides the one that is asked for."""
+    if units >= MOST_LINES:
+        raise Unsupported(
+            f"lines has names for {MOST_LINES} lines, and this context holds more; give a shorter "
+            "length, or another task"
+        )
+    numbers: dict[str, int] = {}
+    while len(numbers) <= units:
+        name = pair_name(scene.random)
+        if name not in numbers:
+            numbers[name] = 1 + scene.random.below(50_000)
+    asked = int(scene.depth * (units + 1))
+    lines = {f"line {name}: REGISTER_CONTENT is <": number for name, number in numbers.items()}
+    record = "".join(f"{line}{number}>\n" for line, number in lines.items())
+    question, number = list(lines.items())[asked]
+    prompt = record + question if scene.small else INTRODUCTION + record + END + question
+    return Draft(prompt, f"{number}>", prompt.index(question) / len(prompt))
+
+
+def score(written: str, answer: str) -> bool:
+    """The last integer of what was written before the line ended is the number."""
+    numbers = re.findall(r"\d+", re.split(r"[>\n]", written, maxsplit=1)[0])
+    return bool(numbers) and numbers[-1] == answer.rstrip(">")

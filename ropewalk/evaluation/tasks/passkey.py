@@ -1,0 +1,49 @@
+"""A five-digit pass key in a lot of irrelevant text (the prompt of LongRoPE's appendix).
+
+The filler is five sentences repeated x times before the key and y times after it. What is left of
+the budget is filled with the first few of the five sentences, so that a prompt is as long as asked.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ropewalk.evaluation.tasks import Draft, Scene
+
+VERSION = 1
+
+TASK = (
+    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."
+    " I will quiz you about the important information there."
+)
+FILLER = (
+    "The grass is green.",
+    "The sky is blue.",
+    "The sun is yellow.",
+    "Here we go.",
+    "There and back again.",
+)
+NEEDLE = "The pass key is {0}. Remember it. {0} is the pass key."
+QUESTION = "What is the pass key? The pass key is"
+
+
+def draft(scene: Scene, units: int) -> Draft:
+    """`units` sentences of filler."""
+    passkey = 10_000 + scene.random.below(90_000)
+    whole, rest = divmod(units, len(FILLER))
+    before = min(int(scene.depth * (whole + 1)), whole)
+    paragraphs = [
+        TASK,
+        " ".join(FILLER * before),
+        NEEDLE.format(passkey),
+        " ".join(FILLER * (whole - before) + FILLER[:rest]),
+        QUESTION,
+    ]
+    prompt = "\n".join(filter(None, paragraphs))
+    return Draft(prompt, f" {passkey}", prompt.index(str(passkey)) / len(prompt))
+
+
+def score(written: str, answer: str) -> bool:
+    """The first integer is the pass key."""
+    first = re.search(r"\d+", written)
+    return first is not None and first[0] == answer.strip()

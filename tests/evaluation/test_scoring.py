@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig
+
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation import scoring
+from ropewalk.evaluation.scoring import Scorer
+from tests.evaluation import tiny
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 48,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def _sequences(*lengths: int) -> list[Any]:
+    random = np.random.default_rng(3)
+    return [random.integers(0, 97, size=length) for length in lengths]
+
+
+def _naive(model: Any, sequence: Any, start: int) -> tuple[Any, Any]:
+    """One row, all its logits at once, by the model's own forward."""
+    tokens = torch.from_numpy(sequence)[None]
+    with torch.inference_mode():
+        logits = model(tokens).logits[0, start - 1 : -1].double()
+    target = tokens[0, start:]
+    losses = torch.nn.functional.cross_entropy(logits, target, reduction="none")
+    return losses.numpy(), (logits.argmax(-1) == target).numpy()
+
+
+@pytest.mark.parametrize("at_once", [1, 300, scoring.LOGITS_AT_ONCE])
+def test_scores_are_those_of_the_models_own_logits(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", at_once)
+    model = tiny.model()
+    sequences, starts = _sequences(40, 37, 12), [1, 20, 11]
+    for sequence, start, score in zip(
+        sequences, starts, Scorer(model).score(sequences, starts), strict=True
+    ):
+        losses, right = _naive(model, sequence, start)
+        np.testing.assert_allclose(score.losses, losses, atol=1e-4)
+        np.testing.assert_array_equal(score.right, right)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=2.0),
+        CohereConfig(**SMALL, logit_scale=0.25),
+        GraniteConfig(**SMALL, logits_scaling=4.0),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_families_that_change_their_logits_after_the_head(config: Any) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    [sequence] = _sequences(30)
+    [score] = Scorer(model).score([sequence], [1])
+    np.testing.assert_allclose(score.losses, _naive(model, sequence, 1)[0], atol=1e-4)
+
+
+def test_a_family_that_does_something_unknown_is_refused_by_name() -> None:
+    class Odd(type(tiny.model())):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().forward(*args, **kwargs)
+            output.logits = output.logits * 1.5
+            return output
+
+    model = Odd(tiny.model().config).eval()
+    with pytest.raises(Unsupported, match=r"Odd .*after the head"):
+        Scorer(model)
+
+
+def test_a_model_without_a_head_is_refused() -> None:
+    with pytest.raises(Unsupported, match="no language-model head"):
+        Scorer(tiny.model().model)
+
+
+def test_writing_is_greedy_and_cached_decoding_changes_nothing() -> None:
+    model = tiny.model()
+    prompts = _sequences(20, 20)
+    written = Scorer(model).write(prompts, 6)
+    for prompt, tokens in zip(prompts, written, strict=True):
+        sequence = list(prompt)
+        for token in tokens:
+            with torch.inference_mode():
+                logits = model(torch.tensor([sequence]), use_cache=False).logits[0, -1]
+            assert token == int(logits.argmax())
+            sequence.append(int(token))
+
+
+def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attention kernel gets its causal flag instead of a mask, and the head only some rows."""
+    model = tiny.model()
+    scorer = Scorer(model)
+    masks, rows = [], []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        masks.append((kwargs.get("attn_mask"), kwargs.get("is_causal")))
+        return attention(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 7 * len(tiny.tokenizer()))
+    hook = model.lm_head.register_forward_hook(lambda *a: rows.append(a[2].shape[0]))
+    try:
+        scorer.score(_sequences(50, 48), [1, 1])
+    finally:
+        hook.remove()
+    assert masks == [(None, True)] * 2
+    assert max(rows) <= 7
+    assert sum(rows) == 49 + 47

@@ -203,8 +203,8 @@ class Journal:
 
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. Where the disk is full, the file stays as it was and the error says so."""
-        records = [dict(record) for record in records]
-        data = b"".join(_line(record) for record in records)
+        added = [dict(record) for record in records]
+        data = b"".join(_line(record) for record in added)
         try:
             written = 0
             while written < len(data):
@@ -217,7 +217,7 @@ class Journal:
                 "room and start again to go on"
             ) from None
         self._size += len(data)
-        self.records += records
+        self.records += added
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -87,7 +87,7 @@ class Request(NamedTuple):
     """The longest of the lengths that are compared."""
     scored: int
     """How many final tokens are scored, at every length."""
-    count: int
+    samples: int
     seed: int
     trained_length: int
 
@@ -174,7 +174,7 @@ def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
             f"needs (the longest holds {most}); give longer documents (--corpus) or shorter lengths"
         )
     drawn = Stream("perplexity", VERSION, request.seed).sample(
-        len(slots), min(request.count, len(slots))
+        len(slots), min(request.samples, len(slots))
     )
     return [slots[i] for i in drawn]
 

@@ -188,7 +188,7 @@ class Evaluation:
                 length=length,
                 longest=max(settings.lengths),
                 scored=perplexity.scored_tokens(settings.lengths),
-                count=settings.samples,
+                samples=settings.samples,
                 seed=settings.seed,
                 trained_length=self.trained_length,
             )

@@ -105,7 +105,7 @@ class Scorer:
     def _logits(self, rows: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits of some rows at a time, in float32, with their targets."""
         size = max(1, LOGITS_AT_ONCE // self._head.weight.shape[0])
-        for part, target in zip(rows.split(size), targets.split(size), strict=True):
+        for part, target in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
             yield self._finish(self._head(part)).float(), target
 
     @torch.inference_mode()

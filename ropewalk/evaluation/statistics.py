@@ -71,7 +71,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
     """The exact two-sided p-value that two methods differ, from the samples they disagree on."""
     total = only_first + only_second
     tail = sum(math.comb(total, i) for i in range(min(only_first, only_second) + 1))
-    return min(1.0, 2 * tail / 2**total)
+    return min(1.0, float(2 * tail / 2**total))
 
 
 def sign_flip(differences: NDArray[np.float64], *, seed: int = 0, resamples: int = 10_000) -> float:
@@ -138,7 +138,7 @@ def compare_means(
     contributions = differences * scale * (len(scale) / scale.sum())
     names = list(range(len(differences))) if clusters is None else list(clusters)
     place = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    by_cluster = np.bincount([place[name] for name in names], contributions)
+    by_cluster = np.bincount([place[name] for name in names], contributions).astype(np.float64)
     return Comparison(
         pairs=len(differences),
         difference=float(contributions.mean()),
@@ -161,9 +161,9 @@ def _newcombe(both: int, only_first: int, only_second: int, neither: int) -> Int
     margins = math.prod(
         (both + only_first, only_second + neither, both + only_second, only_first + neither)
     )
-    excess = both * neither - only_first * only_second
+    excess = float(both * neither - only_first * only_second)
     if excess > 0:
-        excess = max(excess - total / 2, 0)
+        excess = max(excess - total / 2, 0.0)
     phi = excess / math.sqrt(margins) if margins else 0.0
 
     def joined(a: float, b: float) -> float:

@@ -204,11 +204,11 @@ def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -
     assert isinstance(axes, Axes)
     lengths = [point.length for point in points]
     axes.plot(lengths, [p.value for p in points], "o-", label=label, color=color, markersize=3)
-    certain = [p for p in points if p.low is not None and p.high is not None]
+    bands = [(p.length, p.low, p.high) for p in points if p.low is not None and p.high is not None]
     axes.fill_between(
-        [p.length for p in certain],
-        [p.low for p in certain],
-        [p.high for p in certain],
+        [length for length, _, _ in bands],
+        [low for _, low, _ in bands],
+        [high for _, _, high in bands],
         color=color,
         alpha=0.15,
         linewidth=0,

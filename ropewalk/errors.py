@@ -28,8 +28,11 @@ class GateFailed(RopewalkError):
     """A check that stands between a result and its use was not met."""
 
     def __init__(self, subject: str, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(f"{subject}: " + "; ".join(self.problems))
+        self.subject, self.problems = subject, tuple(problems)
+        super().__init__(_one_line(f"{subject}: {'; '.join(self.problems)}"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return GateFailed, (self.subject, self.problems)
 
 
 class InputError(RopewalkError):

@@ -20,14 +20,17 @@ from ropewalk.plan import PlanStep
 
 @dataclass(frozen=True)
 class _Steps:
-    """The schedules of one layer type as tensors, one row a step."""
+    """The N schedules of one layer type as float64 tensors."""
 
     ends: Tensor
     """The longest sequence of every step but the last, which serves all above too."""
-    frequencies_NP: Tensor
-    plain_P: Tensor
-    scaling_N1: Tensor
-    kept_N1: Tensor
+    frequencies: Tensor
+    """[N, pairs]"""
+    plain: Tensor
+    """[pairs]"""
+    scaling: Tensor
+    """[N, 1], as kept is."""
+    kept: Tensor
 
     @classmethod
     def of(cls, steps: Sequence[PlanStep]) -> _Steps:
@@ -38,30 +41,30 @@ class _Steps:
 
         return cls(
             ends=torch.tensor([step.up_to_length for step in steps[:-1]]),
-            frequencies_NP=torch.from_numpy(np.stack([s.inverse_frequencies for s in schedules])),
-            plain_P=torch.from_numpy(schedules[0].geometry.plain_frequencies.copy()),
-            scaling_N1=column([s.attention_scaling for s in schedules]),
-            kept_N1=column([float(s.kept_initial_positions) for s in schedules]),
+            frequencies=torch.from_numpy(np.stack([s.inverse_frequencies for s in schedules])),
+            plain=torch.from_numpy(schedules[0].geometry.plain_frequencies.copy()),
+            scaling=column([s.attention_scaling for s in schedules]),
+            kept=column([float(s.kept_initial_positions) for s in schedules]),
         )
 
     def to(self, device: torch.device) -> _Steps:
         return _Steps(
             self.ends.to(device),
-            self.frequencies_NP.to(device),
-            self.plain_P.to(device),
-            self.scaling_N1.to(device),
-            self.kept_N1.to(device),
+            self.frequencies.to(device),
+            self.plain.to(device),
+            self.scaling.to(device),
+            self.kept.to(device),
         )
 
     def cos_sin(self, positions_BL: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin by pair, in float64; each row of the batch by its own length."""
         step_B = torch.bucketize(positions_BL.amax(dim=-1) + 1, self.ends)
-        scaling_B11 = self.scaling_N1[step_B][..., None]
+        scaling_B11 = self.scaling[step_B][..., None]
         positions_BL1 = positions_BL.to(torch.float64)[..., None]
         angles_BLP = torch.where(
-            positions_BL1 < self.kept_N1[step_B][..., None],
-            positions_BL1 * self.plain_P,
-            positions_BL1 * self.frequencies_NP[step_B][:, None],
+            positions_BL1 < self.kept[step_B][..., None],
+            positions_BL1 * self.plain,
+            positions_BL1 * self.frequencies[step_B][:, None],
         )
         return angles_BLP.cos() * scaling_B11, angles_BLP.sin() * scaling_B11
 
@@ -88,7 +91,7 @@ class PlannedRotary(nn.Module):
         if device.type == "mps":  # has no float64
             device = torch.device("cpu")
         steps = self._steps[layer_type]
-        if steps.plain_P.device != device:
+        if steps.plain.device != device:
             steps = self._steps[layer_type] = steps.to(device)
         dtype = torch.float32 if self.keeps_float32 else x.dtype
         cos, sin = (

@@ -157,8 +157,8 @@ def differences(was: object, now: object, path: str = "") -> list[str]:
             else:
                 changes += differences(was[key], now[key], place)
         return changes
-    # 1 and 1.0 are the same number, 1 and true are not the same value.
-    same = was == now and isinstance(was, bool) == isinstance(now, bool)
+    # Compared as text: to Python, 1 and true are equal.
+    same = json.dumps(was, sort_keys=True) == json.dumps(now, sort_keys=True)
     return [] if same else [f"{path or 'it'} was {_short(was)}, now {_short(now)}"]
 
 

@@ -125,7 +125,8 @@ def command(
         with _progress() as progress:
             records = evaluation.run(conditions, journal, progress)
         results = summarise(records)
-        comparisons = compare_methods(records)
+        longest = max(chosen_lengths)
+        comparisons = compare_methods(r for r in records if r.length == longest)
         answer = {"model": model, "results": [result.to_json() for result in results]}
         if directory is not None:
             import json
@@ -337,22 +338,20 @@ def _show_comparisons(console: Console, comparisons: Sequence[MethodComparison])
     """The pairs at the longest length that are told apart, and how many are not."""
     if not comparisons:
         return
-    longest = max(c.length for c in comparisons)
-    here = [c for c in comparisons if c.length == longest and c.metric != "next_token_accuracy"]
-    apart = [c for c in here if c.adjusted_p < 0.05]
+    apart = [c for c in comparisons if c.adjusted_p < 0.05]
     console.print(
-        f"\nPaired on the same samples at {format_length(longest)}; p by McNemar or sign flips, "
-        f"Holm over all {len(comparisons)} comparisons:",
+        f"\nPaired on the same samples at {format_length(comparisons[0].length)}; p by McNemar or "
+        f"sign flips, Holm over all {len(comparisons)} pairs:",
         soft_wrap=True,
     )
     for c in apart:
         low, high = c.comparison.low, c.comparison.high
         interval = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
-        unit = " in loss" if c.metric == "nll" else ""
+        what = {"nll": " loss", "next_token_accuracy": " accuracy"}.get(c.metric, "")
         console.print(
-            f"  {c.task}: {c.first} − {c.second} = {c.comparison.difference:+.2f}{interval}{unit}, "
+            f"  {c.task}{what}: {c.first} − {c.second} = {c.comparison.difference:+.2f}{interval}, "
             f"p = {c.adjusted_p:.2g}",
             soft_wrap=True,
         )
-    if len(apart) < len(here):
-        console.print(f"  {len(here) - len(apart)} of {len(here)} pairs are not told apart")
+    if len(apart) < len(comparisons):
+        console.print(f"  {len(comparisons) - len(apart)} pairs are not told apart")

@@ -113,7 +113,7 @@ def compare_rates(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
         table[int(a), int(b)] += 1
     both, only_first = int(table[1, 1]), int(table[1, 0])
     only_second, neither = int(table[0, 1]), int(table[0, 0])
-    low, high = _newcombe(both, only_first, only_second, neither)
+    low, high = paired_interval(both, only_first, only_second, neither)
     return Comparison(
         pairs=len(first),
         difference=(only_first - only_second) / len(first),
@@ -148,7 +148,7 @@ def compare_means(
     )
 
 
-def _newcombe(both: int, only_first: int, only_second: int, neither: int) -> Interval:
+def paired_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:
     """The interval of a paired difference of rates (Newcombe 1998, method 10).
 
     Built from the two Wilson intervals and their correlation, it keeps a width where all pairs

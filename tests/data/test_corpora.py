@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.data.corpora import Document, fingerprint, read_documents
+from ropewalk.errors import InputError, InvalidValue, Unsupported
+
+
+def test_a_text_file_is_one_document(tmp_path: Path) -> None:
+    path = tmp_path / "essay.txt"
+    path.write_text("Ünïcode\nand more", encoding="utf-8")
+    assert list(read_documents(path)) == [Document("essay.txt", "Ünïcode\nand more")]
+
+
+def test_a_folder_is_its_text_files_by_name(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.md", "sub/c.py", "ignored.bin"):
+        (tmp_path / name).write_text(name)
+    assert [document.name for document in read_documents(tmp_path)] == ["a.md", "b.txt", "sub/c.py"]
+
+
+def test_jsonl_has_one_document_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(f"{json.dumps({'text': 'one'})}\n\n{json.dumps({'text': 'two', 'id': 7})}\n")
+    assert [document.text for document in read_documents(path)] == ["one", "two"]
+    path.write_text(json.dumps({"body": "three"}))
+    assert [document.text for document in read_documents(path, field="body")] == ["three"]
+
+
+def test_jsonl_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
+    """A corpus may be larger than memory, so what is not asked for is not looked at."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "one"}\nbroken\n')
+    assert next(iter(read_documents(path))).text == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "one"}\n{"text": 2}\n', "line 2: text"),
+        ("a.jsonl", b'{"body": "one"}\n', "there are: body"),
+        ("a.jsonl", b"[1]\n", "line 1: is no JSON object"),
+        ("a.jsonl", b"{\n", "line 1: is not JSON"),
+        ("a.jsonl", b'{"text": "\xff"}\n', "line 1: is not UTF-8"),
+        ("a.txt", b"\xff\xfe", "is not UTF-8 text"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        list(read_documents(path))
+
+
+def test_missing_and_empty_places_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_documents(tmp_path / "nothing.txt")
+    with pytest.raises(InputError, match="holds no text files"):
+        read_documents(tmp_path)
+
+
+def test_the_standard_library_of_this_python_is_a_corpus() -> None:
+    documents = list(islice(read_documents("python"), 400))
+    assert "argparse.py" in {document.name for document in documents}
+    assert not any("test/" in document.name for document in documents)
+
+
+def test_a_fingerprint_tells_texts_apart_and_not_names() -> None:
+    documents = [Document("a", "one"), Document("b", "two")]
+    renamed = [Document("x", "one"), Document("y", "two")]
+    joined = [Document("a", "onetwo")]
+    assert fingerprint(documents) == fingerprint(renamed)
+    assert len({fingerprint(documents), fingerprint(joined), fingerprint(documents[::-1])}) == 3
+
+
+def test_parquet_without_its_extra_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "corpus.parquet"
+    path.write_bytes(b"PAR1")
+    importing = builtins.__import__
+
+    def without_pyarrow(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    for name in [name for name in sys.modules if name.startswith("pyarrow")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(Unsupported, match=r"ropewalk\[parquet\]"):
+        list(read_documents(path))
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "corpus.parquet"
+    parquet.write_table(pyarrow.table({"text": ["one", "two"], "id": [1, 2]}), path)
+    assert [document.text for document in read_documents(path)] == ["one", "two"]
+    with pytest.raises(InvalidValue, match="choose from text, id"):
+        list(read_documents(path, field="body"))
+    path.write_bytes(b"PAR1 no more")
+    with pytest.raises(InputError, match="is no Parquet file"):
+        list(read_documents(path))

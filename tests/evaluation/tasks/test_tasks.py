@@ -1,0 +1,203 @@
+"""What every task promises; a new task is tested by being there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.evaluation import samples
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.randomness import Stream
+from ropewalk.evaluation.samples import MARGIN, DoesNotFit, Sample, generate
+from ropewalk.evaluation.tasks import Draft, Scene, Task, kv, lines, named, names, needle, passkey
+from tests.evaluation import tiny
+
+ENCODER = Encoder(tiny.tokenizer())
+HAYSTACK = Haystack(tiny.documents())
+LENGTH = 2048
+every_task = pytest.mark.parametrize("task", [named(name) for name in names()], ids=names())
+
+
+class LargeEncoder(Encoder):
+    """The tokenizer of a model that is asked in prose."""
+
+    @property
+    def is_small(self) -> bool:
+        return False
+
+
+each_size = pytest.mark.parametrize(
+    "encoder", [ENCODER, LargeEncoder(tiny.tokenizer())], ids=["small", "large"]
+)
+
+
+def _samples(task: Task, count: int, length: int = LENGTH, seed: int = 0) -> list[Sample]:
+    return list(generate(task, ENCODER, HAYSTACK, length, count, seed))
+
+
+@every_task
+@each_size
+def test_samples_fit_their_length_and_fill_it(task: Task, encoder: Encoder) -> None:
+    for sample in generate(task, encoder, HAYSTACK, 8192, 6, 0):
+        used = len(sample.prompt) + sample.allowance
+        assert 0.98 * 8192 <= used <= 8192
+        assert sample.allowance == len(sample.answer) + MARGIN
+
+
+@every_task
+def test_fewer_samples_are_the_beginning_of_more(task: Task) -> None:
+    few, more = _samples(task, 3), _samples(task, 8)
+    for a, b in zip(few, more, strict=False):
+        assert a.id == b.id
+        np.testing.assert_array_equal(a.tokens, b.tokens)
+
+
+@every_task
+def test_samples_are_different_and_so_are_their_ids(task: Task) -> None:
+    drawn = _samples(task, 8) + _samples(task, 8, seed=1) + _samples(task, 8, length=LENGTH // 2)
+    assert len({sample.id for sample in drawn}) == 24
+    assert len({sample.tokens.tobytes() for sample in drawn}) == 24
+
+
+@every_task
+def test_an_id_says_what_a_sample_was_made_from(task: Task) -> None:
+    [first] = _samples(task, 1)
+    other_corpus = Haystack(tiny.documents(2))
+    other_tokenizer = Encoder(tiny.tokenizer(bos=False))
+    others = [
+        *_samples(replace(task, version=task.version + 1), 1),
+        *generate(task, ENCODER, other_corpus, LENGTH, 1, 0),
+        *generate(task, other_tokenizer, HAYSTACK, LENGTH, 1, 0),
+    ]
+    assert first.id not in {sample.id for sample in others}
+
+
+@every_task
+def test_depths_are_spread(task: Task) -> None:
+    """A tenth of the context holds the answer of about a tenth of the samples."""
+    depths = sorted(sample.depth for sample in _samples(task, 30))
+    assert max(b - a for a, b in pairwise([0, *depths, 1])) < 0.25
+
+
+@every_task
+@each_size
+def test_the_prompt_holds_the_answer_and_ends_with_the_question(
+    task: Task, encoder: Encoder
+) -> None:
+    for sample in generate(task, encoder, HAYSTACK, LENGTH, 5, 0):
+        prompt = encoder.text(sample.prompt)
+        assert sample.answer_text.strip(' ">') in prompt
+        assert encoder.text(sample.tokens) == prompt + sample.answer_text
+        assert 0 <= sample.depth < 1
+
+
+@every_task
+@each_size
+def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -> None:
+    drawn = list(generate(task, encoder, HAYSTACK, LENGTH, 5, 0))
+    for sample, other in pairwise(drawn):
+        assert task.score(sample.answer_text, sample.answer_text)
+        assert task.score(f"{sample.answer_text}\nand so on 99", sample.answer_text)
+        assert not task.score(other.answer_text, sample.answer_text)
+        assert not task.score("", sample.answer_text)
+        assert not task.score(sample.answer_text[:-2], sample.answer_text)
+
+
+@every_task
+def test_a_length_too_short_says_how_much_it_takes(task: Task) -> None:
+    with pytest.raises(DoesNotFit, match=f"{task.name} does not fit in 12 tokens"):
+        _samples(task, 1, length=12)
+    with pytest.raises(DoesNotFit) as refusal:
+        _samples(task, 1, length=12)
+    enough = int(str(refusal.value).rsplit(maxsplit=1)[-1])
+    assert len(_samples(task, 1, length=enough)) == 1
+    with pytest.raises(DoesNotFit):
+        _samples(task, 1, length=enough - 1)
+
+
+def test_an_unknown_task_lists_those_there_are() -> None:
+    with pytest.raises(UnknownName, match="needle"):
+        named("haystack")
+
+
+def _scene(depth: float, *, small: bool = True) -> Scene:
+    return Scene(Stream(0), depth, HAYSTACK, small)
+
+
+def test_the_passkey_prompt_is_that_of_the_appendix() -> None:
+    draft = passkey.draft(_scene(0.5), 3 * 5)
+    number = draft.answer.strip()
+    filler = " ".join(passkey.FILLER)
+    assert draft.prompt.split("\n") == [
+        passkey.TASK,
+        f"{filler} {filler}",
+        f"The pass key is {number}. Remember it. {number} is the pass key.",
+        filler,
+        "What is the pass key? The pass key is",
+    ]
+    assert len(number) == 5
+
+
+def test_the_first_integer_answers_a_passkey() -> None:
+    assert passkey.score(" 12345. The grass", " 12345")
+    assert not passkey.score(" 99999, no: 12345", " 12345")
+    assert not passkey.score(" 123456", " 12345")
+
+
+def test_the_needle_of_a_small_model_is_a_line_that_begins_again() -> None:
+    draft = needle.draft(_scene(0.4), 60)
+    assert f"{draft.prompt.rpartition(chr(10))[2]}{draft.answer}\n" in draft.prompt
+
+
+def test_long_eval_lines() -> None:
+    draft = lines.draft(_scene(0.5), 6)
+    rows = draft.prompt.split("\n")
+    assert len(rows) == 8
+    assert rows[3] == rows[-1] + draft.answer
+    assert len({row.split(":")[0] for row in rows[:7]}) == 7
+    assert lines.score("1 is wrong 4821>", "4821>")
+    assert not lines.score("48>\nline x: REGISTER_CONTENT is <4821>", "4821>")
+    with pytest.raises(Unsupported, match="has names for"):
+        lines.draft(_scene(0.5), 10**6)
+
+
+def test_key_value_pairs_of_a_small_model_have_three_to_confuse_them_with() -> None:
+    draft = kv.draft(_scene(0.5), 80)
+    keys = [row for row in draft.prompt.split("\n")[:-1] if row.startswith("# key ")]
+    assert len(keys) == len({key[:8] for key in keys}) == 1 + kv.DISTRACTORS
+    assert sum(key.startswith(draft.prompt.rpartition("\n")[2]) for key in keys) == 1
+
+
+def test_key_value_pairs_of_others_are_json() -> None:
+    import json
+
+    draft = kv.draft(_scene(0.5, small=False), 20)
+    table = json.loads(draft.prompt[draft.prompt.index("{") : draft.prompt.index("}") + 1])
+    key = draft.prompt.rsplit('"', 3)[1]
+    assert len(table) == 21
+    assert table[key] == draft.answer.strip('"')
+
+
+class JoiningTokenizer:
+    """Joins a space and the digit after it, as many do."""
+
+    bos_token_id, bos_token = None, None
+
+    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
+        codes = [ord(letter) for letter in text.replace(" 1", "\x01")]
+        return {"input_ids": codes}
+
+    def decode(self, tokens: list[int], **_: object) -> str:
+        return "".join(map(chr, tokens)).replace("\x01", " 1")
+
+
+def test_a_token_over_the_border_belongs_to_the_answer() -> None:
+    encoder = Encoder(JoiningTokenizer())
+    prompt, answer = samples.split(encoder, Draft("is ", "17", 0.0))
+    assert encoder.text(prompt) == "is"
+    assert encoder.text(answer) == " 17"

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ropewalk.evaluation.results import compare_methods, summarise
+from ropewalk.evaluation.statistics import bootstrap_mean, wilson
+from ropewalk.records import EvalRecord
+
+
+def _record(method: str, sample: int, score: float, metric: str = "exact_match") -> EvalRecord:
+    return EvalRecord(
+        method=method,
+        plan_id=f"plan of {method}",
+        task="needle" if metric == "exact_match" else "perplexity",
+        mode="teacher_forced",
+        metric=metric,
+        length=512,
+        sample=str(sample),
+        layout=str(sample),
+        score=score,
+    )
+
+
+def _answers(method: str, right: int, total: int) -> list[EvalRecord]:
+    return [_record(method, i, float(i < right)) for i in range(total)]
+
+
+def test_rates_get_wilson_intervals() -> None:
+    none, yarn = summarise([*_answers("none", 3, 20), *_answers("yarn", 18, 20)])
+    assert (none.method, none.value, none.samples) == ("none", 0.15, 20)
+    assert (yarn.low, yarn.high) == wilson(18, 20)
+
+
+def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() -> None:
+    losses = [2.0, 3.0, 2.5, 2.2]
+    [result] = summarise([_record("none", i, loss, "nll") for i, loss in enumerate(losses)])
+    assert result.metric == "perplexity"
+    assert result.value == pytest.approx(math.exp(np.mean(losses)))
+    interval = bootstrap_mean(losses)
+    assert interval is not None
+    assert (result.low, result.high) == pytest.approx(tuple(map(math.exp, interval)))
+
+
+def test_one_window_gives_no_interval() -> None:
+    [result] = summarise([_record("none", 0, 2.0, "nll")])
+    assert (result.low, result.high, result.samples) == (None, None, 1)
+
+
+def test_methods_are_compared_on_the_samples_they_share() -> None:
+    records = [*_answers("none", 2, 40), *_answers("yarn", 30, 40), *_answers("ntk", 30, 30)]
+    compared = {(c.first, c.second): c for c in compare_methods(records)}
+    assert list(compared) == [("none", "yarn"), ("none", "ntk"), ("yarn", "ntk")]
+    assert compared["none", "yarn"].comparison.pairs == 40
+    assert compared["none", "yarn"].comparison.difference == pytest.approx(-0.7)
+    assert compared["yarn", "ntk"].comparison.pairs == 30
+    assert compared["yarn", "ntk"].adjusted_p == 1.0
+    assert compared["none", "ntk"].adjusted_p == pytest.approx(3 * 2 / 2**28)
+
+
+def test_losses_are_compared_as_losses() -> None:
+    none = [_record("none", i, 2.0 + 0.1 * i, "nll") for i in range(12)]
+    yarn = [_record("yarn", i, 1.9 + 0.1 * i, "nll") for i in range(12)]
+    [compared] = compare_methods([*none, *yarn])
+    assert compared.comparison.difference == pytest.approx(0.1)
+    assert compared.adjusted_p < 0.01

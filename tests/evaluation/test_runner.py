@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.evaluation.results import summarise
+from ropewalk.evaluation.runner import Condition, Evaluation, Settings, task_names
+from ropewalk.extension import extend_plan
+from ropewalk.models.config import present_plan
+from ropewalk.records import Mode
+from ropewalk.run import Journal
+from tests.evaluation import tiny
+
+PRESENT = present_plan(tiny.model().config, "tiny")
+EXTENDED = extend_plan(PRESENT, 1024, "linear")
+CONDITIONS = [Condition("none", PRESENT.id, None), Condition("linear", EXTENDED.id, EXTENDED)]
+TASKS = ("perplexity", "kv", "passkey")
+
+
+def _evaluation(
+    *, tasks: tuple[str, ...] = TASKS, samples: int = 4, mode: Mode = "teacher_forced"
+) -> Evaluation:
+    return Evaluation(
+        tiny.model(),
+        tiny.tokenizer(),
+        tiny.documents(),
+        Settings(tasks, (128, 512), samples, mode=mode),
+        trained_length=tiny.WINDOW,
+    )
+
+
+def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
+    records = _evaluation().run(CONDITIONS)
+    by_method = {
+        method: [
+            (r.task, r.length, r.metric, r.sample, r.positions)
+            for r in records
+            if r.method == method
+        ]
+        for method in ("none", "linear")
+    }
+    assert by_method["none"] == by_method["linear"]
+    assert len({record.key for record in records}) == len(records)
+
+
+def test_a_plan_changes_the_scores_and_is_gone_afterwards() -> None:
+    before = _evaluation(tasks=("perplexity",)).run(CONDITIONS[:1])
+    none, linear = (
+        {
+            r.sample: r.score
+            for r in _evaluation(tasks=("perplexity",)).run([condition])
+            if r.length == 512 and r.metric == "nll" and r.positions is None
+        }
+        for condition in CONDITIONS
+    )
+    assert none.keys() == linear.keys()
+    assert none != linear
+    assert _evaluation(tasks=("perplexity",)).run(CONDITIONS[:1]) == before
+
+
+def test_a_task_that_does_not_fit_is_left_out_and_said_so() -> None:
+    notices: list[str] = []
+    evaluation = _evaluation()
+    evaluation.notice = notices.append
+    lengths = {r.length for r in evaluation.run(CONDITIONS[:1]) if r.task == "passkey"}
+    assert lengths == {512}
+    assert len(notices) == 1
+    assert "passkey does not fit in 128 tokens" in notices[0]
+
+
+def _bytes(path: Path, evaluation: Evaluation) -> bytes:
+    journal = Journal(path)
+    evaluation.run(CONDITIONS, journal)
+    journal.close()
+    return path.read_bytes()
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def test_a_run_interrupted_after_any_batch_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 1024)
+    whole = _bytes(tmp_path / "whole.jsonl", _evaluation())
+    append = Journal.append
+    for survivors in range(1, 12, 3):
+        calls = 0
+
+        def interrupted(self: Journal, records: Any, survivors: int = survivors) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > survivors:
+                raise Interrupted
+            append(self, records)
+
+        path = tmp_path / f"{survivors}.jsonl"
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", interrupted)
+            with pytest.raises(Interrupted):
+                _bytes(path, _evaluation())
+        assert 0 < path.stat().st_size < len(whole)
+        assert _bytes(path, _evaluation()) == whole
+
+
+def test_a_run_torn_inside_a_batch_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    whole = _bytes(tmp_path / "whole.jsonl", _evaluation())
+    lines = whole.splitlines(keepends=True)
+    for kept in (1, len(lines) // 2, len(lines) - 1):
+        path = tmp_path / f"{kept}.jsonl"
+        path.write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+        with pytest.warns(UserWarning, match="torn off"):
+            assert _bytes(path, _evaluation()) == whole
+
+
+def test_what_is_recorded_is_not_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    before = _bytes(path, _evaluation())
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("scored again")
+
+    monkeypatch.setattr("ropewalk.evaluation.scoring.Scorer.score", refuse)
+    assert _bytes(path, _evaluation()) == before
+
+
+def test_batches_do_not_change_what_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = _evaluation().run(CONDITIONS)
+    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 1)
+    alone = _evaluation().run(CONDITIONS)
+    assert [record.key for record in together] == [record.key for record in alone]
+    for a, b in zip(together, alone, strict=True):
+        assert a.score == pytest.approx(b.score, abs=1e-4)
+
+
+def test_modes_are_labelled_and_teacher_forcing_is_the_stricter_one() -> None:
+    forced = _evaluation(tasks=("kv",), samples=6)
+    written = _evaluation(tasks=("kv",), samples=6, mode="generate")
+    assert {r.mode for r in forced.run(CONDITIONS[:1])} == {"teacher_forced"}
+    records = written.run(CONDITIONS[:1])
+    assert {r.mode for r in records} == {"generate"}
+    assert all(r.answer is not None for r in records)
+    right = {r.sample for r in forced.run(CONDITIONS[:1]) if r.score}
+    assert right <= {r.sample for r in records if r.score}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"tasks": ("neddle",)}, UnknownName),
+        ({"tasks": ()}, InvalidValue),
+        ({"lengths": ()}, InvalidValue),
+        ({"lengths": (1,)}, InvalidValue),
+        ({"samples": 0}, InvalidValue),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    changes: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Settings(**{"tasks": ("kv",), "lengths": (128,), "samples": 5, **changes})
+
+
+def test_the_identity_of_a_run_changes_with_weights_corpus_and_tokenizer() -> None:
+    base = _evaluation().identity()
+    other = _evaluation()
+    other.documents = tiny.documents(2)
+    assert other.identity() != base
+    other = _evaluation()
+    other.tokenizer = tiny.tokenizer(bos=False)
+    assert other.identity() != base
+    other = _evaluation()
+    other.model = tiny.model(rms_norm_eps=1e-5)
+    with torch.no_grad():
+        other.model.lm_head.weight[0, 0] += 1
+    assert other.identity()["weights_sha256"] != base["weights_sha256"]
+    assert _evaluation().identity() == base
+
+
+def test_results_speak_of_all_that_was_asked_for() -> None:
+    results = summarise(_evaluation().run(CONDITIONS))
+    assert {result.task for result in results} == set(TASKS)
+    assert {result.metric for result in results} == {
+        "perplexity",
+        "next_token_accuracy",
+        "exact_match",
+    }
+
+
+def test_tasks_are_listed() -> None:
+    assert {"perplexity", "repetition", "passkey", "needle", "lines", "kv"} <= set(task_names())

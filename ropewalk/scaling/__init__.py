@@ -26,7 +26,14 @@ from typing import Any, Generic, ParamSpec, get_args, get_type_hints
 import numpy as np
 
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.schedule import FloatArray, ParameterValue, Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import (
+    MAX_LENGTH,
+    FloatArray,
+    ParameterValue,
+    Recipe,
+    RotaryGeometry,
+    RotarySchedule,
+)
 from ropewalk.untrusted import real_number, whole_number
 
 P = ParamSpec("P")
@@ -94,6 +101,10 @@ class Method(Generic[P]):
 
     def _check(self, start: RotarySchedule, target_length: object, *, recover: bool) -> None:
         target = whole_number(target_length, "target_length")
+        if target > MAX_LENGTH:
+            raise InvalidValue(
+                "target_length", target, f"must be at most {MAX_LENGTH}", "give a shorter target"
+            )
         if target < start.length and not recover:
             raise InvalidValue(
                 "target_length",
@@ -210,8 +221,6 @@ def extend(
     """
     given = dict(parameters or {})
     chain = [named(name) for name in methods.split("+")]
-    if len(chain) == 1:
-        chain[0].check_parameters(given)
     for key in given:
         if not any(key in method.parameters for method in chain):
             known = dict.fromkeys(key for method in chain for key in method.parameters)

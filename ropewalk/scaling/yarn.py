@@ -16,7 +16,7 @@ import numpy as np
 
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import log_growth, scale_of, scaling_method
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import MAX_SCALING, RotarySchedule
 
 MAX_TURNS = 1e9
 
@@ -43,8 +43,10 @@ def schedule(
             "32 and 1 are the usual ones",
         )
     for name, weight in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
-        if weight is not None and weight < 0:
-            raise InvalidValue(name, weight, "must not be negative", "1 is the usual one")
+        if weight is not None and not 0 <= weight <= MAX_SCALING:
+            raise InvalidValue(
+                name, weight, f"must lie between 0 and {MAX_SCALING:g}", "1 is the usual one"
+            )
     s = scale_of(start, target_length, factor)
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
     if truncate:

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from ropewalk import scaling
 from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.scaling import Method, base_change, linear, llama3, longrope, ntk, resonance, yarn
+from ropewalk.scaling import (
+    Method,
+    base_change,
+    linear,
+    llama3,
+    longrope,
+    ntk,
+    resonance,
+    two_band,
+    yarn,
+)
 from ropewalk.schedule import MAX_LENGTH, Recipe, RotaryGeometry, RotarySchedule
 from tests.scaling.conformance import (
     CHECKS,
@@ -138,6 +148,7 @@ class TestParameters:
             ("yarn", {"factor": 0.5}, r"^factor = 0\.5: .*at least 1"),
             ("yarn", {"mscale": -1.0}, r"^mscale = -1\.0"),
             ("yarn", {"mscale_all_dim": -1.0}, r"^mscale_all_dim = -1\.0"),
+            ("yarn", {"mscale_all_dim": 1e160, "scale_softmax": True}, r"^mscale_all_dim = 1e"),
             ("yarn", {"attention_factor": 0}, "above 0"),
             ("yarn", {"attention_factor": float("nan")}, "^attention_factor = nan: .*finite"),
             ("llama3", {"low_freq_factor": 4.0}, "^high_freq_factor = 4.*above low_freq_factor"),
@@ -169,6 +180,11 @@ class TestParameters:
     ) -> None:
         with pytest.raises(InvalidValue, match=message):
             scaling.extend(LLAMA2, 32768, name, parameters)
+
+    @given(st.integers(0, 64))
+    def test_two_band_is_defined_for_every_split_at_any_scale(self, split: int) -> None:
+        schedule = two_band.schedule(LLAMA2, 2**40, split=split)
+        assert schedule.rescale_factors.max() == pytest.approx(2.0**28, rel=1e-12)
 
     @pytest.mark.parametrize(
         ("name", "key", "text", "value"),

@@ -24,7 +24,11 @@ from ropewalk.run import (
     write_atomically,
 )
 
-RECORDS: list[dict[str, Any]] = [{"name": "a", "value": 1.5}, {"name": 'ü\n"', "value": None}, {"name": "c", "list": []}]
+RECORDS: list[dict[str, Any]] = [
+    {"name": "a", "value": 1.5},
+    {"name": 'ü\n"', "value": None},
+    {"name": "c", "list": []},
+]
 
 
 @pytest.fixture

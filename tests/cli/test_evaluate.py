@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ropewalk import cli
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.extension import extend_plan
+from ropewalk.models.config import present_plan
+from tests.evaluation import tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny.model().save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for document in tiny.documents():
+        (folder / f"{document.name}.txt").write_text(document.text)
+    return folder
+
+
+def _evaluate(*arguments: object) -> Any:
+    result = CliRunner().invoke(cli.app, ["evaluate", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+QUICK = ("--samples", 3, "--tasks", "perplexity,kv")
+
+
+def test_json_has_exactly_the_promised_members(model: Path, corpus: Path) -> None:
+    result = _evaluate(model, "--corpus", corpus, *QUICK, "--json")
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["model", "results"]
+    assert answer["model"] == str(model)
+    for row in answer["results"]:
+        assert list(row) == [
+            *("method", "plan_id", "task", "mode", "length", "metric"),
+            *("value", "low", "high", "samples"),
+        ]
+        assert row["method"] == "none"
+        assert row["plan_id"] == present_plan(tiny.model().config).id
+        assert row["mode"] == "teacher_forced"
+        assert row["samples"] == 3
+    assert {row["metric"] for row in answer["results"]} == {
+        "perplexity",
+        "next_token_accuracy",
+        "exact_match",
+    }
+    lengths = sorted({row["length"] for row in answer["results"] if row["task"] == "perplexity"})
+    assert lengths == [32, 64, 128]  # from a quarter of the window to the window
+
+
+def test_methods_and_plans_stand_beside_each_other(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    plan = extend_plan(present_plan(tiny.model().config), 256, "ntk")
+    (tmp_path / "plan.json").write_text(plan.dumps())
+    result = _evaluate(
+        *(model, "--corpus", corpus, *QUICK, "--lengths", "128,256"),
+        *("--method", "none", "--method", "linear", "--to", 256),
+        *("--plan", tmp_path / "plan.json", "--run", tmp_path / "run"),
+    )
+    assert "none" in result.stdout
+    assert "linear" in result.stdout
+    assert "ntk" in result.stdout
+    assert "McNemar" in result.stdout
+    names = {
+        path.relative_to(tmp_path / "run").as_posix()
+        for path in (tmp_path / "run").rglob("*")
+        if path.is_file()
+    }
+    assert {"run.json", "records.jsonl", "results.json", "events.jsonl"} <= names
+    assert {"figures/by-length.png", "figures/kv-by-depth.svg"} <= names
+
+
+def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Path) -> None:
+    arguments = (model, "--corpus", corpus, *QUICK, "--run", tmp_path / "run", "--json")
+    first = _evaluate(*arguments)
+    records = (tmp_path / "run" / "records.jsonl").read_bytes()
+    again = _evaluate(*arguments)
+    assert again.stdout == first.stdout
+    assert (tmp_path / "run" / "records.jsonl").read_bytes() == records
+    with pytest.raises(InputError, match=r"configuration\.seed was 0, now 1"):
+        _evaluate(*arguments, "--seed", 1)
+
+
+def test_generation_is_labelled(model: Path, corpus: Path) -> None:
+    result = _evaluate(
+        *(model, "--corpus", corpus, "--tasks", "kv", "--samples", 2, "--lengths", "128"),
+        *("--mode", "generate", "--json"),
+    )
+    [row] = json.loads(result.stdout)["results"]
+    assert row["mode"] == "generate"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "yarn"), "add --to"),
+        (("--method", "yern", "--to", "1k"), "did you mean 'yarn'"),
+        (("--tasks", "neddle"), "did you mean 'needle'"),
+        (("--tasks", ""), "unknown task"),
+        (("--samples", "0"), "at least 1"),
+        (("--lengths", "128,x"), "whole number of tokens"),
+        (("--corpus", "nothing.txt"), "no such file"),
+        (("--plan", "nothing.json"), "no such file"),
+        (("--method", "linear", "--to", "256", "--lengths", "512"), "planned for 256"),
+        (("--lengths", "64k"), "no document of the corpus holds"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(
+    model: Path, corpus: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(RopewalkError, match=message):
+        _evaluate(model, "--corpus", corpus, *QUICK, *arguments)

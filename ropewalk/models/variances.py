@@ -44,7 +44,7 @@ class PairVariances:
 
     def _mean(self, layers: tuple[FloatArray, ...], layer_type: str) -> FloatArray:
         own = [x for x, kind in zip(layers, self.layer_types, strict=True) if kind == layer_type]
-        return np.concatenate(own).mean(axis=0)
+        return np.asarray(np.concatenate(own).mean(axis=0))
 
 
 @torch.inference_mode()

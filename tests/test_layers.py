@@ -46,7 +46,7 @@ ROOMS = {
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
     "report": Row((*VALUES, "plan"), needs=("numpy",), lazily=("matplotlib",)),
     "cli": Row(
-        (*VALUES, "plan", "extension", "run", "models.catalogue", "models.config"),
+        (*VALUES, "plan", "scaling", "extension", "run", "models.catalogue", "models.config"),
         needs=("numpy", "typer"),
         wires=True,
     ),

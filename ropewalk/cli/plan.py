@@ -76,7 +76,9 @@ def command(
     if plot is not None:
         from ropewalk.report.schedules import draw_factors, factor_curves
 
-        draw_factors(factor_curves({"now": present, method: plan}, layers[0]), plot)
+        curves = factor_curves({"now": present, method: plan}, layers[0])
+        lengths = f"{format_length(present.target_length)} to {format_length(target)}"
+        draw_factors(curves, plot, f"{plan.model}: {lengths}")
     if as_json:
         print_json(_as_json(present, plan, config, layers[0]))
     else:

@@ -6,12 +6,12 @@ from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
     geometry_json,
-    in_words,
     load_model_config,
     main_layer,
     pair_rows,
     print_json,
     schedule_json,
+    show_steps,
     table,
 )
 from ropewalk.lengths import format_length
@@ -51,10 +51,7 @@ def _show(plan: ContextPlan) -> None:
         f"  pretrained at {format_length(geometry.original_length)}, "
         f"serves {format_length(schedule.length)} now"
     )
-    for name, steps in plan.schedules.items():
-        for step in steps:
-            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+    show_steps(console, plan)
     pairs = table("pair", "wavelength", f"turns in {format_length(schedule.length)}", "factor")
     for i in pair_rows(geometry.pairs):
         wavelength = schedule.wavelengths[i]

@@ -11,11 +11,11 @@ from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
     geometry_json,
-    in_words,
     load_model_config,
     pair_rows,
     print_json,
     schedule_json,
+    show_steps,
     table,
 )
 from ropewalk.errors import RopewalkError
@@ -123,10 +123,7 @@ def _show(present: ContextPlan, plan: ContextPlan, config: Config, layer: str) -
         f"[bold]{plan.model}[/bold]: {format_length(before.length)} to "
         f"{format_length(plan.target_length)} by {plan.provenance['methods']}"
     )
-    for name, steps in plan.schedules.items():
-        for step in steps:
-            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+    show_steps(console, plan)
     pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
     for i in pair_rows(after.geometry.pairs):
         pairs.add_row(

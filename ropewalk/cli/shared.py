@@ -20,6 +20,7 @@ from ropewalk.scaling import named, names
 from ropewalk.schedule import Recipe, RotarySchedule
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 ModelArgument = Annotated[
@@ -76,6 +77,14 @@ def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
         "log_n_from": schedule.log_n.length if schedule.log_n else None,
         "log_n_form": schedule.log_n.form if schedule.log_n else None,
     }
+
+
+def show_steps(console: Console, plan: ContextPlan) -> None:
+    """Every schedule of a plan, one a line."""
+    for name, steps in plan.schedules.items():
+        for step in steps:
+            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
+            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
 
 
 def in_words(schedule: RotarySchedule) -> str:

@@ -45,7 +45,7 @@ def _show(plan: ContextPlan) -> None:
     console.print(f"[bold]{plan.model}[/bold]")
     console.print(
         f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
-        f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:g}"
+        f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"
     )
     console.print(
         f"  pretrained at {format_length(geometry.original_length)}, "

@@ -92,8 +92,11 @@ def in_words(schedule: RotarySchedule) -> str:
     factors = schedule.rescale_factors
     steps = (str(_without_defaults(step)) for step in schedule.recipe)
     parts = [" then ".join(steps) or "plain frequencies"]
-    if not np.all(factors == 1):
-        parts.append(f"factors {factors.min():.4g} to {factors.max():.4g}")
+    low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
+    if low != high:
+        parts.append(f"factors {low} to {high}")
+    elif low != "1":
+        parts.append(f"every factor {low}")
     if schedule.attention_scaling != 1:
         parts.append(f"cos and sin times {schedule.attention_scaling:.6g}")
     if schedule.softmax_scaling != 1:

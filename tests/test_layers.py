@@ -67,7 +67,10 @@ ROOMS = {
         lazily=("matplotlib",),
     ),
     "cli": Row(
-        (*VALUES, "plan", "extension", "run", "records", "models.catalogue", "models.config"),
+        (
+            *(*VALUES, "plan", "scaling", "extension", "run", "records"),
+            *("models.catalogue", "models.config"),
+        ),
         needs=("numpy", "typer"),
         wires=True,
     ),

@@ -126,7 +126,9 @@ def command(
             records = evaluation.run(conditions, journal, progress)
         results = summarise(records)
         longest = max(chosen_lengths)
-        comparisons = compare_methods(r for r in records if r.length == longest)
+        comparisons = compare_methods(
+            r for r in records if r.length == longest and r.metric != "next_token_accuracy"
+        )
         answer = {"model": model, "results": [result.to_json() for result in results]}
         if directory is not None:
             import json
@@ -347,7 +349,7 @@ def _show_comparisons(console: Console, comparisons: Sequence[MethodComparison])
     for c in apart:
         low, high = c.comparison.low, c.comparison.high
         interval = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
-        what = {"nll": " loss", "next_token_accuracy": " accuracy"}.get(c.metric, "")
+        what = " (loss)" if c.metric == "nll" else ""
         console.print(
             f"  {c.task}{what}: {c.first} − {c.second} = {c.comparison.difference:+.2f}{interval}, "
             f"p = {c.adjusted_p:.2g}",

@@ -77,28 +77,28 @@ def _tokens(encoder: Encoder, draft: Draft) -> int:
 def _fit(tokens: Callable[[int], int], length: int, task: str, *, guess: int) -> int:
     """The most units whose tokens fit, between a number that fits and the next that does not.
 
-    `guess` says where to look first; the search goes on from there in doubling steps, then bisects.
-    Where more units always mean more tokens, the result does not depend on it.
+    The search aims where the tokens per unit so far say that the budget ends, and bisects where
+    that leads nowhere. `guess` says where to look first; where more units always mean more tokens,
+    the result does not depend on it.
     """
-    shortest = tokens(0)
+    shortest = used = tokens(0)
     if shortest > length:
         raise DoesNotFit(
             f"{task} does not fit in {length} tokens: its shortest sample takes {shortest}"
         )
     fits, too_many = 0, None
-    units, step = guess or 1, max(1, guess // 64)
+    units, attempts = guess or 1, 0
     while too_many is None or too_many - fits > 1:
-        if tokens(units) <= length:
-            fits = units
+        counted = tokens(units)
+        if counted <= length:
+            fits, used = units, counted
         else:
             too_many = units
-        if too_many is None:
-            units = fits + step
-        elif fits == 0:
-            units = max(too_many - step, too_many // 2)
-        else:
-            units = (fits + too_many) // 2
-        step *= 2
+        attempts += 1
+        per_unit = max(1, counted - shortest) / units
+        units = fits + max(1, int((length - used) / per_unit))
+        if too_many is not None:
+            units = min(units, too_many - 1) if attempts < 8 else (fits + too_many) // 2
     return fits
 
 

@@ -181,7 +181,7 @@ class TestParameters:
         with pytest.raises(InvalidValue, match=message):
             scaling.extend(LLAMA2, 32768, name, parameters)
 
-    @given(st.integers(0, 64))
+    @given(st.integers(0, 63))
     def test_two_band_is_defined_for_every_split_at_any_scale(self, split: int) -> None:
         schedule = two_band.schedule(LLAMA2, 2**40, split=split)
         assert schedule.rescale_factors.max() == pytest.approx(2.0**28, rel=1e-12)

@@ -114,7 +114,7 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
             continue
         if list(prefixes) == [""] and len(present.schedules) == 1:
             prefixes = dict.fromkeys(present.schedules, "")
-        if set(prefixes) != set(present.schedules):
+        if not set(prefixes) <= set(present.schedules):
             raise Unsupported(
                 f"{present.model}: its config speaks of the layer types "
                 f"{sorted(present.schedules)}, its rotary module of {sorted(prefixes)}"

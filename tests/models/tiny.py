@@ -87,10 +87,8 @@ def model_of(config: Any, *, seed: int = 0) -> Any:
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if weight.ndim > 1:
-                weight.normal_(std=0.3)
-            elif "norm" not in name:
-                weight.normal_(std=0.1)
+            if "norm" not in name:
+                weight.normal_(std=0.3 if weight.ndim > 1 else 0.1)
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
@@ -47,6 +48,8 @@ def tiny(model_type: str, rope: dict[str, Any] | None = None, **values: Any) -> 
         values["rope_parameters"] = {FULL_ATTENTION: rope, SLIDING_ATTENTION: sliding}
     elif rope is not None:
         values["rope_parameters"] = rope
+    if model_type in LAYERED:
+        values["layer_types"] = [SLIDING_ATTENTION, FULL_ATTENTION]
     if model_type == "gemma3_text":
         values.setdefault("head_dim", 32)
     if model_type == "qwen3":
@@ -73,13 +76,29 @@ def stock(config: Any, *, length: int | None = None) -> tuple[np.ndarray, float]
         return getattr(module, name).double().numpy(), 1.0
     function = ROPE_INIT_FUNCTIONS[rope["rope_type"]]
     arguments = {} if length is None else {"seq_len": length}
-    frequencies, attention = function(config, layer_type=layer, **arguments)
-    return frequencies.double().numpy(), float(attention)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeling_rope_utils, "torch", DoubleTorch())
+        frequencies, attention = function(config, layer_type=layer, **arguments)
+    return frequencies.numpy(), float(attention)
 
 
-def assert_same(schedule: RotarySchedule, expected: tuple[np.ndarray, float]) -> None:
+class DoubleTorch:
+    """torch, but what is computed in float32 is computed in float64.
+
+    The formulas are compared, not their rounding: a steep ramp in float32 costs more than 1e-6.
+    """
+
+    float = float32 = torch.float64
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def assert_same(
+    schedule: RotarySchedule, expected: tuple[np.ndarray, float], *, rtol: float = 1e-6
+) -> None:
     frequencies, attention = expected
-    np.testing.assert_allclose(schedule.inverse_frequencies, frequencies, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(schedule.inverse_frequencies, frequencies, rtol=rtol, atol=0)
     assert schedule.attention_scaling == pytest.approx(attention, rel=1e-12)
 
 
@@ -144,7 +163,9 @@ def test_every_rope_type_is_read_as_transformers_reads_it(
     config = tiny(model_type, rope, **values)
     plan = present_plan(config)
 
-    assert_same(plan.longest(), stock(config, length=plan.target_length + 1))
+    # Default and longrope insist on float32, but have no ramp that would amplify its rounding.
+    rtol = 1e-6 if rope["rope_type"] in ("default", "longrope") else 1e-12
+    assert_same(plan.longest(), stock(config, length=plan.target_length + 1), rtol=rtol)
     if rope["rope_type"] == "longrope":
         assert_same(plan.schedule(1), stock(config, length=1))
     # Written and read again it is the same, through our own form and through transformers' object.
@@ -164,7 +185,7 @@ def test_dynamic_is_a_ladder_that_stands_on_transformers_values(
     config = tiny(model_type, rope, max_position_embeddings=2048)
     plan = present_plan(config)
     for step in plan.steps():
-        assert_same(step.schedule, stock(config, length=step.up_to_length))
+        assert_same(step.schedule, stock(config, length=step.up_to_length), rtol=1e-12)
     assert plan.steps()[0].up_to_length == 2048
     assert present_plan(with_plan(config, plan)).schedules == plan.schedules
 
@@ -193,17 +214,20 @@ def test_sliding_layers_keep_their_schedule_unless_named() -> None:
     assert (both.longest(SLIDING_ATTENTION).rescale_factors == 8).all()
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+IN_TRANSFORMERS = sorted(set(FAMILIES) - {"baichuan"})  # whose code is on the hub only
+
+
+@pytest.mark.parametrize("model_type", IN_TRANSFORMERS)
 def test_the_family_table_says_what_the_config_class_says(model_type: str) -> None:
     """A config.json with only its sizes is read like transformers' own object of that type."""
     config = CONFIG_MAPPING[model_type]()
-    sizes = ("model_type", "hidden_size", "num_attention_heads")
-    sizes += ("qk_rope_head_dim", "qk_nope_head_dim")
+    sizes = {"model_type", "hidden_size", "num_attention_heads"}
+    sizes |= {"qk_rope_head_dim", "qk_nope_head_dim"}
     stated = {key: value for key, value in config.to_dict().items() if key in sizes}
     assert present_plan(stated).schedules == present_plan(config).schedules
 
 
-@pytest.mark.parametrize("model_type", sorted(set(FAMILIES) - {"falcon", "modernbert-decoder"}))
+@pytest.mark.parametrize("model_type", sorted(set(IN_TRANSFORMERS) - {"modernbert-decoder"}))
 def test_the_pair_layout_is_how_the_family_rotates(model_type: str) -> None:
     """A quarter turn moves dimension 0 into its partner, which tells the layouts apart."""
     folder = model_type.removesuffix("_text")
@@ -215,32 +239,26 @@ def test_the_pair_layout_is_how_the_family_rotates(model_type: str) -> None:
 
 
 def partner_of_first(modeling: Any, size: int) -> int:
+    """The dimension that a family's own code turns dimension 0 into."""
     query = torch.zeros(1, 1, 1, size)
     query[..., 0] = 1.0
-    half = torch.full((1, 1, size // 2), math.pi / 2)
-    if hasattr(modeling, "apply_rotary_emb") and not hasattr(modeling, "apply_rotary_pos_emb"):
-        turned = modeling.apply_rotary_emb(query, query, torch.polar(torch.ones_like(half), half))[
-            0
-        ]
-    elif hasattr(modeling, "apply_rotary_pos_emb_interleave"):
-        angles = torch.cat((half, half), dim=-1)
-        turned = modeling.apply_rotary_pos_emb_interleave(query, query, angles.cos(), angles.sin())[
-            0
-        ]
-        # It also moves the pairs apart, for queries and keys alike: undo that.
-        turned = turned.unflatten(-1, (2, size // 2)).transpose(-1, -2).flatten(-2)
-    elif (
-        "freqs_cis"
-        in modeling.__dict__.get("apply_rotary_emb", partner_of_first).__code__.co_varnames
-    ):
-        turned = modeling.apply_rotary_emb(query, query, torch.polar(torch.ones_like(half), half))[
-            0
-        ]
+    angles = torch.full((1, 1, size // 2), math.pi / 2)
+    if not hasattr(modeling, "apply_rotary_pos_emb"):  # complex numbers instead
+        unit = torch.polar(torch.ones_like(angles), angles)
+        turned = modeling.apply_rotary_emb(query, query, unit)[0]
+        return int(turned.flatten()[1:].abs().argmax()) + 1
+    if "gpt_oss" not in modeling.__name__:  # which takes one angle a pair
+        angles = torch.cat((angles, angles), dim=-1)
+    if hasattr(modeling, "apply_rotary_pos_emb_interleave"):
+        # It also moves the pairs' halves apart, for queries and keys alike: undo that.
+        apply = modeling.apply_rotary_pos_emb_interleave
+        turned = apply(query, query, angles.cos(), angles.sin())[0]
+        turned = turned.unflatten(-1, (2, size // 2)).transpose(-1, -2)
     else:
-        angles = torch.cat((half, half), dim=-1)
-        if "gpt_oss" in modeling.__name__:
-            angles = half
-        turned = modeling.apply_rotary_pos_emb(query, query, angles.cos(), angles.sin())[0]
+        apply = modeling.apply_rotary_pos_emb
+        tensors = [query] * ("k" in inspect.signature(apply).parameters) + [query]
+        turned = apply(*tensors, angles.cos(), angles.sin())
+        turned = turned[0] if isinstance(turned, tuple) else turned
     return int(turned.flatten()[1:].abs().argmax()) + 1
 
 
@@ -251,7 +269,7 @@ def expected_schedules(name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 READ = [p.stem for p in sorted((GOLDEN / "configs").glob("*.json")) if expected_schedules(p.stem)]
-REFUSED = {"gpt-j-6b": "no rotary base", "gemma-4": "'proportional'"}
+REFUSED = {"gpt-j-6b": "no rotary base", "gemma-4-26b-a4b": "'proportional'"}
 
 
 @pytest.mark.parametrize("name", [name for name in READ if name not in REFUSED])
@@ -278,16 +296,8 @@ def test_published_configs_are_read_as_computed_by_hand(name: str) -> None:
             )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        n
-        for n in (p.stem for p in (GOLDEN / "configs").glob("*.json"))
-        if any(n.startswith(r) for r in REFUSED)
-    ],
-)
-def test_what_cannot_be_read_is_refused_by_name(name: str) -> None:
-    reason = next(reason for start, reason in REFUSED.items() if name.startswith(start))
+@pytest.mark.parametrize(("name", "reason"), REFUSED.items())
+def test_what_cannot_be_read_is_refused_by_name(name: str, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
         present_plan(GOLDEN / "configs" / f"{name}.json")
 
@@ -325,7 +335,7 @@ def llama(**values: Any) -> dict[str, Any]:
         (llama(num_attention_heads=0), "num_attention_heads = 0"),
         (llama(alibi=True), "ALiBi"),
         ({"model_type": "llama"}, "config.num_attention_heads = None"),
-        (llama(rope_scaling={"type": "su", "factor": 2.0, "long_factor": [1.0]}), "short_factor"),
+        (llama(rope_scaling={"type": "su", "factor": 2.0, "long_factor": [1.0]}), "1 values"),
         (
             llama(rope_scaling={"type": "su", "factor": 2.0, "long_factor": [1.0] * 16,
                                 "short_factor": [1.0] * 15}),

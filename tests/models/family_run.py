@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ropewalk.errors import Unsupported
 from ropewalk.extension import extend_plan
 from ropewalk.models.anatomy import anatomy_of
 from ropewalk.models.config import present_plan
@@ -30,7 +31,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.plan import ContextPlan
 from ropewalk.schedule import RotarySchedule
-from tests.models.tiny import FAMILIES, WINDOW, model_of, tiny_config, tokens
+from tests.models.tiny import FAMILIES, REFUSED, WINDOW, model_of, tiny_config, tokens
 
 TARGET = 4 * WINDOW
 SEQUENCE = 40
@@ -163,7 +164,9 @@ def table() -> str:
     """The page of the docs."""
     header = f"| family | rotates | layers | {' | '.join(PLANS)} |"
     lines = [*_PAGE.splitlines(), header, f"|---|---|---|{'---|' * len(PLANS)}"]
-    return "\n".join((*lines, *map(row, FAMILIES))) + "\n"
+    return (
+        "\n".join((*lines, *map(row, FAMILIES), "", "Refused:", "", *map(refusal, REFUSED))) + "\n"
+    )
 
 
 def row(family: str) -> str:
@@ -171,6 +174,15 @@ def row(family: str) -> str:
     outcomes = [outcome(family, name) for name in PLANS]
     cells = [("✓" if own.works else "✗") + "†" * own.our_rotary for own in outcomes]
     return f"| {family} | {_described(family)} | {' | '.join(cells)} |"
+
+
+def refusal(family: str) -> str:
+    """One line on a family that no plan can be put into."""
+    try:
+        anatomy_of(_model(family))
+    except Unsupported as error:
+        return f"- {family}: {error}."
+    raise AssertionError(f"{family} is not refused any more")
 
 
 _PAGE = f"""\

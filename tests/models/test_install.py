@@ -20,8 +20,8 @@ from ropewalk.models.install import applied, install, uninstall
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
-from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, row
-from tests.models.tiny import FAMILIES, WINDOW, tiny_config, tiny_model, tokens
+from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row
+from tests.models.tiny import FAMILIES, REFUSED, WINDOW, tiny_config, tiny_model, tokens
 
 DOCS = Path(__file__).parents[2] / "docs" / "families.md"
 
@@ -71,6 +71,11 @@ def test_every_family_follows_every_plan_with_and_without_cache(family: str) -> 
     outcomes = {name: outcome(family, name) for name in PLANS}
     assert all(own.works for own in outcomes.values()), outcomes
     assert row(family) in DOCS.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_is_refused_is_refused_by_name(family: str) -> None:
+    assert refusal(family) in DOCS.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("methods", ["linear", "yarn", "ntk_mixed", "llama3"])
@@ -322,6 +327,8 @@ def test_a_plan_for_another_model_is_refused_before_anything_changes() -> None:
         install(model, planned(tiny_model("gpt_neox", rotary_pct=0.25)))
     with pytest.raises(InvalidValue, match="plan serves sequences up to 64"):
         install(model, planned(model), length=TARGET + 1)
+    with pytest.raises(InvalidValue, match="give one of the two"):
+        install(model, planned(model), length=TARGET, by_current_length=True)
     assert torch.equal(logits(model, ids), before)
     assert "_ropewalk" not in model.__dict__
 

@@ -1,6 +1,7 @@
 """The documents stay true where a test can see it."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,16 @@ def test_links_and_pictures_lead_somewhere(document: str) -> None:
     for target in targets:
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def test_the_python_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = README.split("From Python:\n\n")[1].split("\n\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "path" / "to" / "model").mkdir(parents=True)
+    config = ROOT / "tests" / "golden" / "configs" / "llama-2-7b.json"
+    (tmp_path / "path" / "to" / "model" / "config.json").write_bytes(config.read_bytes())
+    namespace: dict[str, object] = {}
+    exec(textwrap.dedent(example), namespace)
+    assert namespace["config"]["rope_parameters"]["rope_type"] == "yarn"  # type: ignore[index]

@@ -102,19 +102,19 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
     places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
     for parent in model.modules():
         for name, child in parent.named_children():
-            if "position_ids" in inspect.signature(child.forward).parameters:
-                places.setdefault(child, []).append((parent, name))
+            places.setdefault(child, []).append((parent, name))
     found = []
     for module, own_places in places.items():
-        prefixes = {}
-        for name, _ in module.named_buffers(recurse=False):
-            if match := _INVERSE_FREQUENCIES.fullmatch(name):
-                prefixes[match["layer_type"] or ""] = match["prefix"] or ""
-        if not prefixes:
+        matches = (
+            _INVERSE_FREQUENCIES.fullmatch(n) for n, _ in module.named_buffers(recurse=False)
+        )
+        prefixes = {match["layer_type"] or "": match["prefix"] or "" for match in matches if match}
+        # Rotary modules of vision towers turn patches, not positions.
+        if not prefixes or "position_ids" not in inspect.signature(module.forward).parameters:
             continue
         if list(prefixes) == [""] and len(present.schedules) == 1:
             prefixes = dict.fromkeys(present.schedules, "")
-        if set(prefixes) != set(present.schedules):
+        if not set(prefixes) <= set(present.schedules):
             raise Unsupported(
                 f"{present.model}: its config speaks of the layer types "
                 f"{sorted(present.schedules)}, its rotary module of {sorted(prefixes)}"
@@ -134,7 +134,13 @@ def _conventions(
     hidden = torch.zeros(1, dtype=torch.bfloat16, device=frequencies.device)
     positions = torch.arange(4, device=frequencies.device)[None]
     arguments = {"layer_type": layer_type} if prefix else {}
-    _, sin = module(hidden, position_ids=positions, **arguments)
+    returned = module(hidden, position_ids=positions, **arguments)
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise Unsupported(
+            f"{type(module).__name__} returns complex rotations instead of cos and sin, which "
+            "ropewalk cannot put a plan into"
+        )
+    _, sin = returned
     pairs = present.longest(layer_type).geometry.pairs
     for arrangement in ("halves", "neighbours", "pairs"):
         values = by_pair(sin, arrangement)

@@ -26,6 +26,7 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
+from ropewalk.models.verify import verify
 from ropewalk.plan import ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
 
@@ -50,22 +51,26 @@ def install(
     `check` proves that the plan took effect (verify.py) and raises GateFailed, with the model as it
     was before, where it did not. Without it, going from one plan to another takes microseconds.
     """
+    if by_current_length and length is not None:
+        raise InvalidValue(
+            "length",
+            length,
+            "by_current_length chooses by the length at hand",
+            "give one of the two",
+        )
     setting = Setting(
         plan, plan.target_length if length is None else length, exact_angles, by_current_length
     )
-    before = _installation(model)
-    installation = before or Installation(anatomy_of(model))
+    installation = _installation(model) or Installation(anatomy_of(model))
     previous = installation.setting
     installation.follow(setting)
     model._ropewalk = installation  # type: ignore[assignment]
     if check:
-        from ropewalk.models.verify import verify
-
         try:
             verify(
                 model,
                 plan,
-                length=setting.length,
+                length=length,
                 exact_angles=exact_angles,
                 by_current_length=by_current_length,
             ).raise_for_problems()
@@ -136,22 +141,21 @@ class Installation:
 
     anatomy: Anatomy
     setting: Setting | None = None
+    _scalings: dict[str, LogitScaling] = field(default_factory=dict)
     _stock: dict[RotaryModule, dict[str, Any]] = field(default_factory=dict)
     _ours: dict[RotaryModule, PlannedRotary] = field(default_factory=dict)
 
     def follow(self, setting: Setting) -> None:
-        self._check(setting)
+        scalings = self._checked(setting)
         for rotary in self.anatomy.rotaries:
             if any(setting.needs_our_rotary(layer_type) for layer_type in rotary.prefixes):
                 self._replace(rotary, setting)
             else:
                 self._set(rotary, setting)
-        scalings = {
-            layer_type: self._logit_scaling(setting, layer_type)
-            for layer_type in self.anatomy.present.schedules
-        }
-        for layer in self.anatomy.layers:
-            scale_logits(layer, scalings[layer.layer_type])
+        if scalings != self._scalings:
+            for layer in self.anatomy.layers:
+                scale_logits(layer, scalings[layer.layer_type])
+        self._scalings = scalings
         self.setting = setting
 
     def let_go(self) -> None:
@@ -161,9 +165,10 @@ class Installation:
                 setattr(rotary.module, name, value)
         for layer in self.anatomy.layers:
             scale_logits(layer, LogitScaling())
+        self._scalings = {}
         self.setting = None
 
-    def _check(self, setting: Setting) -> None:
+    def _checked(self, setting: Setting) -> dict[str, LogitScaling]:
         """Refuse a plan that this model cannot follow, before anything is changed."""
         present = self.anatomy.present
         if set(setting.plan.schedules) != set(present.schedules):
@@ -173,6 +178,7 @@ class Installation:
                 f"this model has the layer types {sorted(present.schedules)}",
                 "make the plan from this model's own config",
             )
+        scalings = {}
         for layer_type in present.schedules:
             pairs = present.longest(layer_type).geometry.pairs
             for step in setting.steps(layer_type):
@@ -189,6 +195,8 @@ class Installation:
                     f"{present.model}: its attention layers do not use transformers' attention "
                     "interface, so log-n and softmax scaling cannot be put into it"
                 )
+            scalings[layer_type] = scaling
+        return scalings
 
     def _logit_scaling(self, setting: Setting, layer_type: str) -> LogitScaling:
         """What stands outside cos and sin, over what the stock model does already."""

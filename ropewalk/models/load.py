@@ -7,6 +7,8 @@ unless the caller allows it. All that can be told from the files is told before 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,24 +219,45 @@ def _model(folder: Path, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # reported, and refused below
+                output_loading_info=True,
+            )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise InputError(f"{folder}: transformers cannot load it: {_first_line(error)}") from None
-    missing = sorted(report["missing_keys"])
-    if missing:  # transformers would fill them with random numbers
-        raise InputError(
-            f"{folder}: {len(missing)} weights of the model are in none of its files: "
-            f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}; "
-            "check that config and weights belong together"
-        )
+    # transformers would fill these with random numbers, and go on.
+    absent = sorted(report["missing_keys"])
+    other = sorted(name for name, *_ in report["mismatched_keys"])
+    for names, what in ((absent, "are in none of its files"), (other, "have another shape there")):
+        if names:
+            raise InputError(
+                f"{folder}: {len(names)} weights that its config asks for {what}: "
+                f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}; "
+                "check that config and weights belong together"
+            )
     return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No report and no progress bar of transformers: what matters of them, we say."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

@@ -69,8 +69,9 @@ def listening(
     before = [(layer.module.config, _route_of(layer.module)) for layer in layers]
     for layer in layers:
         module: Any = layer.module
-        own = None if unscaled else _route_of(module)
-        route = own or _Route(layer.config, LogitScaling())
+        route = _Route(layer.config, LogitScaling())
+        if module.config is layer.routed_config and not unscaled:
+            route = module._ropewalk_route
         module._ropewalk_route = replace(route, listener=listener)
         module.config = layer.routed_config
     try:

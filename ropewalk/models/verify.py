@@ -16,6 +16,7 @@ law pair by pair, so it is loose only where a stock module can do no better; the
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -186,11 +187,15 @@ def _inspect(
 ) -> Iterator[tuple[LayerTypeCheck, list[str]]]:
     """Run the model once (twice with the cache), and compare what every layer does."""
     positions = next(iter(targets.values())).positions
-    count = len(positions)
     (heard,) = probe.forward(positions)
     pieces = []
-    if through_cache and count > 2:
-        pieces = probe.forward(positions, cuts=(count // 2, count - 1))
+    if through_cache and len(positions) > 2:
+        # The first piece stays within the original length: models that choose their factors by the
+        # current length choose others for the next.
+        original = min(t.schedule.geometry.original_length for t in targets.values())
+        last = len(positions) - 1
+        first = min(max(1, bisect_left(positions, original)), last - 1)
+        pieces = probe.forward(positions, cuts=(first, last))
     for layer_type, target in targets.items():
         layers = [layer for layer in probe.layers if layer.layer_type == layer_type]
         own = {layer: heard[layer] for layer in layers if layer in heard}
@@ -339,7 +344,7 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
     if scaling != 1:
         unit = probe.replay(layer, heard, cos / scaling, sin / scaling)
         growth = _rotating(stock, still) / _rotating(unit, still)
-        if abs(growth / scaling**2 - 1) > 2 * epsilon:
+        if not abs(growth / scaling**2 - 1) <= 2 * epsilon:
             return _Deviation(
                 abs(growth - scaling**2),
                 epsilon,

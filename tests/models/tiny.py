@@ -71,10 +71,16 @@ FAMILIES: Mapping[str, dict[str, Any]] = {
     },
     "starcoder2": {},
 }
+# Families that no plan can be put into.
+REFUSED: Mapping[str, dict[str, Any]] = {
+    "deepseek_v2": {**FAMILIES["deepseek_v3"], "topk_method": "greedy"},
+    "llama4_text": {"num_local_experts": 2, "intermediate_size_mlp": 32},
+}
 
 
 def tiny_config(family: str, **changes: Any) -> Any:
-    return AutoConfig.for_model(family, **{**_COMMON, **FAMILIES[family], **changes})
+    own = FAMILIES[family] if family in FAMILIES else REFUSED[family]
+    return AutoConfig.for_model(family, **{**_COMMON, **own, **changes})
 
 
 def tiny_model(family: str = "llama", *, seed: int = 0, **changes: Any) -> Any:
@@ -87,10 +93,8 @@ def model_of(config: Any, *, seed: int = 0) -> Any:
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if weight.ndim > 1:
-                weight.normal_(std=0.3)
-            elif "norm" not in name:
-                weight.normal_(std=0.1)
+            if "norm" not in name:
+                weight.normal_(std=0.3 if weight.ndim > 1 else 0.1)
     return model
 
 

@@ -136,7 +136,10 @@ def command(
             from ropewalk.report.evaluation import draw_all
 
             directory.write("results.json", json.dumps(answer, indent=2) + "\n")
-            draw_all(results, records, directory.path / "figures")
+            draw_all(
+                *(results, records, directory.path / "figures"),
+                trained_length=evaluation.trained_length,
+            )
     if as_json:
         print_json(answer)
     else:
@@ -267,8 +270,7 @@ def _show_results(console: Console, results: Sequence[EvalResult]) -> None:
     rows = table("task", "length", *methods)
     counts = {r.samples for r in results}
     for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
-        name = task if metric == "exact_match" else f"{task}: {_METRICS[metric]}"
-        name = name if metric != "perplexity" else task
+        name = "next token" if metric == "next_token_accuracy" else task
         for length in sorted({r.length for r in results if (r.task, r.metric) == (task, metric)}):
             found = [cells.get((task, mode, metric, length, method)) for method in methods]
             rows.add_row(name, format_length(length), *map(_cell, found))
@@ -282,7 +284,6 @@ def _show_results(console: Console, results: Sequence[EvalResult]) -> None:
     )
 
 
-_METRICS = {"next_token_accuracy": "next token right", "perplexity": ""}
 _MODES = {
     "teacher_forced": "by teacher forcing (the whole answer was the model's first choice)",
     "generate": "by generation",
@@ -301,11 +302,22 @@ def _span(counts: set[int]) -> str:
 def _cell(result: EvalResult | None) -> str:
     if result is None:
         return "–"
-    digits = 2 if result.value < 100 else 0
-    value = f"{result.value:.{digits}f}"
-    if result.low is None or result.high is None:
-        return value
-    return f"{value} [dim]{result.low:.{digits}f}–{result.high:.{digits}f}[/dim]"
+    if result.metric == "perplexity":
+        value, ends = _figure(result.value, 3), [_figure(end, 2) for end in _ends(result)]
+    else:
+        value, ends = f"{result.value:.0%}", [f"{100 * end:.0f}" for end in _ends(result)]
+    return f"{value} [dim]{'–'.join(ends)}[/dim]"
+
+
+def _ends(result: EvalResult) -> tuple[float, ...]:
+    """The interval, where there is one."""
+    return () if result.low is None or result.high is None else (result.low, result.high)
+
+
+def _figure(value: float, digits: int) -> str:
+    """So many significant digits, but never fewer than stand before the point."""
+    whole = len(str(int(value)))
+    return f"{value:.{max(0, digits - whole)}f}"
 
 
 def _show_grid(

@@ -142,20 +142,27 @@ def position_curves(records: Sequence[EvalRecord]) -> list[PositionCurve]:
 
 
 def draw_all(
-    results: Sequence[EvalResult], records: Sequence[EvalRecord], directory: str | Path
+    results: Sequence[EvalResult],
+    records: Sequence[EvalRecord],
+    directory: str | Path,
+    *,
+    trained_length: int | None = None,
 ) -> list[Path]:
-    """Every picture that these results have something for, as PNG and SVG."""
+    """Every picture that these results have something for, as PNG and SVG.
+
+    A dotted line marks the length of pretraining.
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     pictures: list[tuple[str, object]] = []
     shown = panels(results)
     if shown:
-        pictures.append(("by-length", _panels_figure(shown)))
+        pictures.append(("by-length", _panels_figure(shown, trained_length)))
     for task in dict.fromkeys(r.task for r in records if r.depth is not None):
         pictures.append((f"{task}-by-depth", _grids_figure(depth_grids(records, task))))
     positions = position_curves(records)
     if positions:
-        pictures.append(("perplexity-by-position", _positions_figure(positions)))
+        pictures.append(("perplexity-by-position", _positions_figure(positions, trained_length)))
     paths = []
     for name, figure in pictures:
         for ending in ("png", "svg"):
@@ -172,7 +179,7 @@ _METRIC_NAMES = {
 }
 
 
-def _panels_figure(shown: Sequence[Panel]) -> object:
+def _panels_figure(shown: Sequence[Panel], trained_length: int | None) -> object:
     from matplotlib.figure import Figure
 
     columns = min(3, len(shown))
@@ -182,14 +189,17 @@ def _panels_figure(shown: Sequence[Panel]) -> object:
     for axes, panel in zip(grid.flat, shown, strict=False):
         for i, curve in enumerate(panel.curves):
             _draw_curve(axes, curve.method, curve.points, f"C{i}")
-        _lengths_axis(axes, sorted({p.length for c in panel.curves for p in c.points}))
-        mode = " (generated)" if panel.mode == "generate" else ""
-        axes.set_title(f"{panel.task}{mode}", fontsize=10)
-        axes.set_ylabel(_METRIC_NAMES.get(panel.metric, panel.metric), fontsize=9)
+        _lengths_axis(
+            axes, sorted({p.length for c in panel.curves for p in c.points}), trained_length
+        )
+        axes.set_title(panel.task, fontsize=10)
+        metric = _METRIC_NAMES.get(panel.metric, panel.metric)
+        written = panel.mode == "generate"
+        axes.set_ylabel(f"{metric}, generated" if written else metric, fontsize=9)
         if panel.metric != "perplexity":
             axes.set_ylim(-0.03, 1.03)
         else:
-            _perplexity_axis(axes)
+            _perplexity_axis(axes, panel.curves)
     for axes in list(grid.flat)[len(shown) :]:
         axes.set_axis_off()
     methods = {c.method for panel in shown for c in panel.curves}
@@ -215,7 +225,7 @@ def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -
     )
 
 
-def _lengths_axis(axes: object, lengths: Sequence[int]) -> None:
+def _lengths_axis(axes: object, lengths: Sequence[int], trained_length: int | None) -> None:
     from matplotlib.axes import Axes
     from matplotlib.ticker import NullLocator
 
@@ -225,15 +235,18 @@ def _lengths_axis(axes: object, lengths: Sequence[int]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("context length", fontsize=9)
     axes.grid(axis="y", color="0.92", linewidth=0.6)
+    if trained_length is not None and lengths[0] <= trained_length < lengths[-1]:
+        axes.axvline(trained_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
 
 
-def _perplexity_axis(axes: object) -> None:
+def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> None:
+    """Logarithmic where the values are far apart."""
     from matplotlib.axes import Axes
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     assert isinstance(axes, Axes)
-    low, high = axes.get_ylim()
-    if low > 0 and high / low > 5:
+    values = [point.value for curve in curves for point in curve.points]
+    if max(values) > 3 * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(ScalarFormatter())
@@ -250,15 +263,24 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> object:
         layout="constrained",
     )
     all_axes = figure.subplots(1, len(grids), squeeze=False, sharey=True)[0]
-    colors = matplotlib.colormaps["RdYlGn"]
+    colors = matplotlib.colormaps["viridis"]
     for axes, grid in zip(all_axes, grids, strict=True):
         for y, row in enumerate(grid.rows):
             for x, cell in enumerate(row):
                 if cell is None:
                     continue
-                color = "0.85" if cell.is_vague else colors(0.08 + 0.84 * cell.rate)
+                color = "0.85" if cell.is_vague else colors(cell.rate)
+                ink = "black" if cell.is_vague or cell.rate > 0.5 else "white"
                 axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], color=color, linewidth=0)
-                axes.text(x + 0.5, y + 0.5, f"{cell.rate:.0%}", ha="center", va="center", size=7)
+                axes.text(
+                    x + 0.5,
+                    y + 0.5,
+                    f"{cell.rate:.0%}",
+                    color=ink,
+                    size=7,
+                    ha="center",
+                    va="center",
+                )
         axes.set_xlim(0, len(lengths))
         axes.set_ylim(rows, 0)
         axes.set_xticks(
@@ -276,15 +298,15 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> object:
     return figure
 
 
-def _positions_figure(curves: Sequence[PositionCurve]) -> object:
+def _positions_figure(curves: Sequence[PositionCurve], trained_length: int | None) -> object:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot()
     for i, curve in enumerate(curves):
         _draw_curve(axes, curve.method, curve.points, f"C{i}")
-    _lengths_axis(axes, sorted({p.length for c in curves for p in c.points}))
-    _perplexity_axis(axes)
+    _lengths_axis(axes, sorted({p.length for c in curves for p in c.points}), trained_length)
+    _perplexity_axis(axes, curves)
     axes.set_xlabel("position in the context, up to", fontsize=9)
     axes.set_ylabel("perplexity", fontsize=9)
     axes.legend(frameon=False, fontsize=8)

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 
 from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.results import summarise
-from ropewalk.evaluation.runner import Condition, Evaluation, Settings, task_names
+from ropewalk.evaluation.runner import Condition, Evaluation, Questions, Settings, task_names
+from ropewalk.evaluation.samples import MARGIN, Sample
+from ropewalk.evaluation.scoring import TokenScores
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
 from ropewalk.records import Mode
@@ -21,14 +26,12 @@ CONDITIONS = [Condition("none", PRESENT.id, None), Condition("linear", EXTENDED.
 TASKS = ("perplexity", "kv", "passkey")
 
 
-def _evaluation(
-    *, tasks: tuple[str, ...] = TASKS, samples: int = 4, mode: Mode = "teacher_forced"
-) -> Evaluation:
+def _evaluation(*, names: tuple[str, ...] = TASKS) -> Evaluation:
     return Evaluation(
         tiny.model(),
         tiny.tokenizer(),
         tiny.documents(),
-        Settings(tasks, (128, 512), samples, mode=mode),
+        Settings(names, (128, 512), 4),
         trained_length=tiny.WINDOW,
     )
 
@@ -48,18 +51,18 @@ def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
 
 
 def test_a_plan_changes_the_scores_and_is_gone_afterwards() -> None:
-    before = _evaluation(tasks=("perplexity",)).run(CONDITIONS[:1])
+    before = _evaluation(names=("perplexity",)).run(CONDITIONS[:1])
     none, linear = (
         {
             r.sample: r.score
-            for r in _evaluation(tasks=("perplexity",)).run([condition])
+            for r in _evaluation(names=("perplexity",)).run([condition])
             if r.length == 512 and r.metric == "nll" and r.positions is None
         }
         for condition in CONDITIONS
     )
     assert none.keys() == linear.keys()
     assert none != linear
-    assert _evaluation(tasks=("perplexity",)).run(CONDITIONS[:1]) == before
+    assert _evaluation(names=("perplexity",)).run(CONDITIONS[:1]) == before
 
 
 def test_a_task_that_does_not_fit_is_left_out_and_said_so() -> None:
@@ -140,15 +143,46 @@ def test_batches_do_not_change_what_is_scored(monkeypatch: pytest.MonkeyPatch) -
         assert a.score == pytest.approx(b.score, abs=1e-4)
 
 
-def test_modes_are_labelled_and_teacher_forcing_is_the_stricter_one() -> None:
-    forced = _evaluation(tasks=("kv",), samples=6)
-    written = _evaluation(tasks=("kv",), samples=6, mode="generate")
-    assert {r.mode for r in forced.run(CONDITIONS[:1])} == {"teacher_forced"}
-    records = written.run(CONDITIONS[:1])
-    assert {r.mode for r in records} == {"generate"}
-    assert all(r.answer is not None for r in records)
-    right = {r.sample for r in forced.run(CONDITIONS[:1]) if r.score}
-    assert right <= {r.sample for r in records if r.score}
+class Oracle:
+    """Stands in for a scorer: knows the answer of every other sample, and half of the others."""
+
+    def __init__(self, asked: list[Sample], end: int) -> None:
+        self.end = end  # written after an answer
+        self.answers = {sample.prompt.tobytes(): sample.answer for sample in asked}
+        self.known = {sample.prompt.tobytes() for sample in asked[::2]}
+
+    def score(self, sequences: Any, starts: Any) -> list[TokenScores]:
+        return [
+            TokenScores(
+                np.zeros(len(row) - start),
+                np.arange(len(row) - start) < (9 if row[:start].tobytes() in self.known else 2),
+            )
+            for row, start in zip(sequences, starts, strict=True)
+        ]
+
+    def write(self, prompts: Any, count: int) -> list[Any]:
+        return [
+            np.pad(self.answers[prompt.tobytes()], (0, MARGIN), constant_values=self.end)
+            if prompt.tobytes() in self.known
+            else np.zeros(count, dtype=np.int64)
+            for prompt in prompts
+        ]
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_a_sample_is_right_when_its_whole_answer_is(mode: Mode) -> None:
+    evaluation = _evaluation()
+    task = tasks.named("kv")
+    asked = list(samples.generate(task, evaluation.encoder, Haystack(tiny.documents()), 512, 6, 0))
+    oracle: Any = Oracle(asked, end=int(evaluation.encoder.pieces("\n")[0]))
+    for batch in [Questions(oracle, evaluation.encoder, task, mode, [sample]) for sample in asked]:
+        [record] = batch.score(CONDITIONS[0])
+        [sample] = batch.samples
+        assert record.score == (sample.prompt.tobytes() in oracle.known)
+        assert record.mode == mode
+        assert record.task == "kv"
+        assert record.length == 512
+        assert (record.answer is not None) == (mode == "generate")
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,20 @@ def test_writing_is_greedy_and_cached_decoding_changes_nothing() -> None:
             sequence.append(int(token))
 
 
+def test_what_is_written_greedily_is_right_by_teacher_forcing() -> None:
+    scorer = Scorer(tiny.model())
+    prompts = _sequences(20, 20)
+    for prompt, tokens in zip(prompts, scorer.write(prompts, 6), strict=True):
+        other = tokens.copy()
+        other[3] = (other[3] + 1) % 97
+        right, wrong = scorer.score(
+            [np.concatenate([prompt, tokens]), np.concatenate([prompt, other])], [20, 20]
+        )
+        assert right.right.all()
+        assert wrong.right[:3].all()
+        assert not wrong.right[3]
+
+
 def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attention kernel gets its causal flag instead of a mask, and the head only some rows."""
     model = tiny.model()

@@ -10,7 +10,11 @@ RopewalkError             everything below: one line for a user, no traceback; e
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+
+SHOWN_VALUE = 80  # characters of it in a message
+SHOWN_KEY = 240  # it starts with a file's path and ends with what is wrong: keep both ends
 
 
 class RopewalkError(Exception):
@@ -30,7 +34,12 @@ class InvalidValue(InputError):
 
     def __init__(self, key: str, value: object, rule: str, remedy: str) -> None:
         self.key, self.value, self.rule, self.remedy = key, value, rule, remedy
-        super().__init__(f"{key} = {_shortened(value)}: {rule}; {remedy}")
+        super().__init__(
+            _one_line(f"{_clipped(key, SHOWN_KEY)} = {_shortened(value)}: {rule}; {remedy}")
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return InvalidValue, (self.key, self.value, self.rule, self.remedy)
 
     def within(self, parent: str) -> InvalidValue:
         """The same error, its key seen from further out (`plan.json: schedules.base`)."""
@@ -43,16 +52,39 @@ class UnknownName(InputError):
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
         self.kind, self.name, self.valid = kind, name, tuple(valid)
-        close = difflib.get_close_matches(name, self.valid, n=1)
+        close = difflib.get_close_matches(name[:SHOWN_VALUE], self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
-        super().__init__(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}")
+        super().__init__(_one_line(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return UnknownName, (self.kind, self.name, self.valid)
 
 
 class Unsupported(InputError):
     """What was asked for is understood, and refused with its reason."""
 
 
-def _shortened(value: object, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+# reprlib never builds the text of what it leaves out: a value may be a whole file.
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = SHOWN_VALUE
+
+
+def _shortened(value: object) -> str:
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # Python writes no integer of more than sys.get_int_max_str_digits() digits
+        text = f"<{type(value).__name__}>"
+    return _clipped(text, SHOWN_VALUE)
+
+
+def _clipped(text: str, limit: int) -> str:
+    half = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
+
+
+def _one_line(text: str) -> str:
+    """Keys come from files too: no line breaks, terminal codes or lone surrogates in a message."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

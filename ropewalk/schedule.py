@@ -20,13 +20,14 @@ schedule serves which length is a `ContextPlan`'s business (plan.py).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeGuard, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,6 +85,9 @@ class RotaryGeometry:
             )
         _check_count("original_length", self.original_length, 1, MAX_LENGTH)
         one_of(self.pair_layout, get_args(PairLayout), "pair_layout")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt_from_fields(self)
 
     @property
     def pairs(self) -> int:
@@ -155,8 +159,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         values = {
-            key: tuple(float(item) for item in value) if _is_list(value) else value
-            for key, value in self.parameters.items()
+            key: _parameter(value, f"parameters.{key}") for key, value in self.parameters.items()
         }
         object.__setattr__(self, "parameters", MappingProxyType(values))
 
@@ -181,11 +184,9 @@ class Recipe:
     @classmethod
     def from_json(cls, value: object, path: str) -> Recipe:
         fields = Fields(value, path)
-        parameters = {
-            key: _parameter(item, f"{path}.parameters.{key}")
-            for key, item in fields.mapping("parameters").items()
-        }
-        return fields.build(cls, method=fields.text("method"), parameters=parameters)
+        return fields.build(
+            cls, method=fields.text("method"), parameters=fields.mapping("parameters")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,15 +209,7 @@ class RotarySchedule:
     """The methods that lead here from the plain schedule, in order."""
 
     def __post_init__(self) -> None:
-        factors = np.array(self.rescale_factors, dtype=np.float64)
-        pairs = self.geometry.pairs
-        if factors.shape != (pairs,):
-            raise InvalidValue(
-                "rescale_factors",
-                f"{factors.size} values" if factors.ndim == 1 else factors.shape,
-                f"rotary_dim = {self.geometry.rotary_dim} has {pairs} pairs",
-                f"give {pairs} factors, one a pair",
-            )
+        factors = _one_a_pair(self.rescale_factors, self.geometry)
         usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)  # False for NaN too
         if not usable.all():
             i = int(np.argmin(usable))
@@ -239,6 +232,10 @@ class RotarySchedule:
                     "1 changes nothing",
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
+        object.__setattr__(self, "recipe", tuple(self.recipe))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt_from_fields(self)
 
     @classmethod
     def plain(cls, geometry: RotaryGeometry) -> RotarySchedule:
@@ -296,7 +293,7 @@ class RotarySchedule:
         """This schedule with further factors on top of its own: how every method composes."""
         return replace(
             self,
-            rescale_factors=self.rescale_factors * np.asarray(factors, dtype=np.float64),
+            rescale_factors=self.rescale_factors * _one_a_pair(factors, self.geometry),
             length=length,
             attention_scaling=self.attention_scaling * attention_scaling,
         )
@@ -366,6 +363,28 @@ class RotarySchedule:
         return hash(self._identity())
 
 
+def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[object, ...]:
+    """How to pickle and copy it: as its fields, since numpy forgets that an array is read-only."""
+    return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
+
+
+def _one_a_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:
+    """A new array of factors. Their count is checked before numpy can broadcast them."""
+    try:
+        factors = np.asarray(values)
+    except ValueError:  # lists of unequal lengths
+        factors = np.empty(0, dtype=object)
+    numbers = factors.dtype.kind in "iuf"
+    if factors.shape != (geometry.pairs,) or not numbers:
+        raise InvalidValue(
+            "rescale_factors",
+            f"{factors.size} values" if numbers and factors.ndim == 1 else values,
+            f"must be {geometry.pairs} numbers, one a pair of rotary_dim = {geometry.rotary_dim}",
+            f"give a list of {geometry.pairs} numbers",
+        )
+    return factors.astype(np.float64)
+
+
 def _read_only(array: FloatArray) -> FloatArray:
     array.flags.writeable = False
     return array
@@ -386,18 +405,14 @@ def _real(key: str, value: object) -> float:
 
 
 def _shown(value: ParameterValue) -> str:
-    if _is_list(value):
+    if isinstance(value, tuple):
         return f"[{len(value)} values]"
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[float]]:
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-
-
 def _parameter(value: object, path: str) -> ParameterValue:
-    if isinstance(value, list):
-        return tuple(real_number(item, f"{path}[{i}]") for i, item in enumerate(value))
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(_real(f"{path}[{i}]", item) for i, item in enumerate(value))
     if isinstance(value, float):
         return real_number(value, path)
     if value is None or isinstance(value, bool | int | str):

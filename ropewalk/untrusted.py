@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,8 +33,9 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; check the path") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); check the path") from None
     if len(content) > max_bytes:
         raise InputError(
             f"{path}: larger than {max_bytes:,} bytes, more than it can need; is it the right file?"
@@ -46,40 +49,41 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
 
 def parse_json(text: str, *, source: str) -> object:
     """The value of a JSON text; `source` names it in errors."""
+    refused: list[_Refused] = []  # numbers: the first is enough, it will be the one reported
 
-    def integer(digits: str) -> int:
+    def refuse(digits: str, rule: str, remedy: str) -> _Refused:
+        if not refused:
+            refused.append(_Refused(digits, rule, remedy))
+        return refused[0]
+
+    def integer(digits: str) -> object:
         if len(digits) > MAX_DIGITS:
-            raise InvalidValue(
-                f"{source}: number",
-                digits,
-                f"more than {MAX_DIGITS} digits",
-                "round it",
-            )
+            return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
         return int(digits)
 
-    def real(digits: str) -> float:
-        value = float(digits) if len(digits) <= MAX_DIGITS else math.inf
-        if not math.isfinite(value):
-            raise InvalidValue(
-                f"{source}: number", digits, "too large for float64", "write a finite number"
-            )
+    def real(digits: str) -> object:
+        if len(digits) > MAX_DIGITS:
+            return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
+        value = float(digits)
+        if math.isinf(value):
+            return refuse(digits, "is too large for float64", "write a finite number")
         return value
 
-    def constant(name: str) -> float:
-        raise InvalidValue(f"{source}: number", name, "is not JSON", "write a finite number")
+    def constant(name: str) -> object:
+        return refuse(name, "is not JSON", "write a finite number")
 
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in result if keys.count(key) > 1)
-            values = [value for key, value in pairs if key == twice]
-            raise InvalidValue(
-                f"{source}: {twice}",
-                values,
-                "stands twice in one object",
-                "keep one of them",
-            )
+            seen: dict[str, object] = {}
+            for key, value in pairs:
+                if key in seen:
+                    both = [seen[key], value]
+                    twice = _Refused(both, "stands twice in one object", "keep one of them")
+                    refused.append(twice)
+                    result[key] = twice
+                    break
+                seen[key] = value
         return result
 
     try:
@@ -90,6 +94,8 @@ def parse_json(text: str, *, source: str) -> object:
             parse_constant=constant,
             object_pairs_hook=members,
         )
+        if refused or _SURROGATE.search(text):
+            _raise_refusal(value, f"{source}: ")
     except json.JSONDecodeError as error:
         raise InputError(
             f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -99,13 +105,55 @@ def parse_json(text: str, *, source: str) -> object:
     return value
 
 
+@dataclass(frozen=True)
+class _Refused:
+    """Stands in a parsed value for what must not be there, until its path is known."""
+
+    value: object
+    rule: str
+    remedy: str
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # may be half of a pair, may be alone
+
+
+def _raise_refusal(value: object, path: str) -> None:
+    """Find the first refused part, and name it with its path."""
+    if isinstance(value, _Refused):
+        raise InvalidValue(path.removesuffix(": "), value.value, value.rule, value.remedy)
+    if isinstance(value, str):
+        _check_unicode(value, path.removesuffix(": "))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            _raise_refusal(item, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            member = _member(path, key)
+            _check_unicode(key, member)
+            _raise_refusal(item, member)
+
+
+def _check_unicode(text: str, path: str) -> None:
+    """A lone half of a surrogate pair can be written in JSON, but never again to a file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(path, text, "is not valid Unicode", "remove the lone \\ud…") from None
+
+
+def _member(path: str, key: str) -> str:
+    return f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"
+
+
 class Fields:
     """The members of one JSON object, taken one by one; `close` refuses what nobody took."""
 
     def __init__(self, value: object, path: str) -> None:
         self.path = path
         if not isinstance(value, dict):
-            raise InvalidValue(path, value, "must be a JSON object", 'write {"key": value, …}')
+            raise InvalidValue(
+                path.removesuffix(": "), value, "must be a JSON object", 'write {"key": value, …}'
+            )
         self._members: dict[str, object] = dict(value)
         self._known: list[str] = []
 
@@ -113,9 +161,7 @@ class Fields:
         """A member that must be there."""
         self._known.append(key)
         if key not in self._members:
-            raise InvalidValue(
-                self.of(key), None, "is missing", f"add it; there are: {', '.join(self._members)}"
-            )
+            raise InvalidValue(self.of(key), None, "is missing", "add it")
         return self._members.pop(key)
 
     def number(self, key: str) -> float:
@@ -152,7 +198,7 @@ class Fields:
 
     def of(self, key: str) -> str:
         """The path of a member, as errors name it."""
-        return f"{self.path}.{key}" if not self.path.endswith(": ") else f"{self.path}{key}"
+        return _member(self.path, key)
 
     def close(self) -> None:
         for key, value in self._members.items():

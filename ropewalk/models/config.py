@@ -19,7 +19,16 @@ from typing import Any
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.families import FAMILIES, UNKNOWN
 from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
-from ropewalk.scaling import doublings, dynamic_ntk, linear, llama3, log_growth, longrope, yarn
+from ropewalk.scaling import (
+    doublings,
+    dynamic_ntk,
+    linear,
+    llama3,
+    log_growth,
+    longrope,
+    rebuild,
+    yarn,
+)
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.untrusted import read_json, real_number, whole_number
 
@@ -116,6 +125,9 @@ class _Reader:
         nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
         if nested:
             layers = {key: dict(value) for key, value in nested.items()}
+            for setting in layers.values():
+                if "truncate" in setting:  # transformers looks for it beside the layer types only
+                    setting["truncate"] = rope.get("truncate", True)
         elif self.family.local_base:
             local = {"rope_theta": self.need(self.family.local_base)}
             if self.family.sliding_scales:
@@ -241,11 +253,19 @@ def _read_default(reader: _Reader, setting: _Setting) -> tuple[PlanStep, ...]:
 
 def _read_linear(reader: _Reader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    original, length = setting.lengths(factor)
-    if setting.original_length is None and reader.family.length_is_scaled:
-        original, length = max(1, round(setting.stated_length / factor)), setting.stated_length
+    if setting.original_length is None:
+        original, length = _linear_lengths(reader, setting.stated_length, factor)
+    else:
+        original, length = setting.lengths(factor)
     plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
     return (PlanStep(length, linear.schedule(plain, length, factor=factor)),)
+
+
+def _linear_lengths(reader: _Reader, stated: int, factor: float) -> tuple[int, int]:
+    """The original length and the one served, where linear scaling states only one."""
+    if reader.family.length_is_scaled:
+        return max(1, round(stated / factor)), stated
+    return stated, round(stated * factor)
 
 
 def _read_dynamic(reader: _Reader, setting: _Setting) -> tuple[PlanStep, ...]:
@@ -366,7 +386,8 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         layer: _written(reader, plan.steps(layer), layer, rope) for layer, rope in layers.items()
     }
     ropes = {layer: rope for layer, (rope, _) in written.items()}
-    lengths = [length for _, length in written.values()]
+    # Sliding-window layers, which keep to their window, have no say in the stated length.
+    length = written[FULL_ATTENTION if FULL_ATTENTION in written else next(iter(written))][1]
     inner = dict(reader.config)
     for stale in (
         "rope_scaling",
@@ -377,11 +398,11 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         inner.pop(stale or "", None)
     nested = bool(reader.family.local_base) or len(ropes) > 1
     inner["rope_parameters"] = ropes if nested else next(iter(ropes.values()))
-    inner["max_position_embeddings"] = max(lengths)
+    inner["max_position_embeddings"] = length
     originals = [rope.get("original_max_position_embeddings") for rope in ropes.values()]
     if reader.get("original_max_position_embeddings") is not None:  # Phi-3 reads it there
         inner["original_max_position_embeddings"] = next(
-            (original for original in originals if original), max(lengths)
+            (original for original in originals if original), length
         )
     if isinstance(config.get("text_config"), Mapping):
         return {**config, "text_config": inner}
@@ -403,7 +424,12 @@ def _written(
         _refuse_what_no_config_says(step.schedule, layer)
     last = steps[-1]
     schedule = last.schedule
-    setting, length = _native(reader, steps) or _as_longrope(reader, steps, layer)
+    setting, length = (
+        _as_dynamic(reader, steps)
+        or _as_named(reader, steps)
+        or _as_default(reader, steps)
+        or _as_longrope(reader, steps, layer)
+    )
     setting = {"rope_theta": schedule.geometry.base, **setting}
     if reader.get("partial_rotary_factor") is not None or "partial_rotary_factor" in rope:
         share = schedule.geometry.rotary_dim / schedule.geometry.head_dim
@@ -426,51 +452,66 @@ def _refuse_what_no_config_says(schedule: RotarySchedule, layer: str) -> None:
         )
 
 
-def _native(reader: _Reader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
-    """The rope type that says exactly these schedules, if there is one."""
+def _as_dynamic(reader: _Reader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """A ladder of dynamic NTK, which transformers climbs token by token."""
     schedule = steps[-1].schedule
-    geometry = schedule.geometry
-    plain = RotarySchedule.plain(geometry)
-    if len(steps) > 1:
-        recipe = schedule.recipe
-        if len(recipe) != 1 or recipe[0].method != "dynamic_ntk" or reader.family.only_longrope:
-            return None
-        factor = float(recipe[0].parameters["factor"])  # type: ignore[arg-type]
-
-        def at(start: RotarySchedule, length: int) -> RotarySchedule:
-            return dynamic_ntk.schedule(start, length, factor=factor)
-
-        if ladder(at, plain, [step.up_to_length for step in steps]) != steps:
-            return None
-        return {"rope_type": "dynamic", "factor": factor}, geometry.original_length
-    length = steps[-1].up_to_length
-    if schedule.attention_scaling == 1 and schedule.softmax_scaling == 1:
-        base = schedule.geometric_base
-        if base is not None:
-            return {"rope_type": "default", "rope_theta": base}, length
-    if len(schedule.recipe) != 1 or reader.family.only_longrope:
+    recipe = schedule.recipe
+    if len(steps) == 1 or len(recipe) != 1 or recipe[0].method != "dynamic_ntk":
         return None
-    recipe_step = schedule.recipe[0]
-    values = {key: value for key, value in recipe_step.parameters.items() if value is not None}
-    target = values.pop("target_length", None)
-    if target != length:
+    factor = recipe[0].parameters.get("factor")
+    if reader.family.only_longrope or not isinstance(factor, float):
         return None
-    factor = float(values.pop("factor", length / geometry.original_length))  # type: ignore[arg-type]
-    original = {"original_max_position_embeddings": geometry.original_length}
-    if recipe_step.method == "linear":
+
+    def at(start: RotarySchedule, length: int) -> RotarySchedule:
+        return dynamic_ntk.schedule(start, length, factor=factor)
+
+    plain = RotarySchedule.plain(schedule.geometry)
+    if ladder(at, plain, [step.up_to_length for step in steps]) != steps:
+        return None
+    return {"rope_type": "dynamic", "factor": factor}, schedule.geometry.original_length
+
+
+def _as_named(reader: _Reader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """Linear, YaRN or llama3 under their own names, if the recipe really gives these factors."""
+    schedule = steps[-1].schedule
+    geometry, recipe = schedule.geometry, schedule.recipe
+    if len(steps) > 1 or len(recipe) != 1 or recipe[0].method not in ("linear", "yarn", "llama3"):
+        return None
+    if reader.family.only_longrope or rebuild(recipe, geometry) != schedule:
+        return None
+    method = recipe[0].method
+    values = {key: value for key, value in recipe[0].parameters.items() if value is not None}
+    values.pop("target_length")
+    setting: Config = {"rope_type": method, "factor": schedule.length / geometry.original_length}
+    if method == "linear":
+        setting |= values
         # Runtimes multiply the stated length by the factor, except where it is scaled already.
-        stated = length if reader.family.length_is_scaled else geometry.original_length
-        if round(geometry.original_length * factor) != length:
+        scaled = reader.family.length_is_scaled
+        stated = schedule.length if scaled else geometry.original_length
+        if _linear_lengths(reader, stated, setting["factor"]) != (
+            geometry.original_length,
+            schedule.length,
+        ):
             return None
-        return {"rope_type": "linear", "factor": factor}, stated
-    if recipe_step.method == "llama3":
-        return {"rope_type": "llama3", "factor": factor, **original, **values}, length
-    if recipe_step.method == "yarn":
-        scales_softmax = bool(values.pop("scale_softmax", False)) and "mscale_all_dim" in values
-        if scales_softmax != (reader.family.softmax_mscale and "mscale_all_dim" in values):
-            return None
-        return {"rope_type": "yarn", "factor": factor, **original, **values}, length
-    return None
+        return setting, stated
+    scales_softmax = bool(values.pop("scale_softmax", False)) and "mscale_all_dim" in values
+    if scales_softmax != (reader.family.softmax_mscale and "mscale_all_dim" in values):
+        return None
+    if reader.family.local_base and values.get("truncate") is False:
+        return None  # transformers would not see it inside a layer type's setting
+    setting["original_max_position_embeddings"] = geometry.original_length
+    return {**setting, **values}, schedule.length
+
+
+def _as_default(reader: _Reader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """No scaling at all, or one that is only another base."""
+    schedule = steps[-1].schedule
+    base = schedule.geometric_base
+    if len(steps) > 1 or base is None:
+        return None
+    if schedule.attention_scaling != 1 or schedule.softmax_scaling != 1:
+        return None
+    return {"rope_type": "default", "rope_theta": base}, steps[-1].up_to_length
 
 
 def _as_longrope(reader: _Reader, steps: tuple[PlanStep, ...], layer: str) -> tuple[Config, int]:

@@ -1,8 +1,8 @@
 """The facts about single model types that their config.json need not say.
 
 Each row is what transformers' config class and attention code of that type do; the tests compare
-every row with the installed transformers. A type that is not here is read by what its config says
-itself, and nothing is filled in.
+every row with the installed transformers (but for Baichuan's, whose code is on the hub only). A
+type that is not here is read by what its config says itself, and nothing is filled in.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "arcee": _family(1e4, 4096),
+    "baichuan": Family(defaults={"rope_theta": 1e4}),
     "cohere": _family(5e5, 8192, interleaved=True),
     "cohere2": _family(1e4, 8192, interleaved=True, rotates=SLIDING_ATTENTION),
     "deepseek_v2": replace(_family(1e4, 2048, interleaved=True), softmax_mscale=True),

@@ -247,7 +247,8 @@ def expected() -> dict[str, dict[str, Any]]:
             schedule(
                 yarn(10000.0, 64, 40.0, 4096),
                 base=10000.0,
-                head_dim=64,
+                head_dim=128 + 64,  # qk_nope_head_dim, which does not turn, and qk_rope_head_dim
+                rotary_dim=64,
                 original=4096,
                 served=163840,
                 layout="interleaved",

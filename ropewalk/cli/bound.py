@@ -133,7 +133,7 @@ _MODELS = {
     "llama-3-8b": "Llama 3",
     "mistral-7b-v0.2": "Mistral v0.2",
     "qwen3-8b": "Qwen3",
-    "qwen2.5-7b": "Qwen2.5, Mistral Nemo",
+    "qwen2.5-7b": "Qwen2.5",
     "qwen2.5-7b-1m": "Qwen2.5-1M",
     "granite-3.1-8b": "Granite 3.1",
     "smollm2-1.7b": "SmolLM2",

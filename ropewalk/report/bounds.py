@@ -43,6 +43,7 @@ def draw_bounds(
 ) -> None:
     """Bases against lengths, both logarithmic, with models as points."""
     from matplotlib.figure import Figure
+    from matplotlib.patheffects import withStroke
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     figure = Figure(figsize=(8.5, 5.2), layout="constrained")
@@ -59,12 +60,19 @@ def draw_bounds(
         )
     for point in models:
         axes.plot(point.length, point.base, "D", color="black", markersize=5, zorder=3)
+        crowded = any(
+            1 < other.length / point.length < 1.5 and 0.7 < other.base / point.base < 1.5
+            for other in models
+        )
         axes.annotate(
             point.label,
             (point.length, point.base),
-            xytext=(6, -3),
+            xytext=(-7, -6) if crowded else (7, -3),
             textcoords="offset points",
+            horizontalalignment="right" if crowded else "left",
             fontsize=8,
+            zorder=4,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -74,7 +82,7 @@ def draw_bounds(
     axes.xaxis.set_major_locator(FixedLocator(ticks[:: max(1, len(ticks) // 12)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_length(int(value))))
-    axes.set_xlim(min(lengths) / 1.2, max(lengths) * 2.2)
+    axes.set_xlim(min(lengths) / 1.2, max(lengths) * 2.8)
     axes.set_xlabel("context length")
     axes.set_ylabel("base")
     axes.set_title(title, fontsize=11)

@@ -1,0 +1,129 @@
+"""The certified infimum of eleven lengths against Su's brute force: `python -m benchmarks.bound`.
+
+Su's procedure, from its description: start with b = 1000 L; for k = 1 … 5 divide (0, b] into 10ᵏ
+equal parts, compute min f_b(m) over m < L at every one of the points, and let the smallest that is
+not negative be the new b. That is 111,110 passes over L positions for each length, so its cost is
+proportional to L. It is run here at 1k to 8k, on all cores, and its cost at the longer lengths is
+taken from that law. Ours computes all eleven, in a fresh process, first with nothing compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.machine import machine
+from ropewalk.run import write_atomically
+from ropewalk.theory.published import LENGTHS, SU_2024
+
+HEAD_DIM = 128
+RUN_LENGTHS = (1024, 2048, 4096, 8192)
+CHUNK = 2048
+"""Positions at once: 64 pairs × 2048 angles stay in the second cache."""
+RESULT = Path(__file__).parent / "results" / "bound.json"
+
+OURS = """
+import json, resource, sys, time
+start = time.perf_counter()
+from ropewalk.theory.bound import infima
+found = infima({head_dim}, {lengths})
+seconds = time.perf_counter() - start
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+rows = [[row.length, row.low, row.high] for row in found]
+print(json.dumps(dict(seconds=seconds, memory_mb=memory, rows=rows)))
+"""
+
+
+def least_sum(base: float, length: int) -> float:
+    """min f_b(m) over m < length."""
+    frequencies = base ** (-2.0 * np.arange(HEAD_DIM // 2) / HEAD_DIM)
+    least = np.inf
+    for start in range(0, length, CHUNK):
+        positions = np.arange(start, min(length, start + CHUNK), dtype=np.float64)
+        angles = np.multiply.outer(frequencies, positions)
+        np.cos(angles, out=angles)
+        least = min(least, float(angles.sum(axis=0).min()))
+    return least
+
+
+def brute_force(length: int, pool: ThreadPoolExecutor) -> float:
+    """Su's procedure."""
+    base = 1000.0 * length
+    for k in range(1, 6):
+        grid: NDArray[np.float64] = np.linspace(0, 1, 10**k + 1)[1:] * base
+        pieces = np.array_split(grid, 8 * (os.cpu_count() or 1))
+        sums = pool.map(lambda bases: [least_sum(b, length) for b in bases], pieces)
+        works = np.concatenate([np.array(piece) for piece in sums]) >= 0
+        base = float(grid[int(np.argmax(works))])
+    return base
+
+
+def ours(cache: str) -> dict[str, object]:
+    """The eleven infima in a fresh process, its import and compilation included."""
+    code = OURS.format(head_dim=HEAD_DIM, lengths=list(LENGTHS))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    result: dict[str, object] = json.loads(shown.stdout)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=RESULT)
+    output = parser.parse_args().output
+
+    with tempfile.TemporaryDirectory() as cache:
+        first = ours(cache)
+        again = ours(cache)
+    brute = []
+    with ThreadPoolExecutor() as pool:
+        for length in RUN_LENGTHS:
+            start = time.perf_counter()
+            base = brute_force(length, pool)
+            seconds = time.perf_counter() - start
+            brute.append({"length": length, "seconds": seconds, "base": base})
+            print(
+                f"brute force at {length}: {base:.6g} in {seconds:.1f} s "
+                f"(printed: {SU_2024[length]:.1e})",
+                flush=True,
+            )
+    measured = sum(row["seconds"] for row in brute)
+    law = measured / sum(RUN_LENGTHS)
+    extrapolated = law * sum(LENGTHS)
+    first_seconds = float(str(first["seconds"]))
+    result = {
+        "command": "python -m benchmarks.bound",
+        "machine": machine(),
+        "head_dim": HEAD_DIM,
+        "lengths": list(LENGTHS),
+        "certified_first_run": first,
+        "certified_second_run": again,
+        "brute_force": brute,
+        "brute_force_seconds_per_position": law,
+        "brute_force_seconds_extrapolated": extrapolated,
+        "ratio": extrapolated / first_seconds,
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, json.dumps(result, indent=2) + "\n")
+    print(
+        f"certified, eleven lengths: {first_seconds:.1f} s with compilation, "
+        f"{again['seconds']:.1f} s after"
+    )
+    print(f"brute force, eleven lengths: {extrapolated:.0f} s by its cost law")
+    print(f"ratio: {extrapolated / first_seconds:.0f}, on {machine()['cpu']}")
+
+
+if __name__ == "__main__":
+    main()

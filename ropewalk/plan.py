@@ -18,7 +18,7 @@ from types import MappingProxyType
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.schedule import RotarySchedule
-from ropewalk.untrusted import Fields, parse_json, read_json
+from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
 FORMAT = "ropewalk-plan-1"
 FULL_ATTENTION = "full_attention"
@@ -33,11 +33,11 @@ class PlanStep:
     schedule: RotarySchedule
 
     def __post_init__(self) -> None:
-        if not isinstance(self.up_to_length, int) or not 1 <= self.up_to_length <= MAX_LENGTH:
+        if not 1 <= whole_number(self.up_to_length, "up_to_length") <= MAX_LENGTH:
             raise InvalidValue(
                 "up_to_length",
                 self.up_to_length,
-                f"must be a whole number from 1 to {MAX_LENGTH}",
+                f"must lie between 1 and {MAX_LENGTH}",
                 "give the longest sequence of this step, in tokens",
             )
 
@@ -66,6 +66,13 @@ class ContextPlan:
                         f"lengths increase, and the step before serves {shorter.up_to_length}",
                         "sort the steps by length",
                     )
+            if len({step.schedule.geometry for step in steps}) > 1:
+                raise InvalidValue(
+                    key,
+                    [step.up_to_length for step in steps],
+                    "the steps of a layer type share the geometry of its pretraining",
+                    "make all of them from the same start",
+                )
         ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
         if len(set(ends.values())) > 1:
             raise InvalidValue(

@@ -12,7 +12,7 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50
 settings.register_profile(
     "explore",
     deadline=None,
-    max_examples=2000,
+    max_examples=500,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

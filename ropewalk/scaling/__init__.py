@@ -26,6 +26,7 @@ from typing import Any, Generic, ParamSpec, get_args, get_type_hints
 import numpy as np
 
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.lengths import MAX_LENGTH
 from ropewalk.schedule import (
     FloatArray,
     ParameterValue,
@@ -102,6 +103,10 @@ class Method(Generic[P]):
 
     def _check(self, start: RotarySchedule, target_length: object, *, recover: bool) -> None:
         target = whole_number(target_length, "target_length")
+        if target > MAX_LENGTH:
+            raise InvalidValue(
+                "target_length", target, f"must be at most {MAX_LENGTH}", "give a shorter target"
+            )
         if target < start.length and not recover:
             raise InvalidValue(
                 "target_length",

@@ -16,5 +16,6 @@ from ropewalk.schedule import RotarySchedule
 def schedule(start: RotarySchedule, target_length: int, *, factor: float = 1.0) -> RotarySchedule:
     if factor < 1:
         raise InvalidValue("factor", factor, "must be at least 1", "1 scales by L/L₀ itself")
-    growth = factor * scale_of(start, target_length) - (factor - 1)
+    # f·s - (f-1), in the order that is exactly 1 at s = 1
+    growth = 1 + factor * (scale_of(start, target_length) - 1)
     return start.rescaled(growth ** ntk_exponents(start), target_length)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ropewalk.errors import InvalidValue
 from ropewalk.scaling import scale_of, scaling_method
 from ropewalk.schedule import RotarySchedule
 
@@ -27,6 +28,10 @@ def schedule(
 ) -> RotarySchedule:
     s = scale_of(start, target_length)
     if attention_factor is None:
+        if s > 1 and start.length == 1:
+            raise InvalidValue(
+                "attention_factor", None, "its formula divides by ln L₀, and L₀ is 1", "give it"
+            )
         attention_factor = 1.0 if s <= 1 else math.sqrt(1 + math.log(s) / math.log(start.length))
     extended = start.rescaled(factors, target_length, attention_scaling=attention_factor)
     return replace(extended, kept_initial_positions=kept_initial_positions)

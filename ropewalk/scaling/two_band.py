@@ -32,7 +32,7 @@ def schedule(
     s = scale_of(start, target_length)
     index = np.arange(pairs)
     if base is None:
-        fast = s ** (index / max(split, 1))
+        fast = s ** np.minimum(index / max(split, 1), 1)
     else:
         rebased = base_change.schedule(start, target_length, base=base)
         fast = rebased.rescale_factors / start.rescale_factors

@@ -16,7 +16,9 @@ import numpy as np
 
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import log_growth, scale_of, scaling_method
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import MAX_SCALING, RotarySchedule
+
+MAX_TURNS = 1e9
 
 
 @scaling_method(identity_at_one=True, monotone=True, geometric_start=True)
@@ -33,13 +35,18 @@ def schedule(
     scale_softmax: bool = False,
     factor: float | None = None,
 ) -> RotarySchedule:
-    if not 0 < beta_slow <= beta_fast:
+    if not 1 / MAX_TURNS <= beta_slow <= beta_fast <= MAX_TURNS:
         raise InvalidValue(
             "beta_fast",
             beta_fast,
-            f"must be at least beta_slow = {beta_slow:g}, and both above 0",
+            f"must be at least beta_slow = {beta_slow:g}, both above 0 and at most {MAX_TURNS:g}",
             "32 and 1 are the usual ones",
         )
+    for name, weight in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
+        if weight is not None and not 0 <= weight <= MAX_SCALING:
+            raise InvalidValue(
+                name, weight, f"must lie between 0 and {MAX_SCALING:g}", "1 is the usual one"
+            )
     s = scale_of(start, target_length, factor)
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
     if truncate:

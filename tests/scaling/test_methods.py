@@ -1,0 +1,360 @@
+"""Every method passes the conformance suite; names, parameters and chains are what they say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from ropewalk import extension, scaling
+from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.scaling import (
+    Method,
+    base_change,
+    linear,
+    llama3,
+    longrope,
+    ntk,
+    resonance,
+    two_band,
+    yarn,
+)
+from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule
+from tests.scaling.conformance import (
+    CHECKS,
+    LLAMA2,
+    Case,
+    cases,
+    check_anything_is_a_schedule_or_one_refusal,
+    wild_cases,
+)
+
+LLAMA31 = llama3.schedule(
+    RotarySchedule.plain(RotaryGeometry(128, 128, 5e5, 8192)), 131072, factor=8.0
+)
+
+
+def held_to(method: Method[...], check: Callable[[Case], None]) -> None:
+    wild = check is check_anything_is_a_schedule_or_one_refusal
+
+    @settings(
+        max_examples=settings().max_examples // (1 if wild else 2),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+    @given((wild_cases if wild else cases)(method))
+    def holds(case: Case) -> None:
+        check(case)
+
+    holds()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", scaling.names())
+def test_conformance(name: str, check: Callable[[Case], None]) -> None:
+    held_to(scaling.named(name), check)
+
+
+def test_the_methods_are_there() -> None:
+    assert set(scaling.names()) >= {
+        "linear", "ntk", "ntk_old", "ntk_fixed", "ntk_mixed", "dynamic_ntk", "yarn", "llama3",
+        "base_change", "longrope", "two_band", "resonance",
+    }  # fmt: skip
+
+
+class TestNames:
+    def test_an_unknown_method_lists_the_valid_ones(self) -> None:
+        for ask in (
+            lambda: scaling.named("yran"),
+            lambda: extension.extend(LLAMA2, 8192, "yran"),
+            lambda: extension.extend(LLAMA2, 8192, "linear+yran"),
+            lambda: scaling.rebuild([Recipe("yran", {})], LLAMA2.geometry),
+        ):
+            with pytest.raises(UnknownName, match="did you mean 'yarn'") as caught:
+                ask()
+            assert caught.value.valid == scaling.names()
+
+    @pytest.mark.parametrize("name", ["", "+", "yarn+", "yarn,linear", "__init__", "../yarn", "os"])
+    def test_odd_names_are_no_methods(self, name: str) -> None:
+        with pytest.raises(UnknownName):
+            extension.extend(LLAMA2, 8192, name)
+
+    def test_a_recipe_from_a_file_is_not_trusted(self) -> None:
+        for recipe in (
+            Recipe("linear"),
+            Recipe("linear", {"target_length": None}),
+            Recipe("linear", {"target_length": "8k"}),
+            Recipe("linear", {"target_length": 8192, "start": 1}),
+            Recipe("linear", {"target_length": 8192, "self": 1}),
+            Recipe("longrope", {"target_length": 8192}),
+            Recipe("longrope", {"target_length": 8192, "factors": 2.0}),
+            Recipe("longrope", {"target_length": 8192, "factors": (2.0,)}),
+            Recipe("yarn", {"target_length": 8192, "truncate": 1}),
+            Recipe("yarn", {"target_length": 8192, "beta_fast": "32"}),
+            Recipe("yarn", {"target_length": 8192, "beta_fast": True}),
+            Recipe("os.system", {"target_length": 8192}),
+        ):
+            with pytest.raises(RopewalkError):
+                scaling.rebuild([recipe], LLAMA2.geometry)
+
+
+class TestTarget:
+    @pytest.mark.parametrize("target", [8192.0, "8192", "8k", None, True, np.int64(8192), [8192]])
+    def test_is_a_whole_number(self, target: Any) -> None:
+        with pytest.raises(InvalidValue, match=r"^target_length = .*must be a whole number"):
+            linear.schedule(LLAMA2, target)
+
+    @pytest.mark.parametrize(
+        "target", [MAX_LENGTH + 1, 10**400, 10**5000], ids=["1 more", "400", "5000"]
+    )
+    def test_is_no_longer_than_anything_has_use_for(self, target: int) -> None:
+        for name in scaling.names():
+            required: dict[str, dict[str, object]] = {
+                "longrope": {"factors": [1.0] * 64},
+                "base_change": {"base": 1e6},
+            }
+            with pytest.raises(InvalidValue, match=r"^target_length = "):
+                extension.extend(LLAMA2, target, name, required.get(name))
+
+    def test_below_the_start_only_as_short_context_recovery(self) -> None:
+        with pytest.raises(InvalidValue, match=r"recover=True"):
+            longrope.schedule(LLAMA31, 8192, factors=[1.0] * 64)
+        short = longrope.schedule(LLAMA31, 8192, factors=[0.5] * 64, recover=True)
+        assert short.length == 8192
+        assert (short.rescale_factors == LLAMA31.rescale_factors / 2).all()
+        assert short.attention_scaling == LLAMA31.attention_scaling
+        assert scaling.rebuild(short.recipe[1:], LLAMA2.geometry).length == 8192
+
+    @pytest.mark.parametrize("target", [0, -1])
+    def test_recovery_still_needs_a_length(self, target: int) -> None:
+        with pytest.raises(InvalidValue, match="length"):
+            longrope.schedule(LLAMA2, target, factors=[1.0] * 64, recover=True)
+
+
+class TestParameters:
+    @pytest.mark.parametrize(
+        ("name", "parameters", "message"),
+        [
+            ("yarn", {"beta_fast": 0.5}, r"^beta_fast = 0\.5: .*at least beta_slow"),
+            ("yarn", {"beta_slow": 0}, "above 0"),
+            ("yarn", {"beta_slow": -1.0}, "above 0"),
+            ("yarn", {"truncate": "no"}, r"^truncate = 'no': must be true or false"),
+            ("yarn", {"factor": 0.5}, r"^factor = 0\.5: .*at least 1"),
+            ("yarn", {"mscale": -1.0}, r"^mscale = -1\.0"),
+            ("yarn", {"mscale_all_dim": -1.0}, r"^mscale_all_dim = -1\.0"),
+            ("yarn", {"mscale_all_dim": 1e160, "scale_softmax": True}, r"^mscale_all_dim = 1e"),
+            ("yarn", {"attention_factor": 0}, "above 0"),
+            ("yarn", {"attention_factor": float("nan")}, "^attention_factor = nan: .*finite"),
+            ("llama3", {"low_freq_factor": 5.0}, "^high_freq_factor = 4.*at least low_freq_factor"),
+            ("llama3", {"low_freq_factor": 0.0}, "above 0"),
+            ("llama3", {"factor": "8"}, "^factor = '8': must be a number"),
+            ("ntk_mixed", {"b": -0.1}, r"^b = -0\.1: must lie between 0"),
+            ("ntk_mixed", {"b": 1.1}, r"^b = 1\.1"),
+            ("dynamic_ntk", {"factor": 0.9}, r"^factor = 0\.9: must be at least 1"),
+            ("base_change", {"base": 1.0}, r"^base = 1\.0: must be above 1"),
+            ("base_change", {"base": 1e31}, r"^base = 1e\+31"),
+            ("base_change", {}, "^base = None: base_change cannot do without it"),
+            ("two_band", {"base": 0.5}, r"^base = 0\.5"),
+            ("two_band", {"split": 65}, "^split = 65: must lie between 0 and 64"),
+            ("two_band", {"split": -1}, "^split = -1"),
+            ("two_band", {"split": 44.0}, r"^split = 44\.0: must be a whole number"),
+            ("longrope", {}, "^factors = None: longrope cannot do without it"),
+            ("longrope", {"factors": [2.0] * 63}, "'63 values': must be 64 numbers"),
+            ("longrope", {"factors": [2.0]}, "'1 values': must be 64 numbers"),
+            ("longrope", {"factors": 2.0}, r"^factors = 2\.0: must be a list"),
+            ("longrope", {"factors": "2" * 64}, "^factors = '222.*must be a list"),
+            ("longrope", {"factors": [1.0, "x"]}, r"^factors\[1\] = 'x': must be a number"),
+            ("longrope", {"factors": [-2.0] * 64}, r"^rescale_factors\[0\] = -2\.0: .*above 0"),
+            ("longrope", {"factors": [1.0] * 64, "kept_initial_positions": -1},
+             "^kept_initial_positions = -1"),
+        ],
+    )  # fmt: skip
+    def test_a_bad_value_is_refused_by_key_value_and_rule(
+        self, name: str, parameters: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(InvalidValue, match=message):
+            extension.extend(LLAMA2, 32768, name, parameters)
+
+    @given(st.integers(0, 63))
+    def test_two_band_is_defined_for_every_split_at_any_scale(self, split: int) -> None:
+        schedule = two_band.schedule(LLAMA2, 2**40, split=split)
+        assert schedule.rescale_factors.max() == pytest.approx(2.0**28, rel=1e-12)
+
+    @pytest.mark.parametrize(
+        ("name", "key", "text", "value"),
+        [
+            ("yarn", "beta_fast", "16", 16.0),
+            ("yarn", "beta_fast", " 1e1 ", 10.0),
+            ("yarn", "truncate", "False", False),
+            ("yarn", "mscale", "none", None),
+            ("two_band", "split", "44", 44),
+            ("two_band", "split", "None", None),
+            ("longrope", "factors", "1, 2.5,3", (1.0, 2.5, 3.0)),
+        ],
+    )
+    def test_parses_what_a_user_writes(self, name: str, key: str, text: str, value: object) -> None:
+        parsed = scaling.named(name).parameters[key].parsed(text)
+        assert (parsed, type(parsed)) == (value, type(value))
+
+    @pytest.mark.parametrize(
+        ("name", "key", "texts"),
+        [
+            ("yarn", "beta_fast", ["", "x", "nan", "inf", "1e999", "1,2", "none", "true"]),
+            ("yarn", "truncate", ["", "1", "yes", "none"]),
+            ("two_band", "split", ["", "4.5", "1e3", "x", "9" * 5000]),
+            ("longrope", "factors", ["", "1,,2", "1,nan", "1,x", "none", "1;2"]),
+        ],
+    )
+    def test_refuses_other_texts_and_names_the_parameter(
+        self, name: str, key: str, texts: list[str]
+    ) -> None:
+        for text in texts:
+            with pytest.raises(InvalidValue, match=rf"^{key}(\[\d\])? = "):
+                scaling.named(name).parameters[key].parsed(text)
+
+    @given(st.text())
+    def test_any_text_is_a_value_or_a_refusal(self, text: str) -> None:
+        for name in ("yarn", "two_band", "longrope"):
+            for parameter in scaling.named(name).parameters.values():
+                try:
+                    parameter.parsed(text)
+                except InvalidValue as error:
+                    assert "\n" not in str(error)  # noqa: PT017
+
+    def test_lists_and_arrays_are_the_same_parameter(self) -> None:
+        factors = np.linspace(1, 8, 64)
+        assert longrope.schedule(LLAMA2, 32768, factors=factors.tolist()) == longrope.schedule(
+            LLAMA2,
+            32768,
+            factors=factors,  # type: ignore[arg-type]
+        )
+
+
+class TestChains:
+    def test_the_first_extends_and_the_others_refine(self) -> None:
+        both = extension.extend(LLAMA2, 32768, "yarn+resonance", {"beta_fast": 16.0})
+        assert both == resonance.schedule(yarn.schedule(LLAMA2, 32768, beta_fast=16.0), 32768)
+        assert both.method == "yarn+resonance"
+        assert scaling.rebuild(both.recipe, LLAMA2.geometry) == both
+
+    def test_a_refiner_alone_says_what_to_write(self) -> None:
+        with pytest.raises(InvalidValue, match=r"yarn\+resonance"):
+            extension.extend(LLAMA2, 32768, "resonance")
+
+    def test_unknown_parameters_list_those_of_the_whole_chain(self) -> None:
+        with pytest.raises(UnknownName) as caught:
+            extension.extend(LLAMA2, 32768, "llama3+yarn", {"beta": 1})
+        assert {"low_freq_factor", "beta_fast"} <= set(caught.value.valid)
+
+    def test_geometric_methods_refuse_by_name_and_say_which_compose(self) -> None:
+        for name, parameters in (("yarn", {}), ("base_change", {"base": 1e6})):
+            with pytest.raises(Unsupported, match=rf"^{name} needs geometric.*llama3") as caught:
+                extension.extend(LLAMA31, 2**18, name, parameters)
+            assert "linear, llama3, longrope" in str(caught.value)
+
+    def test_geometric_methods_go_on_from_any_geometric_start(self) -> None:
+        rebased = base_change.schedule(LLAMA2, 4096, base=5e5)
+        native = RotarySchedule.plain(RotaryGeometry(128, 128, 5e5, 4096))
+        for name in ("yarn", "ntk"):
+            mine = extension.extend(rebased, 32768, name).inverse_frequencies
+            theirs = extension.extend(native, 32768, name).inverse_frequencies
+            assert mine == pytest.approx(theirs, rel=1e-12)
+        assert yarn.schedule(ntk.schedule(LLAMA2, 8192), 16384).method == "ntk+yarn"
+
+    def test_one_pair_is_refused_by_ntk_by_name(self) -> None:
+        single = RotarySchedule.plain(RotaryGeometry(64, 2, 1e4, 4096))
+        for name in ("ntk", "dynamic_ntk"):
+            with pytest.raises(Unsupported, match=r"at least two pairs.*use linear"):
+                extension.extend(single, 8192, name)
+
+
+NEW_METHOD = '''
+"""A method of someone else, in one file."""
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import scale_of, scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=True, monotone=True)
+def schedule(
+    start: RotarySchedule, target_length: int, *, sharpness: float, steps: int, flat: bool = False
+) -> RotarySchedule:
+    if not 0 <= sharpness <= 1e9:
+        raise InvalidValue("sharpness", sharpness, "must lie between 0 and 1e9", "try 1")
+    if not 1 <= steps <= 100:
+        raise InvalidValue("steps", steps, "must lie between 1 and 100", "try 4")
+    share = np.ceil(np.linspace(0, steps, start.geometry.pairs)) / steps
+    s = scale_of(start, target_length)
+    factors = np.full(len(share), s) if flat else s ** (share**sharpness)
+    return start.rescaled(factors, target_length)
+'''
+
+
+@pytest.fixture
+def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder more where the methods are looked for, and no trace of it afterwards."""
+    monkeypatch.setattr(scaling, "__path__", [*scaling.__path__, str(tmp_path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield tmp_path / "staircase.py"
+    sys.modules.pop("ropewalk.scaling.staircase", None)
+    vars(scaling).pop("staircase", None)
+
+
+class TestAddingAMethod:
+    def test_is_adding_one_file(self, new_file: Path) -> None:
+        before = scaling.names()
+        new_file.write_text(NEW_METHOD)
+        assert set(scaling.names()) == {*before, "staircase"}
+        method = scaling.named("staircase")
+        assert method.summary == "A method of someone else, in one file."
+        assert [str(p) for p in method.parameters.values()] == [
+            "sharpness=NUMBER", "steps=N", "flat=false"
+        ]  # fmt: skip
+        schedule = extension.extend(LLAMA31, 2**18, "staircase", {"sharpness": 2.0, "steps": 4})
+        assert schedule.method == "llama3+staircase"
+        assert scaling.rebuild(schedule.recipe[1:], LLAMA2.geometry).length == 2**18
+        with pytest.raises(InvalidValue, match="staircase cannot do without it"):
+            extension.extend(LLAMA2, 8192, "staircase", {"sharpness": 2.0})
+        with pytest.raises(UnknownName, match="sharpness"):
+            extension.extend(LLAMA2, 8192, "staircase", {"sharpnes": 2.0})
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_inherits_the_conformance_suite(
+        self, new_file: Path, check: Callable[[Case], None]
+    ) -> None:
+        new_file.write_text(NEW_METHOD)
+        held_to(scaling.named("staircase"), check)
+
+    @pytest.mark.parametrize(
+        ("right", "wrong"),
+        [
+            ("s ** (share**sharpness)", "s ** -(share**sharpness)"),  # not monotone
+            ("s ** (share**sharpness)", "1.01 * s ** share"),  # no identity at 1
+            ("s ** (share**sharpness)", "0 * share"),
+            ("s ** (share**sharpness)", "s ** share[1:]"),
+            ("return start.rescaled", "return RotarySchedule.plain(start.geometry).rescaled"),
+            ("rescaled(factors, target_length)", "rescaled(factors, start.length)"),
+        ],
+    )
+    def test_which_catches_a_wrong_method(self, new_file: Path, right: str, wrong: str) -> None:
+        assert NEW_METHOD.count(right) == 1
+        new_file.write_text(NEW_METHOD.replace(right, wrong))
+
+        def caught(check: Callable[[Case], None]) -> bool:
+            try:
+                held_to(scaling.named("staircase"), check)
+            except (AssertionError, RopewalkError):
+                return True
+            return False
+
+        assert any(caught(check) for check in CHECKS)

@@ -1,0 +1,177 @@
+"""Who may import whom. A new room joins by one row; a room without a row fails."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "numba", "matplotlib", "rich", "typer", "safetensors")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a room may use. A room is a module, or a package with all that it holds."""
+
+    rooms: tuple[str, ...] = ()
+    """The rooms that it may import, at the top of a file or inside a function."""
+    needs: tuple[str, ...] = ()
+    """The third-party packages that it may import at the top."""
+    lazily: tuple[str, ...] = ()
+    """Those that only its functions may import."""
+    wires: bool = False
+    """Its functions may import anything: for the command, which puts the rooms together."""
+
+
+VALUES = ("errors", "lengths", "untrusted", "schedule")
+
+ROOMS = {
+    "errors": Row(),
+    "lengths": Row(("errors",)),
+    "untrusted": Row(("errors",)),
+    "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
+    "plan": Row(VALUES, needs=("numpy",)),
+    "scaling": Row(VALUES, needs=("numpy",)),
+    "extension": Row((*VALUES, "plan", "scaling")),
+    "run": Row(("errors",)),
+    "models": Row(),
+    "models.catalogue": Row(("errors",)),
+    "models.families": Row((*VALUES, "plan")),
+    "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
+    "report": Row((*VALUES, "plan"), needs=("numpy",), lazily=("matplotlib",)),
+    "cli": Row(
+        (*VALUES, "plan", "extension", "run", "models.catalogue", "models.config"),
+        needs=("numpy", "typer"),
+        wires=True,
+    ),
+    "__main__": Row(("cli",), needs=("numpy", "typer")),
+}
+
+
+def room_of(module: str) -> str | None:
+    """The room that a dotted name inside ropewalk lies in: the longest that the table knows."""
+    parts = module.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in ROOMS), None)
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package but its empty front door, by its name without `ropewalk.`."""
+    for path in sorted((ROOT / "ropewalk").rglob("*.py")):
+        parts = path.relative_to(ROOT / "ropewalk").with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            yield name, path
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Every absolute name that a file imports, and whether it does so as it is itself imported."""
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        at_top = id(node) not in inside | typing_only
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, "imports are absolute"  # noqa: PT018
+            # `from ropewalk.scaling import yarn` imports a module, `… import names` does not:
+            # both lie in the room of the longer name, or else of the shorter.
+            yield from ((f"{node.module}.{alias.name}", at_top) for alias in node.names)
+
+
+def broken_rules(name: str, source: str) -> list[str]:
+    """What a module imports against the table, one line each."""
+    room = room_of(name)
+    if room is None:
+        return [f"{name} has no row in ROOMS"]
+    row = ROOMS[room]
+    found = []
+    for imported, at_top in imports(ast.parse(source)):
+        if row.wires and not at_top:
+            continue
+        package, _, inner = imported.partition(".")
+        if package == "ropewalk":
+            other = room_of(inner)
+            if inner != "__version__" and other != room and other not in row.rooms:
+                found.append(f"{name} imports {imported}, of a room that {room} may not know")
+        elif package not in sys.stdlib_module_names:
+            allowed = row.needs if at_top else row.needs + row.lazily
+            if package not in allowed:
+                where = "" if at_top else " inside a function"
+                found.append(f"{name} imports {imported}{where}, which {room} may not")
+    return found
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()), ids=lambda value: str(value))
+def test_no_file_imports_what_its_room_may_not(name: str, path: Path) -> None:
+    assert broken_rules(name, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_opens_in_a_fresh_process_without_what_it_may_not_need(room: str) -> None:
+    """What the table allows only lazily, or not at all, is not even installed for this process."""
+    absent = [package for package in HEAVY if package not in ROOMS[room].needs]
+    inside = [f"ropewalk.{name}" for name, _ in modules() if room_of(name) == room]
+    program = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({absent!r}))\n"  # None: importing it fails
+        f"for name in {inside!r}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert inside, f"the row {room!r} names no room"
+    assert done.returncode == 0, done.stderr
+
+
+def test_rooms_know_only_rooms_and_never_in_a_circle() -> None:
+    done: set[str] = set()
+    while ready := {n for n, row in ROOMS.items() if n not in done and set(row.rooms) <= done}:
+        done |= ready
+    assert done == set(ROOMS)
+
+
+def test_only_a_room_that_wires_is_free_inside_its_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ROOMS, "cli", Row(("errors",), needs=("typer",), wires=True))
+    lazily = "import typer\ndef f():\n    import torch\n    from ropewalk import plan"
+    assert broken_rules("cli.plan", lazily) == []
+    assert len(broken_rules("cli.plan", "import torch\nfrom ropewalk import plan")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "complaint"),
+    [
+        ("schedule", "from ropewalk.plan import ladder", "may not know"),
+        ("schedule", "def f():\n    import ropewalk.plan", "may not know"),
+        ("errors", "from ropewalk import schedule", "may not know"),
+        ("plan", "from ropewalk.scaling import yarn", "may not know"),
+        ("plan", "import ropewalk", "may not know"),
+        ("scaling.yarn", "import torch", "may not"),
+        ("scaling.yarn", "def f():\n    from torch.nn import Linear", "inside a function"),
+        ("errors", "import numpy as np", "may not"),
+        ("cellar", "", "no row"),
+        ("scaling.yarn", "from ropewalk.scaling import linear\nimport math, numpy.linalg", None),
+        ("plan", "from ropewalk import __version__, schedule", None),
+    ],
+)
+def test_the_walk_sees_every_kind_of_import(name: str, source: str, complaint: str | None) -> None:
+    found = broken_rules(name, source)
+    assert (len(found) == 1 and complaint in found[0]) if complaint else found == []

@@ -44,9 +44,16 @@ ROOMS = {
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "plan")),
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
+    "models.runtimes": Row((*VALUES, "plan", "models.config")),
+    "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
+    "theory.kernels": Row(needs=("numpy", "numba")),
+    "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
     "report": Row((*VALUES, "plan"), needs=("numpy",), lazily=("matplotlib",)),
     "cli": Row(
-        (*VALUES, "plan", "extension", "run", "models.catalogue", "models.config"),
+        (
+            *(*VALUES, "plan", "extension", "run", "theory", "comparison"),
+            *("models.catalogue", "models.config", "models.runtimes"),
+        ),
         needs=("numpy", "typer"),
         wires=True,
     ),

@@ -43,7 +43,6 @@ def draw_bounds(
 ) -> None:
     """Bases against lengths, both logarithmic, with models as points."""
     from matplotlib.figure import Figure
-    from matplotlib.patheffects import withStroke
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     figure = Figure(figsize=(8.5, 5.2), layout="constrained")
@@ -72,7 +71,7 @@ def draw_bounds(
             horizontalalignment="right" if crowded else "left",
             fontsize=8,
             zorder=4,
-            path_effects=[withStroke(linewidth=3, foreground="white")],
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8},
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -124,7 +124,7 @@ def test_attention_scaling_counts_only_beside_pairs_at_rest() -> None:
 @pytest.mark.parametrize(
     "variances", [np.ones(63), -np.ones(64), np.zeros(64), np.full(64, np.nan)]
 )
-def test_bad_variances_are_refused(variances: np.ndarray) -> None:
+def test_bad_variances_are_refused(variances: FloatArray) -> None:
     with pytest.raises(InvalidValue, match="variances"):
         decay(plain(), 100, variances)
 

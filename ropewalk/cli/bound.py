@@ -12,7 +12,7 @@ from ropewalk.cli.shared import JsonOption, main_layer, print_json, table
 from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
-    from ropewalk.report.bounds import BoundCurve, ModelPoint
+    from ropewalk.report.theory import BoundCurve, ModelPoint
     from ropewalk.theory.bound import Infimum, SafeBase
 
 
@@ -123,7 +123,7 @@ def _show(
         console.print("infimum: no smaller base works, to a relative width of 1e-9, proven")
     if safe:
         console.print("safe base: every larger base works, proven, but for those marked ?:")
-        console.print(f"there, bases {SAMPLING_STEP:.1%} apart were tried, so it may be too small")
+        console.print(f"there, bases {SAMPLING_STEP:.2%} apart were tried, so it may be too small")
 
 
 # What a picture shows beside the bounds; the catalogue names each one's source.
@@ -149,7 +149,7 @@ def _draw(
     safe: dict[int, SafeBase],
     path: Path,
 ) -> None:
-    from ropewalk.report.bounds import BoundCurve, draw_bounds
+    from ropewalk.report.theory import BoundCurve, draw_bounds
     from ropewalk.theory.asymptote import asymptotic_base
     from ropewalk.theory.published import published
 
@@ -175,7 +175,7 @@ def _draw(
 def _model_points(head_dim: int) -> list[ModelPoint]:
     from ropewalk.models import catalogue
     from ropewalk.models.config import present_plan
-    from ropewalk.report.bounds import ModelPoint
+    from ropewalk.report.theory import ModelPoint
 
     points = []
     for name, label in _MODELS.items():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.theory import table
-from ropewalk.theory.bound import infima, islands, safe_bases
+from ropewalk.theory.bound import SAMPLING_STEP, infima, islands, safe_bases
 from ropewalk.theory.make_table import HEAD_SIZES
 from tests.theory.naive import cosine_sums, minima
 
@@ -125,7 +125,7 @@ def test_an_estimated_safe_base_is_marked_and_below_the_certified_one() -> None:
     proven = safe_bases(128, [2048])[0]
     tried = safe_bases(128, [2048], certify_to=1024)[0]
     assert not tried.certified
-    assert tried.resolution == pytest.approx(1e-3)
+    assert tried.resolution == SAMPLING_STEP
     assert tried.value <= proven.value * (1 + 1e-9)
     assert tried.witness is not None
     below = cosine_sums(np.array([tried.value * (1 - 1e-9)]), 2048, 128)[0]
@@ -169,6 +169,15 @@ def test_what_double_precision_cannot_decide_is_refused() -> None:
     """Position 5419351 is too close to an odd multiple of π: with two pairs, rounding hides it."""
     with pytest.raises(Unsupported, match="double precision"):
         infima(4, [6_000_000])
+
+
+def test_an_interval_that_rounding_widens_still_holds_the_infimum() -> None:
+    """355 is 3e-5 from 113π: two pairs work once 355/√b is no farther from 0, b = 1.4e14."""
+    (least,) = infima(4, [400])
+    exact = (355 / (355 - 113 * math.pi)) ** 2
+    assert least.high > least.low * (1 + 1e-9)
+    assert least.low * (1 - 1e-7) < exact < least.high * (1 + 1e-7)
+    assert least.high < least.low * 1.01
 
 
 def test_progress_ends_at_one() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ropewalk.lengths import format_length
 from ropewalk.report.schedules import save
+from ropewalk.schedule import FloatArray
 
 
 class BoundCurve(NamedTuple):
@@ -90,6 +91,10 @@ def draw_bounds(
     save(figure, path)
 
 
+def _in_k(value: float, _: object) -> str:
+    return f"{value / 1024:.0f}k" if value else "0"
+
+
 class AdvantageCurve(NamedTuple):
     """B(m)/B(0) of one schedule."""
 
@@ -100,17 +105,18 @@ class AdvantageCurve(NamedTuple):
 
 
 def draw_advantages(curves: Sequence[AdvantageCurve], path: str | Path, title: str = "") -> None:
-    """One strip a schedule, one scale for all: where it dips below zero is red."""
+    """One strip a schedule, from its lowest to its highest values: below zero it is red."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
     figure = Figure(figsize=(8.5, 1.0 + 1.15 * len(curves)), layout="constrained")
     strips = figure.subplots(len(curves), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, curve in zip(strips, curves, strict=True):
-        distances, shares = np.asarray(curve.distances), np.asarray(curve.shares)
-        axes.axhline(0, color="0.5", linewidth=0.8)
-        axes.plot(distances, shares, color="tab:blue", linewidth=0.4)
-        axes.fill_between(distances, shares, 0, where=shares < 0, color="tab:red", linewidth=0.8)
+        distances, lowest, highest = _envelope(curve.distances, curve.shares)
+        axes.fill_between(distances, lowest, highest, color="tab:blue", linewidth=0.5)
+        below = np.minimum(lowest, 0)
+        axes.fill_between(distances, below, 0, where=below < 0, color="tab:red", linewidth=0.5)
+        axes.axhline(0, color="0.3", linewidth=0.8)
         if curve.first_violation is None:
             remark = "never below zero"
         else:
@@ -119,13 +125,20 @@ def draw_advantages(curves: Sequence[AdvantageCurve], path: str | Path, title: s
         axes.set_title(f"{curve.label}: {remark}", fontsize=9, loc="left", pad=3)
         axes.margins(x=0)
         axes.spines[["top", "right"]].set_visible(False)
-    strips[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1024:.0f}k"))
+    strips[-1].xaxis.set_major_formatter(FuncFormatter(_in_k))
     longest = max(int(np.max(np.asarray(curve.distances))) + 1 for curve in curves)
     strips[-1].set_xticks(np.linspace(0, longest, 9))
     strips[-1].set_xlabel("distance m")
     figure.supylabel("B(m) / B(0)", fontsize=9)
     figure.suptitle(title, fontsize=11)
     save(figure, path)
+
+
+def _envelope(distances: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Lowest and highest values of short runs, so that no dip is lost between two pixels."""
+    x, y = np.asarray(distances, np.float64), np.asarray(values, np.float64)
+    starts = np.arange(0, len(x), max(1, len(x) // 1024))
+    return x[starts], np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
 
 
 class IslandStrip(NamedTuple):
@@ -137,7 +150,7 @@ class IslandStrip(NamedTuple):
 
 
 def draw_islands(strips: Sequence[IslandStrip], path: str | Path, title: str = "") -> None:
-    """A bar a length, coloured where bases work, from a little below its infimum."""
+    """A bar a length, coloured where bases work; the narrowest islands are drawn a hair wide."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.5, 1.1 + 0.55 * len(strips)), layout="constrained")
@@ -146,7 +159,7 @@ def draw_islands(strips: Sequence[IslandStrip], path: str | Path, title: str = "
     for row, strip in enumerate(strips):
         spans = [(low, high - low) for low, high in strip.edges]
         axes.broken_barh([(1, highest)], (row - 0.3, 0.6), color="0.93")
-        axes.broken_barh(spans, (row - 0.3, 0.6), color="tab:blue", linewidth=0)
+        axes.broken_barh(spans, (row - 0.3, 0.6), color="tab:blue", linewidth=0.5)
         axes.broken_barh([(strip.safe, highest)], (row - 0.3, 0.6), color="tab:green", linewidth=0)
     axes.set_yticks(range(len(strips)), [format_length(strip.length) for strip in strips])
     axes.set_xscale("log")
@@ -155,4 +168,70 @@ def draw_islands(strips: Sequence[IslandStrip], path: str | Path, title: str = "
     axes.set_ylabel("context length")
     axes.set_title(title, fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
+    save(figure, path)
+
+
+class Line(NamedTuple):
+    """Values against distance."""
+
+    label: str
+    distances: ArrayLike
+    values: ArrayLike
+
+
+def draw_score_bounds(lines: Sequence[Line], path: str | Path, title: str = "") -> None:
+    """How the upper bound of the attention score falls with distance."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for line in lines:
+        axes.plot(np.asarray(line.distances), np.asarray(line.values), label=line.label, lw=0.9)
+    axes.set_xlabel("distance m")
+    axes.set_ylabel("bound, as a share of that at 0")
+    axes.set_title(title, fontsize=11)
+    axes.margins(x=0)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
+class AngleStrip(NamedTuple):
+    """What one pair does over a context: its cosine, and from where its angle is new."""
+
+    label: str
+    distances: ArrayLike
+    cosines: ArrayLike
+    trained_length: int
+    new: ArrayLike
+    """True at distances whose angle training has not seen."""
+
+
+def draw_angles(strips: Sequence[AngleStrip], path: str | Path, title: str = "") -> None:
+    """A strip a schedule: trained distances blue, known angles grey, new ones red."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(8, 1.0 + 1.3 * len(strips)), layout="constrained")
+    panels = figure.subplots(len(strips), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, strip in zip(panels, strips, strict=True):
+        distances, cosines = np.asarray(strip.distances), np.asarray(strip.cosines)
+        new, trained = np.asarray(strip.new), distances < strip.trained_length
+        for mask, color, label in (
+            (~trained & ~new, "0.55", "longer, but a known angle"),
+            (~trained & new, "tab:red", "longer, and a new angle"),
+            (trained, "tab:blue", "in the trained length"),
+        ):
+            axes.plot(distances, np.where(mask, cosines, np.nan), color=color, label=label)
+        axes.set_title(strip.label, fontsize=9, loc="left", pad=3)
+        axes.set_ylim(-1.15, 1.15)
+        axes.margins(x=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    longest = max(int(np.max(np.asarray(strip.distances))) + 1 for strip in strips)
+    panels[-1].set_xticks(np.linspace(0, longest, 9))
+    panels[-1].xaxis.set_major_formatter(FuncFormatter(_in_k))
+    panels[-1].set_xlabel("distance m")
+    panels[0].legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.suptitle(title, fontsize=11)
     save(figure, path)

@@ -4,14 +4,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ropewalk.report.bounds import (
+from ropewalk.report.theory import (
     AdvantageCurve,
+    AngleStrip,
     BoundCurve,
     IslandStrip,
+    Line,
     ModelPoint,
     draw_advantages,
+    draw_angles,
     draw_bounds,
     draw_islands,
+    draw_score_bounds,
 )
 
 
@@ -57,3 +61,18 @@ def test_islands_have_a_strip_a_length(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for expected in ("1k", "2k", "islands"):
         assert expected in text
+
+
+def test_score_bounds_name_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "score.svg"
+    draw_score_bounds([Line("base 500", np.arange(10), np.linspace(1, 0, 10))], path, "bound")
+    assert "base 500" in path.read_text(encoding="utf-8")
+
+
+def test_angles_show_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "angles.svg"
+    distances = np.arange(64)
+    draw_angles([AngleStrip("plain", distances, np.cos(distances), 16, distances > 40)], path)
+    text = path.read_text(encoding="utf-8")
+    assert "plain" in text
+    assert "longer, and a new angle" in text

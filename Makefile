@@ -22,5 +22,15 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The main job on a model that ships with the package; what it writes is under runs/demo.
+demo: $(INSTALLED)
+	mkdir -p runs/demo
+	$(BIN)/ropewalk plan llama-2-7b --to 32k --method yarn \
+		-o runs/demo/plan.json --plot runs/demo/factors.png
+
+pictures: $(INSTALLED)
+	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/make_theory_pictures.py
+
 clean:
 	rm -rf $(VENV) runs build dist

@@ -1,3 +1,6 @@
+"""`python -m ropewalk`."""
+
 from ropewalk.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

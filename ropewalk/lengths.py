@@ -13,7 +13,7 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2}
 
 def parse_length(text: str) -> int:
     """The number of tokens that a text stands for."""
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([km]?)", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([km]?)", text.strip().lower())
     if match is not None:
         length = Fraction(match[1]) * _UNITS[match[2]]
         if length.denominator == 1 and 1 <= length <= MAX_LENGTH:

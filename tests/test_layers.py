@@ -51,7 +51,7 @@ ROOMS = {
     "report": Row((*VALUES, "plan"), needs=("numpy",), lazily=("matplotlib",)),
     "cli": Row(
         (
-            *(*VALUES, "plan", "extension", "run", "theory", "comparison"),
+            *(*VALUES, "plan", "scaling", "extension", "run", "theory", "comparison"),
             *("models.catalogue", "models.config", "models.runtimes"),
         ),
         needs=("numpy", "typer"),

@@ -8,12 +8,12 @@ from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
     geometry_json,
-    in_words,
     load_model_config,
     main_layer,
     pair_rows,
     print_json,
     schedule_json,
+    show_steps,
     table,
 )
 from ropewalk.lengths import format_length
@@ -51,16 +51,13 @@ def _show(plan: ContextPlan) -> None:
     console.print(f"[bold]{plan.model}[/bold]")
     console.print(
         f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
-        f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:g}"
+        f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"
     )
     console.print(
         f"  pretrained at {format_length(geometry.original_length)}, "
         f"serves {format_length(schedule.length)} now"
     )
-    for name, steps in plan.schedules.items():
-        for step in steps:
-            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+    show_steps(console, plan)
     for line in _theory_lines(schedule):
         console.print(f"  {line}", soft_wrap=True)
     pairs = table("pair", "wavelength", f"turns in {format_length(schedule.length)}", "factor")

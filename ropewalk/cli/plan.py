@@ -12,11 +12,11 @@ from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
     geometry_json,
-    in_words,
     load_model_config,
     pair_rows,
     print_json,
     schedule_json,
+    show_steps,
     table,
 )
 from ropewalk.errors import InputError, RopewalkError
@@ -91,7 +91,9 @@ def command(
     if plot is not None:
         from ropewalk.report.schedules import draw_factors, factor_curves
 
-        draw_factors(factor_curves({"now": present, method: plan}, layers[0]), plot)
+        curves = factor_curves({"now": present, method: plan}, layers[0])
+        lengths = f"{format_length(present.target_length)} to {format_length(target)}"
+        draw_factors(curves, plot, f"{plan.model}: {lengths}")
     if as_json:
         print_json(_as_json(present, plan, config, layers[0]))
     else:
@@ -136,10 +138,7 @@ def _show(present: ContextPlan, plan: ContextPlan, config: Config, layer: str) -
         f"[bold]{plan.model}[/bold]: {format_length(before.length)} to "
         f"{format_length(plan.target_length)} by {plan.provenance['methods']}"
     )
-    for name, steps in plan.schedules.items():
-        for step in steps:
-            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+    show_steps(console, plan)
     pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
     for i in pair_rows(after.geometry.pairs):
         pairs.add_row(

@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, UnknownName
 from ropewalk.lengths import format_length
+from ropewalk.models import catalogue
 from ropewalk.models.config import Config, load_config
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
-from ropewalk.schedule import RotarySchedule
+from ropewalk.scaling import named, names
+from ropewalk.schedule import Recipe, RotarySchedule
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL_OR_CONFIG", help="A config.json or a model's folder.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's folder, a config.json, or the name of a known model such as llama-3-8b.",
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
@@ -31,12 +38,15 @@ ROWS = 16  # of a table of pairs; all of them are in --json
 
 
 def load_model_config(model: str) -> Config:
-    """The config that a MODEL_OR_CONFIG argument stands for."""
-    if not Path(model).exists():
+    """The config that a MODEL argument stands for: of a file or folder, or of a known model."""
+    if Path(model).exists():
+        return load_config(model)
+    try:
+        return catalogue.find(model).config
+    except UnknownName as error:
         raise InputError(
-            f"{model}: there is no such file or folder; give a config.json or a folder"
-        )
-    return load_config(model)
+            f"{model}: there is no such file or folder, and no known model of that name; {error}"
+        ) from None
 
 
 def print_json(value: Mapping[str, object]) -> None:
@@ -69,12 +79,24 @@ def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
     }
 
 
+def show_steps(console: Console, plan: ContextPlan) -> None:
+    """Every schedule of a plan, one a line."""
+    for name, steps in plan.schedules.items():
+        for step in steps:
+            upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
+            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+
+
 def in_words(schedule: RotarySchedule) -> str:
     """A schedule in one line: its methods, its factors, and what stands beside them."""
     factors = schedule.rescale_factors
-    parts = [" then ".join(str(step) for step in schedule.recipe) or "plain frequencies"]
-    if not np.all(factors == 1):
-        parts.append(f"factors {factors.min():.4g} to {factors.max():.4g}")
+    steps = (str(_without_defaults(step)) for step in schedule.recipe)
+    parts = [" then ".join(steps) or "plain frequencies"]
+    low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
+    if low != high:
+        parts.append(f"factors {low} to {high}")
+    elif low != "1":
+        parts.append(f"every factor {low}")
     if schedule.attention_scaling != 1:
         parts.append(f"cos and sin times {schedule.attention_scaling:.6g}")
     if schedule.softmax_scaling != 1:
@@ -84,6 +106,17 @@ def in_words(schedule: RotarySchedule) -> str:
     if schedule.log_n:
         parts.append(f"log-n {schedule.log_n.form} from {format_length(schedule.log_n.length)}")
     return "; ".join(parts)
+
+
+def _without_defaults(step: Recipe) -> Recipe:
+    """What a person would have to say to get this step."""
+    known = named(step.method).parameters if step.method in names() else {}
+    said = {
+        key: value
+        for key, value in step.parameters.items()
+        if key not in known or known[key].default != value
+    }
+    return Recipe(step.method, said)
 
 
 def pair_rows(pairs: int) -> list[int]:

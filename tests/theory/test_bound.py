@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.schedule import FloatArray
 from ropewalk.theory import table
 from ropewalk.theory.bound import SAMPLING_STEP, infima, islands, safe_bases
-from ropewalk.theory.make_table import HEAD_SIZES
+from ropewalk.theory.make_table import HEAD_SIZES, LENGTHS
 from tests.theory.naive import cosine_sums, minima
 
 # From an independent certified run, head size 128.
@@ -196,6 +197,34 @@ def test_the_shipped_table_is_what_the_search_finds(head_dim: int) -> None:
         assert known[0].low == pytest.approx(infima(head_dim, [length])[0].low, rel=1e-9)
         assert known[1].value == pytest.approx(safe_bases(head_dim, [length])[0].value, rel=1e-9)
         assert table.safe_base(head_dim, length) == known[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", HEAD_SIZES)
+def test_every_row_of_the_shipped_table_stands_up(head_dim: int) -> None:
+    """By a sum that shares nothing with the search: working where it should, failing below."""
+
+    def sums(base: float, length: int) -> FloatArray:
+        frequencies = base ** (-2.0 * np.arange(head_dim // 2) / head_dim)
+        return np.concatenate(
+            [
+                np.cos(np.multiply.outer(part, frequencies)).sum(axis=1)
+                for part in np.array_split(np.arange(length), 1 + length // 8192)
+            ]
+        )
+
+    for length in LENGTHS:
+        known = table.lookup(head_dim, length)
+        assert known is not None
+        least, safe = known
+        assert least.high <= least.low * (1 + 1e-9)
+        assert sums(least.high, length).min() > -1e-8
+        assert least.witness is not None
+        assert sums(least.low * (1 - 1e-9), least.witness + 1)[-1] < 0
+        assert safe.witness is not None
+        assert sums(safe.value * (1 - 1e-9), safe.witness + 1)[-1] < 0
+        if safe.certified:
+            assert sums(safe.value, length).min() > -1e-8
 
 
 def test_what_is_not_in_the_table_is_computed() -> None:

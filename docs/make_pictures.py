@@ -1,0 +1,29 @@
+"""Draws the pictures of the docs from the code itself: `make pictures`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ropewalk.extension import extend_plan
+from ropewalk.models import catalogue
+from ropewalk.models.config import present_plan
+from ropewalk.report.schedules import draw_factors, factor_curves
+
+IMAGES = Path(__file__).parent / "images"
+SHOWN = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
+
+
+def methods() -> None:
+    """The factors of six methods for the same task."""
+    present = present_plan(catalogue.find("llama-2-7b").config)
+    plans = {name: extend_plan(present, 32768, name) for name in SHOWN}
+    draw_factors(
+        factor_curves(plans),
+        IMAGES / "methods.png",
+        title="Llama 2 from 4k to 32k: how much slower each pair turns",
+    )
+
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    methods()

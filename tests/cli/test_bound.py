@@ -52,7 +52,7 @@ def test_table_and_picture(tmp_path: Path) -> None:
     picture = tmp_path / "bound.svg"
     result = CliRunner().invoke(app, ["bound", "1k", "8k", "--plot", str(picture)])
     assert result.exit_code == 0, result.output
-    assert "4,293.43757" in result.stdout
+    assert "4,293.437569" in result.stdout
     assert "83,763.84" in result.stdout
     assert "Llama 3" in picture.read_text(encoding="utf-8")
 

@@ -188,21 +188,20 @@ def safe_bases(
     rotary_dim = check_question(head_dim, lengths, rotary_dim)
     pairs = rotary_dim // 2, (head_dim - rotary_dim) // 2
     answers: dict[int, SafeBase] = {}
-    floor = np.zeros(1)  # β of the safe base so far, shared by the threads of a block
-    witness, first = -1, 1
-    certified = True
+    safe, witness, first = 0.0, -1, 1
     for length in sorted(set(lengths)):
-        certified = length <= certify_to
         for block in _blocks(first, length):
             done = block[0] ** 2 / max(lengths) ** 2
             share = (block[1] ** 2 - block[0] ** 2) / max(lengths) ** 2
             report = None if progress is None else _scaled(progress, share, done)
-            found = _sweep_block(block, floor, pairs, certified, report)
-            witness = found if found >= 0 else witness
+            zero, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
+            if position >= 0:
+                safe, witness = zero, position
         first = length
+        certified = length <= certify_to
         answers[length] = SafeBase(
             length,
-            math.exp(floor[0]) * (1 + 1e-14),
+            math.exp(safe) * (1 + 1e-14),
             certified,
             witness if witness >= 0 else None,
             None if certified else SAMPLING_STEP,
@@ -227,17 +226,18 @@ def _blocks(first: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _sweep_block(
     block: tuple[int, int],
-    floor: FloatArray,
+    safe: float,
     pairs: tuple[int, int],
     certified: bool,
     progress: Progress | None,
-) -> int:
-    """Raise the floor to the largest zero of the block's positions; returns whose it is, or -1."""
+) -> tuple[float, int]:
+    """The largest zero of the block's positions and whose it is, or (safe, -1) if none is above."""
     first, last = block
+    # The threads tell each other how deep they need to go. A late word costs time, not truth.
+    floor = np.array([safe])
     top = _all_work_above(last - 1, *pairs)
     workers = max(1, min(os.cpu_count() or 1, (last - first) // 4096))
     cuts = [first + (last - first) * i // workers for i in range(workers + 1)]
-    witness = -1
     stop: list[bool] = []
     sweep = _sweep if certified else _sample
     with ThreadPoolExecutor(workers) as pool:
@@ -251,11 +251,8 @@ def _sweep_block(
             wait(running)
         finally:
             stop.append(True)  # an interrupt lets no thread run on
-    for future in running:
-        beta, found = future.result()
-        if beta == floor[0] and found >= 0:
-            witness = found
-    return witness
+    found = [future.result() for future in running]
+    return max((zero for zero in found if zero[1] >= 0), default=(safe, -1))
 
 
 def _sweep(

@@ -122,8 +122,11 @@ def _show(
     if infima:
         console.print("infimum: no smaller base works, to a relative width of 1e-9, proven")
     if safe:
-        console.print("safe base: every larger base works, proven, but for those marked ?:")
-        console.print(f"there, bases {SAMPLING_STEP:.2%} apart were tried, so it may be too small")
+        console.print("safe base: every larger base works, proven")
+    if not all(base.certified for base in safe.values()):
+        console.print(
+            f"(marked ?: estimated by trying bases {SAMPLING_STEP:.2%} apart, maybe too small)"
+        )
 
 
 # What a picture shows beside the bounds; the catalogue names each one's source.

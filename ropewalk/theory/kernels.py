@@ -116,6 +116,8 @@ def evaluate(position: int, beta: float, space: Workspace) -> tuple[float, float
 @_compiled
 def safe_step(height: float, closing: float, curvature: float) -> float:
     """How far a function stays positive that starts at `height` and falls at the rate `closing`."""
+    if curvature == 0.0:  # a single pair, which turns alike for every base
+        return math.inf
     root = math.sqrt(closing * closing + 2.0 * curvature * height)
     step = 2.0 * height / (closing + root) if closing > 0.0 else (root - closing) / curvature
     return 0.99 * step  # the rest covers the rounding of slope, root and β + step
@@ -241,7 +243,10 @@ def scan(
         for a in range(ANCHORS):
             first = position + 2 * a * OFFSETS
             last = first + 2 * OFFSETS - 1
-            threshold = np.float32(per_position * last + slack - space.unrotated)
+            limit = per_position * last + slack - space.unrotated
+            threshold = np.float32(
+                limit + 2.0 * UNIT_ROUNDOFF_32 * abs(limit)
+            )  # never rounded down
             low = 0
             for j in range(OFFSETS):
                 low += int(even[a, j] - abs(odd[a, j]) < threshold)

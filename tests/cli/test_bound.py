@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +75,27 @@ def test_bad_input_is_refused_in_one_line(arguments: list[str], key: str) -> Non
     assert done.stdout == ""
     assert done.stderr.startswith(f"error: {key}: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_mess() -> None:
+    """Ctrl-C in the middle of a minute's work: at once, silently, with the usual status."""
+    command = [
+        sys.executable,
+        "-m",
+        "ropewalk",
+        "bound",
+        "1M",
+        "--head-dim",
+        "72",
+        "--only",
+        "safe",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        time.sleep(10)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert (out, err) == ("", "")

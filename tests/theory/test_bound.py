@@ -109,6 +109,11 @@ def test_half_unrotated_needs_nothing() -> None:
     assert least.high == pytest.approx(1, rel=1e-9)
 
 
+def test_one_pair_beside_one_at_rest_needs_nothing() -> None:
+    assert infima(4, [4096], rotary_dim=2)[0].witness is None
+    assert safe_bases(4, [4096], rotary_dim=2)[0].witness is None
+
+
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
 def test_safe_base_against_the_slow_way(head_dim: int) -> None:
     for safe in safe_bases(head_dim, [64, 100, 257]):

@@ -30,6 +30,7 @@ demo: $(INSTALLED)
 
 pictures: $(INSTALLED)
 	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/make_theory_pictures.py
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -50,6 +50,10 @@ ROOMS = {
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "plan")),
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
+    "models.runtimes": Row((*VALUES, "plan", "models.config")),
+    "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
+    "theory.kernels": Row(needs=("numpy", "numba")),
+    "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
     "evaluation.statistics": Row(needs=("numpy",)),
     "evaluation.results": Row(("records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
@@ -68,8 +72,8 @@ ROOMS = {
     ),
     "cli": Row(
         (
-            *(*VALUES, "plan", "scaling", "extension", "run", "records"),
-            *("models.catalogue", "models.config"),
+            *(*VALUES, "plan", "scaling", "extension", "run", "theory", "comparison", "records"),
+            *("models.catalogue", "models.config", "models.runtimes"),
         ),
         needs=("numpy", "typer"),
         wires=True,

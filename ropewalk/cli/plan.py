@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.cli.by_theory import plan_by_theory, sufficient_base
 from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
@@ -18,7 +19,7 @@ from ropewalk.cli.shared import (
     show_steps,
     table,
 )
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.extension import extend_plan, parse_settings
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.config import Config, present_plan, rope_parameters
@@ -34,8 +35,12 @@ def command(
         typer.Option("--to", metavar="LENGTH", parser=parse_length, help="Such as 131072 or 128k."),
     ],
     method: Annotated[
-        str, typer.Option(help="A method of `ropewalk methods`, or several: yarn+resonance.")
-    ],
+        str | None,
+        typer.Option(
+            help="A method of `ropewalk methods`, or several: yarn+resonance. "
+            "Without one, all are compared and the best by theory is written to plan.json."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the method; repeatable."),
@@ -62,11 +67,21 @@ def command(
     layers = layers or [FULL_ATTENTION]
     config = load_model_config(model)
     present = present_plan(config, model)
+    if method is None:
+        if settings or log_n:
+            raise InputError("--set and --log-n go with a --method")
+        plan_by_theory(present, target, config, layers, from_original, output, plot, as_json)
+        return
+    parameters = parse_settings(method, settings or ())
+    if "base_change" in method.split("+") and "base" not in parameters:
+        parameters["base"] = sufficient_base(
+            present, target, layers[0], from_original=from_original
+        )
     plan = extend_plan(
         present,
         target,
         method,
-        parse_settings(method, settings or ()),
+        parameters,
         layer_types=layers,
         from_original=from_original,
         log_n=log_n,

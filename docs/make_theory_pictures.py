@@ -1,0 +1,111 @@
+"""Draws the pictures of docs/theory.md from the code itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ropewalk.cli.bound import command as bound
+from ropewalk.extension import extend
+from ropewalk.models import catalogue
+from ropewalk.models.config import present_plan
+from ropewalk.report.theory import (
+    AdvantageCurve,
+    AngleStrip,
+    IslandStrip,
+    Line,
+    draw_advantages,
+    draw_angles,
+    draw_islands,
+    draw_score_bounds,
+)
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.theory.bound import islands
+from ropewalk.theory.coverage import TURN, coverage
+from ropewalk.theory.decay import decay, score_bound, similarity_advantage
+from ropewalk.theory.table import safe_base
+
+IMAGES = Path(__file__).parent / "images"
+TARGET = 32768
+
+
+def llama_2() -> RotarySchedule:
+    return present_plan(catalogue.find("llama-2-7b").config).longest()
+
+
+def advantages() -> None:
+    """B(m) of six schedules for Llama 2 at 32k."""
+    start = llama_2()
+    base = safe_base(128, TARGET).value
+    shown = {
+        "as it is": start,
+        "ntk": extend(start, TARGET, "ntk"),
+        "yarn": extend(start, TARGET, "yarn"),
+        "llama3": extend(start, TARGET, "llama3"),
+        "linear": extend(start, TARGET, "linear"),
+        f"base_change to the safe base, {base:,.0f}": extend(
+            start, TARGET, "base_change", {"base": base}
+        ),
+    }
+    distances = np.arange(TARGET)
+    curves = []
+    for label, schedule in shown.items():
+        shares = similarity_advantage(schedule, distances) / schedule.geometry.pairs
+        first = decay(schedule, TARGET).first_violation
+        curves.append(AdvantageCurve(label, distances, shares, first))
+    draw_advantages(curves, IMAGES / "advantage.png", "Llama 2 (base 10,000, 4k) at 32k")
+
+
+def island_strips() -> None:
+    """Which bases work at seven lengths."""
+    strips = []
+    for length in (1024 << i for i in range(7)):
+        found = islands(128, length)
+        strips.append(IslandStrip(length, found.edges, found.safe))
+    draw_islands(
+        strips, IMAGES / "islands.png", "Bases that work, heads of 128: islands, then all of them"
+    )
+
+
+def score_bounds() -> None:
+    """Eq. 14 at three bases, smoothed: single distances jump up and down."""
+    distances = np.arange(0, 8192)
+    lines = []
+    for base in (500.0, 1e4, 1e6):
+        schedule = RotarySchedule.plain(RotaryGeometry(128, 128, base, 4096))
+        values = score_bound(schedule, distances)
+        means = (values / values[0]).reshape(-1, 32).mean(axis=1)
+        lines.append(Line(f"base {base:,.0f}", distances[::32], means))
+    draw_score_bounds(
+        lines, IMAGES / "score_bound.png", "Upper bound of the attention score, means of 32"
+    )
+
+
+def angles() -> None:
+    """The slowest pair from 4k to 32k in three ways."""
+    start = llama_2()
+    small = RotarySchedule.plain(replace(start.geometry, base=500.0))
+    shown = [
+        ("base 10,000 as it is", start, start),
+        ("base 500, trained so", small, small),
+        ("base 10,000 extended by ntk", extend(start, TARGET, "ntk"), start),
+    ]
+    distances = np.arange(TARGET)
+    strips = []
+    for label, schedule, trained in shown:
+        turned = distances * schedule.inverse_frequencies[-1]
+        seen = coverage(schedule, TARGET, trained=trained).seen[-1]
+        new = turned % TURN > seen * (1 + 1e-9)
+        strips.append(AngleStrip(label, distances, np.cos(turned), 4096, new))
+    draw_angles(strips, IMAGES / "angles.png", "The slowest pair of Llama 2, trained at 4k, at 32k")
+
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    bound(plot=IMAGES / "bound.png")
+    advantages()
+    island_strips()
+    score_bounds()
+    angles()

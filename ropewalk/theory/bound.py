@@ -1,0 +1,392 @@
+"""How large the base must be: certified infimum, safe base, and the islands between them.
+
+With d/2 pairs, θᵢ = b^(−2i/d), a query prefers similar keys to random ones at distance m exactly
+when f_b(m) = Σ cos(mθᵢ) ≥ 0 (Men et al., Theorem 1). A base *works* for length L when that holds at
+m = 0 … L−1. Pairs that do not rotate add 1 each. The set of working bases is no half-line: it is a
+scatter of islands, then everything. So two numbers matter,
+
+    infimum      the smallest base that works: no smaller one does
+    safe base    the smallest base above which every base works
+
+and both are found with a proof, in β = ln b, from one tool: a value of f and its slope at one β,
+with a bound of the second derivative, settle the sign of f for a stretch of β (kernels.py).
+
+**Infimum: a walk upwards on witnesses.** All bases below the frontier are known to fail. A probe a
+little above is scanned for positions with f < 0. If one of them, the witness, is negative all the
+way from the frontier to the probe and on to some β, that β is the new frontier. The next probe is
+placed half as far ahead as the last witness carried. If there is no negative position, the base at
+the probe works, and the probe is moved down until it lies within `WIDTH` of the frontier: the
+infimum is between them, every base below having a witness and the upper end none. A witness for a
+length is one for every longer length, so the walk never turns back: reaching the infimum of one
+length, it goes on from there for the next.
+
+**Safe base: a sweep downwards.** Above some β every cosine can be bounded below by a monotone
+function, so all bases work. From there, cells of β are certified for all positions at once, as wide
+as the float32 scan can settle for all but a few positions; those few are followed one by one. The
+first cell that fails gives the position whose last zero is the largest. Positions are swept in
+blocks of rising length, each only down to the largest zero so far: one pass serves all lengths.
+
+What neither can decide in double precision (a value within rounding of zero) is never counted as
+proof: an infimum then comes with a wider interval, and a safe base errs upwards.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.lengths import format_length
+from ropewalk.schedule import FloatArray
+
+if TYPE_CHECKING:
+    from ropewalk.theory.kernels import Workspace
+
+WIDTH = 2e-10
+"""Relative width of a certified infimum, a fifth of what is promised."""
+MAX_BOUND_LENGTH = 16 * 1024**2
+MAX_CERTIFIED_SAFE_LENGTH = 512 * 1024
+"""The sweep costs the square of the length: seconds at 128k, about a minute here."""
+SAMPLING_STEP = 2e-4
+"""Relative distance of the bases that are tried where a safe base is only estimated."""
+
+_MAX_BETA = 300.0
+_FIRST_GAP = 1e-3
+_DOUBTFUL_SHARE = 3e-4
+"""Doubtful positions that a cell may have: one costs as much as scanning a few thousand."""
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Infimum:
+    """No base below `low` works, the base `high` does."""
+
+    length: int
+    low: float
+    high: float
+    witness: int | None
+    """A position that is negative for the bases just below `low`; None if every base works."""
+
+    @property
+    def value(self) -> float:
+        """The lower end: where the last witness turns positive, followed down to rounding."""
+        return self.low
+
+
+@dataclass(frozen=True)
+class SafeBase:
+    """Every base above `value` works: proven if certified, else on a grid of tried bases."""
+
+    length: int
+    value: float
+    certified: bool
+    witness: int | None
+    """A position that turns negative just below `value`; None if every base works."""
+    resolution: float | None = None
+    """Relative distance of the tried bases, where it is an estimate."""
+
+
+@dataclass(frozen=True)
+class Islands:
+    """The bases that work between the infimum and the safe base."""
+
+    length: int
+    edges: tuple[tuple[float, float], ...]
+    """(lowest, highest) of each island, ascending; all bases above `safe` work too."""
+    safe: float
+
+    @property
+    def feasible_share(self) -> float:
+        """The share of [infimum, safe base] that works, in ln b; 1 if the two are the same."""
+        if not self.edges:
+            return 1.0
+        span = math.log(self.safe / self.edges[0][0])
+        return sum(math.log(high / low) for low, high in self.edges) / span
+
+
+def infima(
+    head_dim: int,
+    lengths: Sequence[int],
+    *,
+    rotary_dim: int | None = None,
+    progress: Progress | None = None,
+) -> list[Infimum]:
+    """The certified infimum for each length, in the order given; one walk serves them all."""
+    from ropewalk.theory import kernels
+
+    rotary_dim = check_question(head_dim, lengths, rotary_dim)
+    space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
+    answers: dict[int, Infimum] = {}
+    frontier, witness = 0.0, -1
+    report = None if progress is None else _scaled(progress, 1 / math.log(100 * max(lengths)))
+    for length in sorted(set(lengths)):
+        frontier, upper, witness = _walk(frontier, length, witness, space, report)
+        answers[length] = Infimum(
+            length,
+            math.exp(frontier) * (1 - 1e-14),
+            math.exp(upper) * (1 + 1e-14),
+            witness if frontier > 0 else None,
+        )
+    if progress is not None:
+        progress(1.0)
+    return [answers[length] for length in lengths]
+
+
+def _walk(
+    frontier: float, length: int, witness: int, space: Workspace, report: Progress | None
+) -> tuple[float, float, int]:
+    """From a frontier to the first base that works: (frontier, probe, last witness)."""
+    from ropewalk.theory import kernels
+
+    gap = _FIRST_GAP
+    start = frontier  # of the stretch that the next witness must cover
+    stuck = False  # a gap between witnesses is too narrow to look into
+    while True:
+        probe = start + gap
+        if probe > _MAX_BETA:
+            raise Unsupported(
+                f"no base for length {length} can be confirmed in double precision: the sum of "
+                f"{space.exponents.size} cosines comes too close to zero"
+            )
+        verdict, reach, found = kernels.probe_base(probe, start, length, max(witness, 0), space)
+        if verdict == kernels.FEASIBLE:
+            if gap <= WIDTH or stuck:
+                return frontier, probe, witness
+            gap = WIDTH
+        elif verdict == kernels.COVERED:
+            gap = 0.5 * (reach - start)
+            start = reach
+            if not stuck:
+                frontier, witness = reach, found
+            if report is not None:
+                report(frontier)
+        elif stuck or gap < 4 * kernels.FINEST_STEP * max(start, 1.0):
+            # Rounding hides what lies here: the frontier stays, and any base that works above it
+            # closes the interval, wider than it should be but true.
+            stuck = True
+            start, gap = probe, 2 * gap
+        else:
+            gap *= 0.25
+
+
+def safe_bases(
+    head_dim: int,
+    lengths: Sequence[int],
+    *,
+    rotary_dim: int | None = None,
+    certify_to: int = MAX_CERTIFIED_SAFE_LENGTH,
+    progress: Progress | None = None,
+) -> list[SafeBase]:
+    """The safe base for each length, in the order given; certified for lengths to `certify_to`."""
+    rotary_dim = check_question(head_dim, lengths, rotary_dim)
+    pairs = rotary_dim // 2, (head_dim - rotary_dim) // 2
+    answers: dict[int, SafeBase] = {}
+    safe, witness, first = 0.0, -1, 1
+    for length in sorted(set(lengths)):
+        for block in _blocks(first, length):
+            done = block[0] ** 2 / max(lengths) ** 2
+            share = (block[1] ** 2 - block[0] ** 2) / max(lengths) ** 2
+            report = None if progress is None else _scaled(progress, share, done)
+            zero, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
+            if position >= 0:
+                safe, witness = zero, position
+        first = length
+        certified = length <= certify_to
+        answers[length] = SafeBase(
+            length,
+            math.exp(safe) * (1 + 1e-14),
+            certified,
+            witness if witness >= 0 else None,
+            None if certified else SAMPLING_STEP,
+        )
+    if progress is not None:
+        progress(1.0)
+    return [answers[length] for length in lengths]
+
+
+def _scaled(progress: Progress, scale: float, offset: float = 0.0) -> Progress:
+    """The end is announced by the caller alone."""
+    return lambda done: progress(min(0.99, offset + scale * done))
+
+
+def _blocks(first: int, end: int) -> Iterator[tuple[int, int]]:
+    """[first, end) in pieces that at most double, since small positions allow wider cells."""
+    while first < end:
+        last = min(end, max(2 * first, 1024))
+        yield first, last
+        first = last
+
+
+def _sweep_block(
+    block: tuple[int, int],
+    safe: float,
+    pairs: tuple[int, int],
+    certified: bool,
+    progress: Progress | None,
+) -> tuple[float, int]:
+    """The largest zero of the block's positions and whose it is, or (safe, -1) if none is above."""
+    first, last = block
+    # The threads tell each other how deep they need to go. A late word costs time, not truth.
+    floor = np.array([safe])
+    top = _all_work_above(last - 1, *pairs)
+    workers = max(1, min(os.cpu_count() or 1, (last - first) // 4096))
+    cuts = [first + (last - first) * i // workers for i in range(workers + 1)]
+    stop: list[bool] = []
+    sweep = _sweep if certified else _sample
+    with ThreadPoolExecutor(workers) as pool:
+        running: list[Future[tuple[float, int]]] = []
+        for i in range(workers):
+            report = progress if i == 0 else None
+            running.append(
+                pool.submit(sweep, top, floor, cuts[i], cuts[i + 1], pairs, stop, report)
+            )
+        try:
+            wait(running)
+        finally:
+            stop.append(True)  # an interrupt lets no thread run on
+    found = [future.result() for future in running]
+    return max((zero for zero in found if zero[1] >= 0), default=(safe, -1))
+
+
+def _sweep(
+    top: float,
+    floor: FloatArray,
+    first: int,
+    last: int,
+    pairs: tuple[int, int],
+    stop: Sequence[bool],
+    progress: Progress | None,
+) -> tuple[float, int]:
+    """Certify downwards from `top` to the floor, or to a failing position, which is returned."""
+    from ropewalk.theory import kernels
+
+    space = kernels.workspace(*pairs)
+    beta, cell = top, 1e-2
+    while beta > floor[0] and not stop:
+        low = max(beta - cell, float(floor[0]))
+        beta, position, doubtful = kernels.first_failure(beta, low, first, last, space)
+        if position >= 0:
+            floor[0] = max(floor[0], beta)
+            return beta, position
+        cell = _next_cell(cell, doubtful, last - first)
+        if progress is not None:
+            progress((top - beta) / (top - float(floor[0]) + 1e-9))
+    return beta, -1
+
+
+def _next_cell(cell: float, doubtful: int, positions: int) -> float:
+    return min(0.1, 1.25 * cell) if doubtful < max(8, _DOUBTFUL_SHARE * positions) else 0.8 * cell
+
+
+def _sample(
+    top: float,
+    floor: FloatArray,
+    first: int,
+    last: int,
+    pairs: tuple[int, int],
+    stop: Sequence[bool],
+    progress: Progress | None,
+) -> tuple[float, int]:
+    """Like `_sweep`, but only tries bases `SAMPLING_STEP` apart: finds a base that surely fails."""
+    from ropewalk.theory import kernels
+
+    space = kernels.workspace(*pairs)
+    beta = top
+    while beta > floor[0] and not stop:
+        position = kernels.lowest_position(beta, first, last, space)
+        if position >= 0:
+            beta = kernels.follow(-1.0, 1, position, beta, math.inf, space)
+            floor[0] = max(floor[0], beta)
+            return beta, position
+        beta -= SAMPLING_STEP
+        if progress is not None:
+            progress((top - beta) / (top - float(floor[0]) + 1e-9))
+    return beta, -1
+
+
+def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> float:
+    """A β above which every base works for all positions up to this one.
+
+    cos φ ≥ cos φ₀ as long as φ ≤ φ₀ ≤ π, and ≥ −1 anyway; the sum of these bounds grows with β and
+    falls with the position, so one bisection at the last position serves all.
+    """
+    exponents = np.arange(rotary_pairs) / rotary_pairs
+    low, high = 0.0, _MAX_BETA
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        phases = position * np.exp(-exponents * middle)
+        if np.cos(np.minimum(phases, np.pi)).sum() + unrotated_pairs > 1e-6:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def islands(
+    head_dim: int,
+    length: int,
+    *,
+    rotary_dim: int | None = None,
+    progress: Progress | None = None,
+) -> Islands:
+    """Every island of working bases between the infimum and the safe base, edges certified.
+
+    Between a feasible edge and the next failing base lies at most the width of a certified infimum.
+    """
+    from ropewalk.theory import kernels
+
+    rotary_dim = check_question(head_dim, [length], rotary_dim)
+    space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
+    safe = safe_bases(head_dim, [length], rotary_dim=rotary_dim, certify_to=length)[0]
+    end = math.log(safe.value)
+    report = None if progress is None else _scaled(progress, 1 / end)
+    edges: list[tuple[float, float]] = []
+    frontier, witness = 0.0, -1
+    while True:
+        _, low, witness = _walk(frontier, length, witness, space, report)
+        if low >= end - 2 * WIDTH:
+            break
+        high, cell = low, 1e-4
+        while high < end:
+            high, position, doubtful = kernels.first_failure(high, high + cell, 1, length, space)
+            if position >= 0:
+                break
+            cell = _next_cell(cell, doubtful, length)
+        if high >= end:
+            break
+        edges.append((math.exp(low), math.exp(high)))
+        frontier = high + WIDTH
+    return Islands(length, tuple(edges), safe.value)
+
+
+def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
+    """The rotary dimension to compute with, or a refusal."""
+    if head_dim < 4 or head_dim % 2:
+        raise InvalidValue(
+            "head_dim",
+            head_dim,
+            "must be even and at least 4: a single pair turns negative whatever the base",
+            "128 is the usual one",
+        )
+    if rotary_dim is None:
+        rotary_dim = head_dim
+    if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        raise InvalidValue(
+            "rotary_dim", rotary_dim, "must be even and at most head_dim", "leave it out for all"
+        )
+    for length in lengths:
+        if not 2 <= length <= MAX_BOUND_LENGTH:
+            raise InvalidValue(
+                "length",
+                length,
+                f"must lie between 2 and {format_length(MAX_BOUND_LENGTH)}",
+                "a bound needs two positions, and beyond 16M a scan of one base takes too long",
+            )
+    return rotary_dim

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 
 IntArray = NDArray[np.int64]
@@ -51,6 +53,19 @@ class Encoder:
                 "a doubled BOS changes what a model answers; remove it from the text"
             )
         return np.array([*self.bos, *ids], dtype=np.int64)
+
+    def sequences(
+        self, documents: Iterable[Document], length: int, total: int
+    ) -> Iterator[IntArray]:
+        """Full sequences from the beginnings of documents on, until they hold so many tokens."""
+        held, inner = 0, length - len(self.bos)
+        for document in documents:
+            tokens = self.pieces(document.text)
+            for start in range(0, len(tokens) - inner + 1, inner):
+                yield np.array([*self.bos, *tokens[start : start + inner]], dtype=np.int64)
+                held += length
+                if held >= total:
+                    return
 
     def text(self, tokens: IntArray) -> str:
         decoded: str = self.tokenizer.decode(tokens.tolist(), skip_special_tokens=True)

@@ -30,3 +30,13 @@ def test_fingerprints_tell_tokenizers_and_their_bos_apart() -> None:
     with_bos, without = Encoder(tiny.tokenizer()), Encoder(tiny.tokenizer(bos=False))
     assert with_bos.fingerprint == Encoder(tiny.tokenizer()).fingerprint
     assert with_bos.fingerprint != without.fingerprint
+
+
+def test_sequences_are_full_and_end_when_there_is_enough() -> None:
+    encoder = Encoder(tiny.tokenizer())
+    texts = [document.text for document in tiny.documents()]
+    found = list(encoder.sequences(tiny.documents(), 100, 1000))
+    assert [len(sequence) for sequence in found] == [100] * 10
+    assert {int(sequence[0]) for sequence in found} == {0}
+    assert "".join(map(encoder.text, found)) == texts[0][: 99 * 10]
+    assert list(encoder.sequences(tiny.documents(), 10**6, 1000)) == []

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import normalize
 from transformers.models.llama import modeling_llama
 
@@ -22,6 +24,7 @@ from ropewalk.models.verify import Verification, verify
 from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model, tokens
+from tests.strategies import schedules
 
 TARGET = 8 * WINDOW
 
@@ -224,6 +227,22 @@ class TestPlantedFaults:
 def test_every_stock_family_follows_its_own_config(family: str) -> None:
     model = tiny_model(family)
     assert verify(model, present_plan(model.config)).problems == ()
+
+
+PLAIN = present_plan(tiny_model().config).longest()
+
+
+@given(
+    schedule=schedules(PLAIN.geometry),
+    length=st.integers(1, 2**20),
+    exact_angles=st.booleans(),
+)
+def test_the_gate_passes_any_schedule_that_is_installed(
+    schedule: RotarySchedule, length: int, exact_angles: bool
+) -> None:
+    plan = ContextPlan("any", {FULL_ATTENTION: (PlanStep(length, schedule),)})
+    model = tiny_model()
+    install(model, plan, exact_angles=exact_angles)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

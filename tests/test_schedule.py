@@ -102,7 +102,7 @@ class TestRecipe:
     @pytest.mark.parametrize(
         "value", [{"a": 1}, {1}, object, b"x", 1j, math.nan, math.inf, np.int64(1),
                   ["a"], [None], [[1.0]], [math.nan], [True]],
-        ids=repr,
+        ids=lambda value: type(value).__name__,
     )  # fmt: skip
     def test_refuses_what_json_cannot_hold(self, value: Any) -> None:
         with pytest.raises(InvalidValue, match=r"^parameters\.p"):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of
+from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.verify import verify
@@ -148,10 +148,10 @@ class Installation:
     def follow(self, setting: Setting) -> None:
         scalings = self._checked(setting)
         for rotary in self.anatomy.rotaries:
-            if any(setting.needs_our_rotary(layer_type) for layer_type in rotary.prefixes):
-                self._replace(rotary, setting)
-            else:
+            if rotary.obeys and not any(map(setting.needs_our_rotary, rotary.prefixes)):
                 self._set(rotary, setting)
+            else:
+                self._replace(rotary, setting)
         if scalings != self._scalings:
             for layer in self.anatomy.layers:
                 scale_logits(layer, scalings[layer.layer_type])
@@ -224,8 +224,7 @@ class Installation:
             setattr(module, f"{prefix}original_inv_freq", frequencies)
             setattr(module, f"{prefix}attention_scaling", schedule.attention_scaling)
         # With any other type, stock modules compute their frequencies anew in every forward.
-        kind = stock["rope_type"]
-        module.rope_type = dict.fromkeys(kind, "default") if isinstance(kind, dict) else "default"
+        module.rope_type = default_kind(stock["rope_type"])
         _put(rotary, module)
 
     def _replace(self, rotary: RotaryModule, setting: Setting) -> None:

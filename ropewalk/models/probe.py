@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer
 from ropewalk.models.queries import listening
 
@@ -29,6 +30,11 @@ class Heard:
 
     @property
     def cos_sin(self) -> tuple[Tensor, Tensor]:
+        if "position_embeddings" not in self.kwargs:
+            raise Unsupported(
+                "the attention layers of this model do not take cos and sin from outside, so a "
+                "plan cannot be verified in it"
+            )
         cos, sin = self.kwargs["position_embeddings"]
         return cos, sin
 

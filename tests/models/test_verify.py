@@ -248,10 +248,16 @@ def test_the_gate_passes_any_schedule_that_is_installed(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_models_in_half_precision_pass_and_their_faults_do_not(dtype: torch.dtype) -> None:
     model = tiny_model().to(dtype)
-    plan = yarn(model, log_n="everywhere")
+    plan = yarn(model, log_n="beyond")
+    install(model, plan)
+    rotary_of(model).attention_scaling = 1.0
+    assert "cos and sin are multiplied by 1;" in problems(model, plan)
     install(model, plan)
     set_frequencies(model, present_plan(model.config).longest())
     assert "as if nothing had been installed" in problems(model, plan)
+    install(model, plan)
+    model.model.layers[0].self_attn.config = model.config
+    assert "log-n beyond from 16" in problems(model, plan)
 
 
 def test_stock_longrope_passes_only_where_schedules_may_change_with_the_length() -> None:

@@ -48,6 +48,9 @@ def install(
     anew at every forward, and costs this: keys stay in the cache as the step of their time rotated
     them, so decoding past the end of a step differs from a full recompute.
 
+    Kept positions and log-n go by the position ids that the model is given. With left padding these
+    must be given (`generate` does), as they count from the first real token.
+
     `check` proves that the plan took effect (verify.py) and raises GateFailed, with the model as it
     was before, where it did not. Without it, going from one plan to another takes microseconds.
     """

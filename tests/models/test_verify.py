@@ -218,9 +218,21 @@ class TestPlantedFaults:
     def test_attention_that_bypasses_the_interface(self, model: Any) -> None:
         plan = yarn(model)
         install(model, plan)
-        bypassing = model.model.layers[0].self_attn
-        bypassing.forward = lambda hidden_states, **_: (hidden_states, None)
-        assert "1 of 2 layers do not use transformers' attention interface" in problems(model, plan)
+        for count, layer in enumerate(model.model.layers, start=1):
+            layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+            found = problems(model, plan)
+            assert f"{count} of 2 layers do not use transformers' attention interface" in found
+
+    def test_halves_that_do_not_match(self, model: Any) -> None:
+        plan = yarn(model)
+        install(model, plan)
+        right = rotary_of(model).forward
+
+        def forward(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+            return [x[..., [*range(8), *range(15, 7, -1)]] for x in right(*args, **kwargs)]
+
+        rotary_of(model).forward = forward
+        assert "no schedule of this plan or model" in problems(model, plan)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,6 +1,7 @@
 """What ropewalk says when it cannot go on.
 
 RopewalkError             everything below: one line for a user, no traceback; exit status 1
+├── GateFailed            the work is done and a check of ours refuses it: names every problem
 └── InputError            what the user gave is wrong; exit status 2
     ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
     ├── UnknownName       nothing has that name: lists the names that exist
@@ -21,6 +22,17 @@ class RopewalkError(Exception):
     """An error meant for a user: its text names what is wrong and what to do about it."""
 
     exit_status = 1
+
+
+class GateFailed(RopewalkError):
+    """A check that stands between a result and its use was not met."""
+
+    def __init__(self, subject: str, problems: Iterable[str]) -> None:
+        self.subject, self.problems = subject, tuple(problems)
+        super().__init__(_one_line(f"{subject}: {'; '.join(self.problems)}"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return GateFailed, (self.subject, self.problems)
 
 
 class InputError(RopewalkError):

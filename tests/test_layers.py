@@ -40,7 +40,11 @@ ROOMS = {
     "scaling": Row(VALUES, needs=("numpy",)),
     "extension": Row((*VALUES, "plan", "scaling")),
     "run": Row(("errors",)),
-    "models": Row(),
+    "models": Row(
+        (*VALUES, "plan", "models.config"),
+        needs=("numpy", "safetensors", "torch", "transformers"),
+        lazily=("huggingface_hub",),
+    ),
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "plan")),
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),

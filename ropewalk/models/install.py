@@ -1,0 +1,277 @@
+"""Putting a plan into a live model, and taking it out again.
+
+    install(model, plan)                  # until uninstall(model)
+    with applied(model, plan): ...        # for a while
+
+The model's own rotary module follows the plan where it can say it; a module of ours (rotary.py)
+takes its place where it cannot. What multiplies logits outside cos and sin goes through the
+attention interface (queries.py). No file of a library and no weight is touched.
+
+The schedule of a sequence is chosen once, by the total length it is declared to reach. So cached
+decoding gives what a full recompute gives, and no row of a batch changes another. Stock runtimes
+choose by the longest position at hand, where both go wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, default_kind
+from ropewalk.models.queries import LogitScaling, scale_logits
+from ropewalk.models.rotary import PlannedRotary
+from ropewalk.models.verify import verify
+from ropewalk.plan import ContextPlan, PlanStep
+from ropewalk.schedule import RotarySchedule
+
+
+def install(
+    model: nn.Module,
+    plan: ContextPlan,
+    *,
+    length: int | None = None,
+    exact_angles: bool = False,
+    by_current_length: bool = False,
+    check: bool = True,
+) -> None:
+    """Make the model follow the plan, in place of whatever it follows now.
+
+    `length` is the total length that sequences are declared to reach (the plan's target unless
+    given); it chooses the step of the plan. `exact_angles` computes angles in float64: a stock
+    module's are off by up to position · 2⁻²³. `by_current_length` chooses the step of every row
+    anew at every forward, and costs this: keys stay in the cache as the step of their time rotated
+    them, so decoding past the end of a step differs from a full recompute.
+
+    Kept positions and log-n go by the position ids that the model is given. With left padding these
+    must be given (`generate` does), as they count from the first real token.
+
+    `check` proves that the plan took effect (verify.py) and raises GateFailed, with the model as it
+    was before, where it did not. Without it, going from one plan to another takes microseconds.
+    """
+    if by_current_length and length is not None:
+        raise InvalidValue(
+            "length",
+            length,
+            "by_current_length chooses by the length at hand",
+            "give one of the two",
+        )
+    setting = Setting(
+        plan, plan.target_length if length is None else length, exact_angles, by_current_length
+    )
+    installation = _installation(model) or Installation(anatomy_of(model))
+    previous = installation.setting
+    installation.follow(setting)
+    model._ropewalk = installation  # type: ignore[assignment]
+    if check:
+        try:
+            verify(
+                model,
+                plan,
+                length=length,
+                exact_angles=exact_angles,
+                by_current_length=by_current_length,
+            ).raise_for_problems()
+        except BaseException:
+            _restore(model, previous)
+            raise
+
+
+def uninstall(model: nn.Module) -> None:
+    """Leave the model as it was before the first plan was installed."""
+    _restore(model, None)
+
+
+@contextmanager
+def applied(
+    model: nn.Module,
+    plan: ContextPlan,
+    *,
+    length: int | None = None,
+    exact_angles: bool = False,
+    by_current_length: bool = False,
+    check: bool = True,
+) -> Iterator[None]:
+    """Follow the plan within a `with` block; afterwards, what was followed before."""
+    found = _installation(model)
+    previous = found.setting if found else None
+    install(
+        model,
+        plan,
+        length=length,
+        exact_angles=exact_angles,
+        by_current_length=by_current_length,
+        check=check,
+    )
+    try:
+        yield
+    finally:
+        _restore(model, previous)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A plan, and how it is to be followed."""
+
+    plan: ContextPlan
+    length: int
+    exact_angles: bool
+    by_current_length: bool
+
+    def steps(self, layer_type: str) -> tuple[PlanStep, ...]:
+        """The steps that a sequence may come to follow: one, unless chosen by current length."""
+        if self.by_current_length:
+            return self.plan.steps(layer_type)
+        return (PlanStep(self.length, self.plan.schedule(self.length, layer_type)),)
+
+    def needs_our_rotary(self, layer_type: str) -> bool:
+        steps = self.steps(layer_type)
+        return (
+            self.exact_angles
+            or len(steps) > 1
+            or any(step.schedule.kept_initial_positions for step in steps)
+        )
+
+
+@dataclass(eq=False)
+class Installation:
+    """A model's hold on a plan, and all that is needed to let go of it."""
+
+    anatomy: Anatomy
+    setting: Setting | None = None
+    _scalings: dict[str, LogitScaling] = field(default_factory=dict)
+    _stock: dict[RotaryModule, dict[str, Any]] = field(default_factory=dict)
+    _ours: dict[RotaryModule, PlannedRotary] = field(default_factory=dict)
+
+    def follow(self, setting: Setting) -> None:
+        scalings = self._checked(setting)
+        for rotary in self.anatomy.rotaries:
+            if rotary.obeys and not any(map(setting.needs_our_rotary, rotary.prefixes)):
+                self._set(rotary, setting)
+            else:
+                self._replace(rotary, setting)
+        if scalings != self._scalings:
+            for layer in self.anatomy.layers:
+                scale_logits(layer, scalings[layer.layer_type])
+        self._scalings = scalings
+        self.setting = setting
+
+    def let_go(self) -> None:
+        for rotary, attributes in self._stock.items():
+            _put(rotary, rotary.module)
+            for name, value in attributes.items():
+                setattr(rotary.module, name, value)
+        for layer in self.anatomy.layers:
+            scale_logits(layer, LogitScaling())
+        self._scalings = {}
+        self.setting = None
+
+    def _checked(self, setting: Setting) -> dict[str, LogitScaling]:
+        """Refuse a plan that this model cannot follow, before anything is changed."""
+        present = self.anatomy.present
+        if set(setting.plan.schedules) != set(present.schedules):
+            raise InvalidValue(
+                "plan.schedules",
+                sorted(setting.plan.schedules),
+                f"this model has the layer types {sorted(present.schedules)}",
+                "make the plan from this model's own config",
+            )
+        scalings = {}
+        for layer_type in present.schedules:
+            pairs = present.longest(layer_type).geometry.pairs
+            for step in setting.steps(layer_type):
+                if step.schedule.geometry.pairs != pairs:
+                    raise InvalidValue(
+                        f"plan.schedules.{layer_type}",
+                        f"{step.schedule.geometry.pairs} pairs",
+                        f"the heads of this model rotate as {pairs} pairs",
+                        "make the plan from this model's own config",
+                    )
+            scaling = self._logit_scaling(setting, layer_type)
+            if not scaling.changes_nothing and not self.anatomy.layers:
+                raise Unsupported(
+                    f"{present.model}: its attention layers do not use transformers' attention "
+                    "interface, so log-n and softmax scaling cannot be put into it"
+                )
+            scalings[layer_type] = scaling
+        return scalings
+
+    def _logit_scaling(self, setting: Setting, layer_type: str) -> LogitScaling:
+        """What stands outside cos and sin, over what the stock model does already."""
+        present = self.anatomy.present.longest(layer_type)
+        scalings = {
+            LogitScaling(schedule.softmax_scaling / present.softmax_scaling, schedule.log_n)
+            for schedule in (step.schedule for step in setting.steps(layer_type))
+        }
+        if len(scalings) > 1:
+            raise Unsupported(
+                f"{layer_type}: the steps of this plan differ in log-n or softmax scaling, which "
+                "cannot change with the current length; declare a length instead"
+            )
+        return scalings.pop()
+
+    def _set(self, rotary: RotaryModule, setting: Setting) -> None:
+        """Let the model's own module say the plan."""
+        module: Any = rotary.module
+        stock = self._stock_attributes(rotary)
+        for layer_type, prefix in rotary.prefixes.items():
+            schedule = setting.steps(layer_type)[0].schedule
+            frequencies = _float32(schedule, stock[f"{prefix}inv_freq"].device)
+            setattr(module, f"{prefix}inv_freq", frequencies)
+            # Stock modules go back to this one when a sequence is short.
+            setattr(module, f"{prefix}original_inv_freq", frequencies)
+            setattr(module, f"{prefix}attention_scaling", schedule.attention_scaling)
+        # With any other type, stock modules compute their frequencies anew in every forward.
+        module.rope_type = default_kind(stock["rope_type"])
+        _put(rotary, module)
+
+    def _replace(self, rotary: RotaryModule, setting: Setting) -> None:
+        """Let a module of ours say it."""
+        self._stock_attributes(rotary)
+        if rotary not in self._ours:
+            self._ours[rotary] = PlannedRotary(rotary.arrangement, rotary.keeps_float32)
+        self._ours[rotary].follow({name: setting.steps(name) for name in rotary.prefixes})
+        _put(rotary, self._ours[rotary])
+
+    def _stock_attributes(self, rotary: RotaryModule) -> dict[str, Any]:
+        """What the model's own module held before we touched it."""
+        if rotary not in self._stock:
+            names = ["rope_type"]
+            for prefix in rotary.prefixes.values():
+                names += [f"{prefix}{name}" for name in _HELD]
+            self._stock[rotary] = {name: getattr(rotary.module, name) for name in names}
+        return self._stock[rotary]
+
+
+# What a stock rotary module holds for every layer type.
+_HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
+
+
+def _put(rotary: RotaryModule, module: nn.Module) -> None:
+    for parent, name in rotary.places:
+        setattr(parent, name, module)
+
+
+def _float32(schedule: RotarySchedule, device: torch.device) -> Tensor:
+    return torch.tensor(schedule.inverse_frequencies, dtype=torch.float32, device=device)
+
+
+def _installation(model: nn.Module) -> Installation | None:
+    found: Installation | None = model.__dict__.get("_ropewalk")
+    return found
+
+
+def _restore(model: nn.Module, setting: Setting | None) -> None:
+    installation = _installation(model)
+    if installation is None:
+        return
+    if setting is None:
+        installation.let_go()
+        del model._ropewalk
+    else:
+        installation.follow(setting)

@@ -1,0 +1,265 @@
+"""Loading a model to run: a local folder, the bundled model, or a hub id where that is allowed.
+
+Weights are read from safetensors alone, no code of a model's folder is run, and nothing is fetched
+unless the caller allows it. All that can be told from the files is told before any weight is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.plan import ContextPlan
+from ropewalk.untrusted import read_json
+
+BUNDLED = "bundled"
+_BUNDLED_FOLDER = Path(__file__).parent / "bundled"
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+# What a download brings: no pickles and no code.
+_FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run, and the plan that its config makes it follow."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    present_plan: ContextPlan
+
+    @property
+    def dtype(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        return str(self.model.device)
+
+
+def load(
+    source: str, *, dtype: str = "auto", device: str = "auto", allow_download: bool = False
+) -> LoadedModel:
+    """Load a folder, `bundled`, or, with `allow_download`, a model of the Hugging Face hub.
+
+    `device` is the best that is here: cuda, mps, cpu. `dtype` is the checkpoint's own on an
+    accelerator and float32 on a CPU, where half precision is slower and measures worse.
+    """
+    chosen_device = _device(device)
+    chosen_dtype = _dtype(dtype, chosen_device)
+    folder = _folder(source, allow_download)
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder}: holds no config.json, so it is no transformers model; give the folder "
+            "that save_pretrained wrote"
+        )
+    config = load_config(folder)
+    plan = present_plan(config, source)
+    _check_code(folder, config)
+    _check_weights(folder)
+    tokenizer = _tokenizer(folder)
+    model = _model(folder, chosen_dtype)
+    return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InvalidValue(
+            "device", name, "is not a device of this machine", "give auto, cpu, cuda or mps"
+        ) from None
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype | str:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    if name not in _DTYPES:
+        raise UnknownName("dtype", name, ("auto", *_DTYPES))
+    return _DTYPES[name]
+
+
+def _folder(source: str, allow_download: bool) -> Path:
+    if source == BUNDLED:
+        if not _BUNDLED_FOLDER.is_dir():
+            raise InputError("bundled: this copy of ropewalk came without it; install it again")
+        return _BUNDLED_FOLDER
+    path = Path(source)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise InputError(f"{source}: is a file; give the folder that holds config.json and weights")
+    if not _HUB_ID.fullmatch(source):
+        raise InputError(f"{source}: there is no such folder; check the path")
+    if not allow_download:
+        raise InputError(
+            f"{source}: there is no such folder, and ropewalk is offline unless told otherwise; to "
+            "fetch a model of that name from the Hugging Face hub, allow it (--allow-download)"
+        )
+    return _download(source)
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(_FETCHED)))
+    except (OSError, ValueError) as error:
+        raise RopewalkError(
+            f"{hub_id}: cannot be fetched from the hub: {_first_line(error)}"
+        ) from None
+
+
+def _check_code(folder: Path, config: Config) -> None:
+    from transformers import CONFIG_MAPPING
+
+    kind = config.get("model_type")
+    if kind in CONFIG_MAPPING:
+        return
+    if config.get("auto_map"):
+        raise Unsupported(
+            f"{folder}: model type {kind!r} needs code of its own from that folder, which ropewalk "
+            "never runs; use a version of transformers that knows the type"
+        )
+    raise Unsupported(
+        f"{folder}: the installed transformers does not know model type {kind!r}; a newer one may"
+    )
+
+
+def _check_weights(folder: Path) -> None:
+    """Every weight file is there, is safetensors, and is whole."""
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"{path}: is not a whole safetensors file ({_first_line(error)}); copy it again"
+            ) from None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / _SINGLE).is_file():
+        return [folder / _SINGLE]
+    if (folder / _INDEX).is_file():
+        return _shards(folder)
+    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    if pickles:
+        raise Unsupported(
+            f"{folder}: has its weights only as a pickle ({pickles[0]}), and reading a pickle can "
+            "run any code; where you trust it, convert it once: from transformers import "
+            f"AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained({str(folder)!r})"
+            ".save_pretrained(new_folder), then copy its tokenizer files to new_folder"
+        )
+    raise InputError(
+        f"{folder}: holds a config but no weights ({_SINGLE} or {_INDEX}); "
+        "give the folder that has both"
+    )
+
+
+def _shards(folder: Path) -> list[Path]:
+    path = folder / _INDEX
+    index = read_json(path)
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise InputError(f"{path}: has no weight_map of file names; copy it again")
+    shards = sorted(set(names.values()))
+    outside = [name for name in shards if Path(name).name != name]
+    if outside:
+        raise InvalidValue(
+            f"{path}: weight_map", outside[0], "must name a file of the same folder", "correct it"
+        )
+    missing = [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            f"{folder}: {len(missing)} of its {len(shards)} weight files are missing: "
+            f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}; copy or download them"
+        )
+    return [folder / name for name in shards]
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # whatever the many tokenizer classes raise for missing files
+        raise InputError(
+            f"{folder}: its tokenizer cannot be loaded ({_first_line(error)}); "
+            "copy the tokenizer files of the model there"
+        ) from None
+
+
+def _model(folder: Path, dtype: torch.dtype | str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # reported, and refused below
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        raise InputError(f"{folder}: transformers cannot load it: {_first_line(error)}") from None
+    # transformers would fill these with random numbers, and go on.
+    absent = sorted(report["missing_keys"])
+    other = sorted(name for name, *_ in report["mismatched_keys"])
+    for names, what in ((absent, "are in none of its files"), (other, "have another shape there")):
+        if names:
+            raise InputError(
+                f"{folder}: {len(names)} weights that its config asks for {what}: "
+                f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}; "
+                "check that config and weights belong together"
+            )
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No report and no progress bar of transformers: what matters of them, we say."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

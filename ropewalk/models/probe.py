@@ -1,0 +1,118 @@
+"""Hearing a model: what its attention layers receive, and what their attention is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import Unsupported
+from ropewalk.models.anatomy import Anatomy, AttentionLayer
+from ropewalk.models.queries import listening
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """One attention layer in one forward of one sequence."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    query: Tensor
+    """[heads, positions, head size], as it reaches the attention function."""
+    key: Tensor
+    """The same, with those of the cache before it, repeated to as many heads as the query has."""
+    scaling: float
+
+    @property
+    def cos_sin(self) -> tuple[Tensor, Tensor]:
+        if "position_embeddings" not in self.kwargs:
+            raise Unsupported(
+                "the attention layers of this model do not take cos and sin from outside, so a "
+                "plan cannot be verified in it"
+            )
+        cos, sin = self.kwargs["position_embeddings"]
+        return cos, sin
+
+
+class Probe:
+    """A model to ask. What it is asked about are positions: the tokens do not matter."""
+
+    def __init__(self, model: nn.Module, anatomy: Anatomy) -> None:
+        self.model = model
+        self.layers = anatomy.layers
+
+    @torch.no_grad()
+    def forward(
+        self, positions: Sequence[int], cuts: Sequence[int] = ()
+    ) -> list[dict[AttentionLayer, Heard]]:
+        """One sequence at these positions; with cuts, piece by piece through the model's cache."""
+        config: Any = self.model.config
+        device = next(self.model.parameters()).device
+        ids = torch.arange(len(positions), device=device)[None]
+        ids %= config.get_text_config().vocab_size
+        # Said explicitly: without a mask, positions with gaps would pass for packed documents.
+        mask = torch.ones_like(ids)
+        at = torch.tensor(list(positions), device=device)[None]
+        cache = None
+        pieces = []
+        with _evaluating(self.model), _hearing(self.layers) as heard:
+            for start, end in pairwise((0, *cuts, len(positions))):
+                output = self.model(
+                    input_ids=ids[:, start:end],
+                    attention_mask=mask[:, :end],
+                    position_ids=at[:, start:end],
+                    past_key_values=cache,
+                    use_cache=bool(cuts),
+                )
+                cache = output.past_key_values if cuts else None
+                pieces.append(dict(heard))
+                heard.clear()
+        return pieces
+
+    @torch.no_grad()
+    def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
+        """The same layer called again with other cos and sin, without any scaling of ours."""
+        with _evaluating(layer.module), _hearing((layer,), unscaled=True) as again:
+            layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": (cos, sin)})
+        return again[layer]
+
+
+@contextmanager
+def _hearing(
+    layers: tuple[AttentionLayer, ...], *, unscaled: bool = False
+) -> Iterator[dict[AttentionLayer, Heard]]:
+    heard: dict[AttentionLayer, Heard] = {}
+    by_module = {layer.module: layer for layer in layers}
+    called: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+
+    def note_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        called[module] = args, kwargs
+
+    def note_query(module: nn.Module, query: Tensor, key: Tensor, scaling: float) -> None:
+        key_HLD = key[0].repeat_interleave(query.shape[1] // key.shape[1], dim=0)
+        heard[by_module[module]] = Heard(*called[module], query[0], key_HLD, scaling)
+
+    with ExitStack() as stack:
+        for module in by_module:
+            hook = module.register_forward_pre_hook(note_call, with_kwargs=True)
+            stack.callback(hook.remove)
+        stack.enter_context(listening(layers, note_query, unscaled=unscaled))
+        yield heard
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout, for a while."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,141 @@
+"""What multiplies a model's attention logits outside cos and sin: log-n and a softmax scaling.
+
+Both are put where all models of transformers pass: between an attention layer and the function that
+computes its attention, after query norms and rotation, whatever the head layout. An attention layer
+finds that function by the name in its config, so a layer that needs scaling gets a copy of its
+config with our name; ours scales the query and calls the one that the stock config names at that
+moment, so masks, caches and `set_attn_implementation` work as before.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ropewalk.errors import Unsupported
+from ropewalk.models.anatomy import ROUTE, AttentionLayer
+from ropewalk.schedule import LogN
+
+# Called with the layer and the query, key and scaling that its attention is computed from.
+Listener = Callable[[nn.Module, Tensor, Tensor, float], None]
+
+
+@dataclass(frozen=True)
+class LogitScaling:
+    """What to multiply the logits of one layer by."""
+
+    constant: float = 1.0
+    log_n: LogN | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.constant == 1 and self.log_n is None
+
+
+@dataclass(frozen=True)
+class _Route:
+    """The way of one attention layer's queries."""
+
+    stock_config: Any
+    scaling: LogitScaling
+    listener: Listener | None = None
+
+
+def scale_logits(layer: AttentionLayer, scaling: LogitScaling) -> None:
+    """Multiply a layer's logits from now on; a scaling of one leaves the layer as it was born."""
+    module: Any = layer.module
+    if scaling.changes_nothing:
+        module.config = layer.config
+        module.__dict__.pop("_ropewalk_route", None)
+    else:
+        module._ropewalk_route = _Route(layer.config, scaling)
+        module.config = layer.routed_config
+
+
+@contextmanager
+def listening(
+    layers: tuple[AttentionLayer, ...], listener: Listener, *, unscaled: bool = False
+) -> Iterator[None]:
+    """Hear what reaches the attention function of every layer; `unscaled`, without our scaling."""
+    before = [(layer.module.config, _route_of(layer.module)) for layer in layers]
+    for layer in layers:
+        module: Any = layer.module
+        route = _Route(layer.config, LogitScaling())
+        if module.config is layer.routed_config and not unscaled:
+            route = module._ropewalk_route
+        module._ropewalk_route = replace(route, listener=listener)
+        module.config = layer.routed_config
+    try:
+        yield
+    finally:
+        for layer, (config, found) in zip(layers, before, strict=True):
+            module = layer.module
+            module.config = config
+            if found is None:
+                del module._ropewalk_route
+            else:
+                module._ropewalk_route = found
+
+
+def _route_of(module: nn.Module) -> _Route | None:
+    route: _Route | None = module.__dict__.get("_ropewalk_route")
+    return route
+
+
+def _attend(
+    module: nn.Module,
+    query_BHLD: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Scale the logits of a routed layer, then compute its attention as its stock config says."""
+    route = _route_of(module)
+    assert route is not None, "a layer is routed here only with its route set"
+    if scaling is None:
+        scaling = query_BHLD.shape[-1] ** -0.5
+    scaling *= route.scaling.constant
+    if route.scaling.log_n is not None:
+        positions_BL = kwargs.get("position_ids")
+        if positions_BL is None:
+            raise Unsupported(
+                f"log-n: {type(module).__name__} does not say at which positions its queries "
+                "stand; plan without log-n for this model"
+            )
+        factor_BL = _log_n(route.scaling.log_n, positions_BL)
+        query_BHLD = (query_BHLD * factor_BL[:, None, :, None]).to(query_BHLD.dtype)
+    if route.listener is not None:
+        route.listener(module, query_BHLD, key, scaling)
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+        route.stock_config._attn_implementation, _eager_attention(module)
+    )
+    return attend(module, query_BHLD, key, value, attention_mask, scaling=scaling, **kwargs)
+
+
+def _log_n(log_n: LogN, positions: Tensor) -> Tensor:
+    factor = torch.log1p(positions.to(torch.float32)) / math.log(log_n.length)
+    return factor.clamp(min=1.0) if log_n.form == "beyond" else factor
+
+
+def _eager_attention(module: nn.Module) -> Callable[..., Any] | None:
+    """The function that a layer itself would fall back on: its modelling file's own."""
+    for kind in type(module).__mro__:
+        function = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
+        if function is not None:
+            return function  # type: ignore[no-any-return]
+    return None
+
+
+AttentionInterface.register(ROUTE, _attend)

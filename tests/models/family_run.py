@@ -1,0 +1,213 @@
+"""Every tiny family under every kind of plan, against an independent computation.
+
+The reference is a stock model in which two things are replaced: its rotary module returns cos and
+sin straight from the schedule in float64, and its attention multiplies each query by its row's
+log-n. It shares no code with what it checks. Run this file to write the table of the docs:
+
+    python -m tests.models.family_run docs/families.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.errors import Unsupported
+from ropewalk.extension import extend_plan
+from ropewalk.models.anatomy import anatomy_of
+from ropewalk.models.config import present_plan
+from ropewalk.models.install import applied
+from ropewalk.models.rotary import PlannedRotary
+from ropewalk.plan import ContextPlan
+from ropewalk.schedule import RotarySchedule
+from tests.models.tiny import FAMILIES, REFUSED, WINDOW, model_of, tiny_config, tokens
+
+TARGET = 4 * WINDOW
+SEQUENCE = 40
+CLOSE = 1e-4
+"""The largest difference of logits, in parts of their standard deviation."""
+
+
+def _plan(present: ContextPlan, methods: str, parameters: Any = None, **more: Any) -> ContextPlan:
+    layers = tuple(present.schedules)
+    return extend_plan(present, TARGET, methods, parameters, layer_types=layers, **more)
+
+
+def _random(present: ContextPlan, **more: Any) -> ContextPlan:
+    pairs = next(iter(present.schedules.values()))[0].schedule.geometry.pairs
+    factors = np.exp(np.random.default_rng(0).uniform(0, np.log(8), pairs)).tolist()
+    return _plan(present, "longrope", {"factors": factors, **more})
+
+
+PLANS: Mapping[str, Callable[[ContextPlan], ContextPlan]] = {
+    "linear": lambda present: _plan(present, "linear"),
+    "YaRN": lambda present: _plan(present, "yarn"),
+    "NTK-mixed": lambda present: _plan(present, "ntk_mixed"),
+    "random λ": _random,
+    "n̂ = 8": lambda present: _random(present, kept_initial_positions=8),
+    "log-n": lambda present: _plan(present, "ntk", log_n="everywhere"),
+}
+
+
+@cache
+def _model(family: str, attention: str | None = None) -> Any:
+    return model_of(tiny_config(family, attn_implementation=attention))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Differences of logits from the reference, in parts of their standard deviation."""
+
+    at_once: float
+    through_cache: float
+    effect: float
+    """How far the plan moves the logits of the untouched model: what a plan ignored would show."""
+    our_rotary: bool
+
+    @property
+    def works(self) -> bool:
+        return max(self.at_once, self.through_cache) < CLOSE < 0.01 * self.effect
+
+
+@torch.no_grad()
+def outcome(family: str, plan_name: str) -> Outcome:
+    """One cell of the table."""
+    model = _model(family)
+    plan = PLANS[plan_name](present_plan(model.config))
+    ids = tokens(SEQUENCE)
+    untouched = model(ids).logits
+    with applied(model, plan):
+        at_once = model(ids).logits
+        cached = decoded(model, ids)
+        ours = any(isinstance(module, PlannedRotary) for module in model.modules())
+    right = reference_logits(family, plan, ids)
+    spread = right.std()
+
+    def difference(logits: Tensor) -> float:
+        return float((logits - right).abs().max() / spread)
+
+    return Outcome(difference(at_once), difference(cached), difference(untouched), ours)
+
+
+@torch.no_grad()
+def decoded(model: Any, ids: Tensor, prompt: int = WINDOW - 2) -> Tensor:
+    """Logits of a sequence that comes through the cache: a prompt, six tokens, and the rest."""
+    past, logits = None, []
+    singles = range(prompt, min(prompt + 6, ids.shape[1]))
+    for start, end in pairwise((0, *singles, singles.stop, ids.shape[1])):
+        output = model(ids[:, start:end], past_key_values=past, use_cache=True)
+        past = output.past_key_values
+        logits.append(output.logits)
+    return torch.cat(logits, dim=1)
+
+
+@torch.no_grad()
+def reference_logits(family: str, plan: ContextPlan, ids: Tensor) -> Tensor:
+    """Logits of the sequence at positions 0, 1, …, computed independently of ropewalk.models."""
+    model = _model(family, "eager")
+    with _reference(model, plan):
+        logits: Tensor = model(ids, use_cache=False).logits
+    return logits
+
+
+@contextmanager
+def _reference(model: Any, plan: ContextPlan) -> Iterator[None]:
+    family = model.config.model_type
+    (rotary,) = (m for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding"))
+    modelling = sys.modules[type(model).__module__]
+    stock_attention = modelling.eager_attention_forward
+
+    def schedule_of(layer_type: str | None) -> RotarySchedule:
+        if layer_type is None or layer_type not in plan.schedules:
+            layer_type = next(iter(plan.schedules))
+        return plan.schedule(TARGET, layer_type)
+
+    def cos_sin(x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
+        result = []
+        for value in schedule_of(layer_type).cos_sin(position_ids.numpy()):
+            if family == "cohere":
+                value = np.repeat(value, 2, axis=-1)
+            elif family != "gpt_oss":
+                value = np.concatenate((value, value), axis=-1)
+            result.append(torch.from_numpy(value).to(x.dtype))
+        return tuple(result)
+
+    def attention(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, *a: Any, **kw: Any
+    ) -> Any:
+        if getattr(module, "use_rope", True):
+            types = getattr(module.config, "layer_types", None)
+            schedule = schedule_of(types[module.layer_idx] if types else None)
+            row_scaling = schedule.query_scaling(np.arange(query.shape[2]))
+            query = query * torch.tensor(row_scaling[:, None], dtype=query.dtype)
+        return stock_attention(module, query, key, value, *a, **kw)
+
+    with (
+        mock.patch.object(rotary, "forward", cos_sin),
+        mock.patch.object(modelling, "eager_attention_forward", attention),
+    ):
+        yield
+
+
+def table() -> str:
+    """The page of the docs."""
+    header = f"| family | rotates | layers | {' | '.join(PLANS)} |"
+    lines = [*_PAGE.splitlines(), header, f"|---|---|---|{'---|' * len(PLANS)}"]
+    return (
+        "\n".join((*lines, *map(row, FAMILIES), "", "Refused:", "", *map(refusal, REFUSED))) + "\n"
+    )
+
+
+def row(family: str) -> str:
+    """One line of the table, from a run."""
+    outcomes = [outcome(family, name) for name in PLANS]
+    cells = [("✓" if own.works else "✗") + "†" * own.our_rotary for own in outcomes]
+    return f"| {family} | {_described(family)} | {' | '.join(cells)} |"
+
+
+def refusal(family: str) -> str:
+    """One line on a family that no plan can be put into."""
+    try:
+        anatomy_of(_model(family))
+    except Unsupported as error:
+        return f"- {family}: {error}."
+    raise AssertionError(f"{family} is not refused any more")
+
+
+_PAGE = f"""\
+# Model families
+
+`python -m tests.models.family_run docs/families.md` writes this page: tiny random models of every
+family, under every kind of plan from a window of {WINDOW} to {TARGET}. ✓ means that the logits of
+{SEQUENCE} tokens, computed at once and through the cache, agree with an independent float64
+computation of the schedule to {CLOSE:g} of their standard deviation, where the untouched model is
+off by at least a hundred times that, and that the check after the install passed. † means that a
+rotary module of ropewalk took the place of the model's own, which cannot say the plan.
+
+"""
+
+
+def _described(family: str) -> str:
+    model = _model(family)
+    anatomy = anatomy_of(model)
+    geometry = next(iter(anatomy.present.schedules.values()))[0].schedule.geometry
+    rotates = f"{geometry.rotary_dim} of {geometry.head_dim} dimensions, {geometry.pair_layout}"
+    rotating, count = len(anatomy.layers), int(model.config.num_hidden_layers)
+    layers = ", ".join(anatomy.present.schedules).replace("_attention", "")
+    return f"{rotates} | {layers}" + (f", {rotating} of {count} rotate" * (rotating < count))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Path(sys.argv[1]).write_text(table(), encoding="utf-8")

@@ -21,7 +21,6 @@ from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config,
 from ropewalk.plan import ContextPlan
 from ropewalk.untrusted import read_json
 
-
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")

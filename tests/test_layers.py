@@ -44,7 +44,7 @@ ROOMS = {
     "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
     "models": Row(
         (*VALUES, "plan", "models.config"),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
     ),
     "models.catalogue": Row(("errors",)),

@@ -14,7 +14,7 @@ import typer
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
-from ropewalk.models.config import Config, load_config
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
 from ropewalk.scaling import named, names
 from ropewalk.schedule import Recipe, RotarySchedule
@@ -39,6 +39,8 @@ ROWS = 16  # of a table of pairs; all of them are in --json
 
 def load_model_config(model: str) -> Config:
     """The config that a MODEL argument stands for: of a file or folder, or of a known model."""
+    if model == BUNDLED:
+        return load_config(BUNDLED_FOLDER)
     if Path(model).exists():
         return load_config(model)
     try:

@@ -44,6 +44,8 @@ class RotaryModule:
     arrangement: Arrangement
     keeps_float32: bool
     """It returns float32 cos and sin whatever the model's dtype."""
+    obeys: bool
+    """It turns by its buffers; some modules compute their frequencies anew in every call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,33 +121,65 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
                 f"{present.model}: its config speaks of the layer types "
                 f"{sorted(present.schedules)}, its rotary module of {sorted(prefixes)}"
             )
-        arrangement, keeps_float32 = _conventions(module, prefixes, present)
-        found.append(RotaryModule(module, tuple(own_places), prefixes, arrangement, keeps_float32))
+        found.append(_read(module, tuple(own_places), prefixes, present))
     return tuple(found)
 
 
 @torch.no_grad()
-def _conventions(
-    module: Any, prefixes: Mapping[str, str], present: ContextPlan
-) -> tuple[Arrangement, bool]:
-    """How a module lays out and casts what it returns, read from a call of it."""
+def _read(
+    module: Any,
+    places: tuple[tuple[nn.Module, str], ...],
+    prefixes: Mapping[str, str],
+    present: ContextPlan,
+) -> RotaryModule:
+    """How a module speaks, from calling it."""
     layer_type, prefix = next(iter(prefixes.items()))
-    frequencies: Tensor = getattr(module, f"{prefix}inv_freq")
-    hidden = torch.zeros(1, dtype=torch.bfloat16, device=frequencies.device)
-    positions = torch.arange(4, device=frequencies.device)[None]
-    arguments = {"layer_type": layer_type} if prefix else {}
-    returned = module(hidden, position_ids=positions, **arguments)
+    buffer = f"{prefix}inv_freq"
+
+    def call() -> Any:
+        device = getattr(module, buffer).device
+        hidden = torch.zeros(1, dtype=torch.bfloat16, device=device)
+        positions = torch.arange(4, device=device)[None]
+        return module(
+            hidden, position_ids=positions, **({"layer_type": layer_type} if prefix else {})
+        )
+
+    returned = call()
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise Unsupported(
             f"{type(module).__name__} returns complex rotations instead of cos and sin, which "
             "ropewalk cannot put a plan into"
         )
     _, sin = returned
-    pairs = present.longest(layer_type).geometry.pairs
-    for arrangement in ("halves", "neighbours", "pairs"):
+    stock = {name: getattr(module, name) for name in (buffer, "rope_type")}
+    try:
+        module.rope_type = default_kind(module.rope_type)
+        setattr(module, buffer, 2 * stock[buffer])
+        _, doubled = call()
+    finally:
+        for name, value in stock.items():
+            setattr(module, name, value)
+    return RotaryModule(
+        module,
+        places,
+        prefixes,
+        _arrangement(module, sin, present.longest(layer_type).geometry.pairs),
+        keeps_float32=sin.dtype == torch.float32,
+        obeys=torch.equal(doubled[:, 1], sin[:, 2]),
+    )
+
+
+def default_kind(rope_type: Any) -> Any:
+    """The rope type, or types by layer type, with which a module takes its buffers as they are."""
+    return dict.fromkeys(rope_type, "default") if isinstance(rope_type, dict) else "default"
+
+
+def _arrangement(module: nn.Module, sin: Tensor, pairs: int) -> Arrangement:
+    arrangements: tuple[Arrangement, ...] = ("halves", "neighbours", "pairs")
+    for arrangement in arrangements:
         values = by_pair(sin, arrangement)
         if values.shape[-1] == pairs and torch.equal(arrange(values, arrangement), sin):
-            return arrangement, sin.dtype == torch.float32
+            return arrangement
     raise Unsupported(
         f"{type(module).__name__} returns {sin.shape[-1]} values a position, in an order that "
         f"ropewalk does not know for {pairs} pairs"

@@ -34,6 +34,10 @@ from ropewalk.untrusted import read_json, real_number, whole_number
 
 Config = dict[str, Any]
 
+BUNDLED = "bundled"
+"""The name of the model that ships with ropewalk."""
+BUNDLED_FOLDER = Path(__file__).parent / BUNDLED
+
 
 # Attributes under which a config may hold what the first name holds.
 _ALIASES = {

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of
+from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.verify import verify
@@ -47,6 +47,9 @@ def install(
     module's are off by up to position · 2⁻²³. `by_current_length` chooses the step of every row
     anew at every forward, and costs this: keys stay in the cache as the step of their time rotated
     them, so decoding past the end of a step differs from a full recompute.
+
+    Kept positions and log-n go by the position ids that the model is given. With left padding these
+    must be given (`generate` does), as they count from the first real token.
 
     `check` proves that the plan took effect (verify.py) and raises GateFailed, with the model as it
     was before, where it did not. Without it, going from one plan to another takes microseconds.
@@ -148,10 +151,10 @@ class Installation:
     def follow(self, setting: Setting) -> None:
         scalings = self._checked(setting)
         for rotary in self.anatomy.rotaries:
-            if any(setting.needs_our_rotary(layer_type) for layer_type in rotary.prefixes):
-                self._replace(rotary, setting)
-            else:
+            if rotary.obeys and not any(map(setting.needs_our_rotary, rotary.prefixes)):
                 self._set(rotary, setting)
+            else:
+                self._replace(rotary, setting)
         if scalings != self._scalings:
             for layer in self.anatomy.layers:
                 scale_logits(layer, scalings[layer.layer_type])
@@ -224,8 +227,7 @@ class Installation:
             setattr(module, f"{prefix}original_inv_freq", frequencies)
             setattr(module, f"{prefix}attention_scaling", schedule.attention_scaling)
         # With any other type, stock modules compute their frequencies anew in every forward.
-        kind = stock["rope_type"]
-        module.rope_type = dict.fromkeys(kind, "default") if isinstance(kind, dict) else "default"
+        module.rope_type = default_kind(stock["rope_type"])
         _put(rotary, module)
 
     def _replace(self, rotary: RotaryModule, setting: Setting) -> None:

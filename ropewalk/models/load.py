@@ -17,12 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
 from ropewalk.plan import ContextPlan
 from ropewalk.untrusted import read_json
-
-BUNDLED = "bundled"
-_BUNDLED_FOLDER = Path(__file__).parent / "bundled"
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -106,9 +103,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype | str:
 
 def _folder(source: str, allow_download: bool) -> Path:
     if source == BUNDLED:
-        if not _BUNDLED_FOLDER.is_dir():
+        if not BUNDLED_FOLDER.is_dir():
             raise InputError("bundled: this copy of ropewalk came without it; install it again")
-        return _BUNDLED_FOLDER
+        return BUNDLED_FOLDER
     path = Path(source)
     if path.is_dir():
         return path

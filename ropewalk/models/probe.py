@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer
 from ropewalk.models.queries import listening
 
@@ -29,6 +30,11 @@ class Heard:
 
     @property
     def cos_sin(self) -> tuple[Tensor, Tensor]:
+        if "position_embeddings" not in self.kwargs:
+            raise Unsupported(
+                "the attention layers of this model do not take cos and sin from outside, so a "
+                "plan cannot be verified in it"
+            )
         cos, sin = self.kwargs["position_embeddings"]
         return cos, sin
 
@@ -54,7 +60,7 @@ class Probe:
         at = torch.tensor(list(positions), device=device)[None]
         cache = None
         pieces = []
-        with _evaluating(self.model), self._hearing() as heard:
+        with _evaluating(self.model), _hearing(self.layers) as heard:
             for start, end in pairwise((0, *cuts, len(positions))):
                 output = self.model(
                     input_ids=ids[:, start:end],
@@ -71,29 +77,32 @@ class Probe:
     @torch.no_grad()
     def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
         """The same layer called again with other cos and sin, without any scaling of ours."""
-        with _evaluating(self.model), self._hearing(unscaled=True) as again:
+        with _evaluating(layer.module), _hearing((layer,), unscaled=True) as again:
             layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": (cos, sin)})
         return again[layer]
 
-    @contextmanager
-    def _hearing(self, *, unscaled: bool = False) -> Iterator[dict[AttentionLayer, Heard]]:
-        heard: dict[AttentionLayer, Heard] = {}
-        by_module = {layer.module: layer for layer in self.layers}
-        called: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
-        def note_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            called[module] = args, kwargs
+@contextmanager
+def _hearing(
+    layers: tuple[AttentionLayer, ...], *, unscaled: bool = False
+) -> Iterator[dict[AttentionLayer, Heard]]:
+    heard: dict[AttentionLayer, Heard] = {}
+    by_module = {layer.module: layer for layer in layers}
+    called: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
-        def note_query(module: nn.Module, query: Tensor, key: Tensor, scaling: float) -> None:
-            key_HLD = key[0].repeat_interleave(query.shape[1] // key.shape[1], dim=0)
-            heard[by_module[module]] = Heard(*called[module], query[0], key_HLD, scaling)
+    def note_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        called[module] = args, kwargs
 
-        with ExitStack() as stack:
-            for module in by_module:
-                hook = module.register_forward_pre_hook(note_call, with_kwargs=True)
-                stack.callback(hook.remove)
-            stack.enter_context(listening(self.layers, note_query, unscaled=unscaled))
-            yield heard
+    def note_query(module: nn.Module, query: Tensor, key: Tensor, scaling: float) -> None:
+        key_HLD = key[0].repeat_interleave(query.shape[1] // key.shape[1], dim=0)
+        heard[by_module[module]] = Heard(*called[module], query[0], key_HLD, scaling)
+
+    with ExitStack() as stack:
+        for module in by_module:
+            hook = module.register_forward_pre_hook(note_call, with_kwargs=True)
+            stack.callback(hook.remove)
+        stack.enter_context(listening(layers, note_query, unscaled=unscaled))
+        yield heard
 
 
 @contextmanager

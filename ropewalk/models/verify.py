@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import GateFailed
-from ropewalk.models.anatomy import Anatomy, Arrangement, AttentionLayer, anatomy_of, by_pair
+from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
 from ropewalk.models.probe import Heard, Probe
 from ropewalk.plan import ContextPlan
 from ropewalk.schedule import FloatArray, RotarySchedule
@@ -113,9 +113,11 @@ def verify(
             )
             for layer_type in plan.schedules
         }
-        for check, found in _inspect(probe, targets, through_cache=not by_current_length):
-            checks.append(check)
-            problems += [f"{check.layer_type} at length {own}: {problem}" for problem in found]
+        for layer_type, check, found in _inspect(
+            probe, targets, through_cache=not by_current_length
+        ):
+            checks += [check] if check else []
+            problems += [f"{layer_type} at length {own}: {problem}" for problem in found]
     return Verification(
         model=anatomy.present.model,
         plan_id=plan.id,
@@ -148,29 +150,31 @@ class _Target:
         return next((s for s in steps if self.length <= s.up_to_length), steps[-1]).schedule
 
     @property
-    def arrangement(self) -> Arrangement:
-        return next(
-            rotary.arrangement
-            for rotary in self.anatomy.rotaries
-            if self.layer_type in rotary.prefixes
-        )
-
-    @property
     def logit_factors(self) -> FloatArray:
         """By position, what should multiply the logits of the stock layer outside cos and sin."""
         constant = self.schedule.softmax_scaling / self.present.softmax_scaling
         return constant * self.schedule.query_scaling(self.positions)
 
     def unit_cos_sin(self, schedule: RotarySchedule | None = None) -> FloatArray:
-        """cos and sin without attention scaling: [2, positions, pairs]."""
-        angles = (schedule or self.schedule).angles(self.positions)
+        """cos and sin without attention scaling, as the model arranges them."""
+        angles = self._angles(schedule)
         return np.stack((np.cos(angles), np.sin(angles)))
 
     def tolerance(self, dtype: torch.dtype, schedule: RotarySchedule | None = None) -> FloatArray:
-        """How far a right unit cos or sin may be off: [positions, pairs]."""
-        angles = (schedule or self.schedule).angles(self.positions)
+        """How far each of them may be off."""
         rounding = 2 * FLOAT32 + torch.finfo(dtype).eps
-        return rounding + (0.0 if self.exact_angles else FLOAT32) * np.abs(angles)
+        return rounding + (0.0 if self.exact_angles else FLOAT32) * np.abs(self._angles(schedule))
+
+    def _angles(self, schedule: RotarySchedule | None) -> FloatArray:
+        """[positions, …], one angle for each value that the rotary module returns."""
+        arrangement = next(
+            rotary.arrangement
+            for rotary in self.anatomy.rotaries
+            if self.layer_type in rotary.prefixes
+        )
+        angles = (schedule or self.schedule).angles(self.positions)
+        arranged: FloatArray = arrange(torch.from_numpy(angles), arrangement).numpy()
+        return arranged
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ class _Deviation:
 
 def _inspect(
     probe: Probe, targets: dict[str, _Target], *, through_cache: bool
-) -> Iterator[tuple[LayerTypeCheck, list[str]]]:
+) -> Iterator[tuple[str, LayerTypeCheck | None, list[str]]]:
     """Run the model once (twice with the cache), and compare what every layer does."""
     positions = next(iter(targets.values())).positions
     (heard,) = probe.forward(positions)
@@ -206,6 +210,7 @@ def _inspect(
                 "attention interface, so what they do cannot be read"
             )
         if not own:
+            yield layer_type, None, problems
             continue
         rotation = max(
             (_Rotation.compared(target, sound) for sound in own.values()),
@@ -220,20 +225,18 @@ def _inspect(
             if pieces
         ]
         problems += _spoken(cached)
-        yield (
-            LayerTypeCheck(
-                layer_type=layer_type,
-                layers=len(layers),
-                length=target.length,
-                cos_sin_error=rotation.error,
-                cos_sin_tolerance=rotation.tolerance,
-                at_position=rotation.at_position,
-                attention_scaling=rotation.scaling,
-                logit_error=max(deviation.error for deviation in logits),
-                cache_error=max((deviation.error for deviation in cached), default=None),
-            ),
-            problems,
+        check = LayerTypeCheck(
+            layer_type=layer_type,
+            layers=len(layers),
+            length=target.length,
+            cos_sin_error=rotation.error,
+            cos_sin_tolerance=rotation.tolerance,
+            at_position=rotation.at_position,
+            attention_scaling=rotation.scaling,
+            logit_error=max(deviation.error for deviation in logits),
+            cache_error=max((deviation.error for deviation in cached), default=None),
         )
+        yield layer_type, check, problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +244,7 @@ class _Rotation:
     """cos and sin as one layer received them, compared."""
 
     cos_sin: FloatArray
-    """[2, positions, pairs]"""
+    """[2, positions, …], as the model arranges them."""
     dtype: torch.dtype
     scaling: float
     error: float
@@ -252,19 +255,17 @@ class _Rotation:
     def compared(cls, target: _Target, heard: Heard) -> _Rotation:
         """Find where cos and sin are furthest off, beside their tolerance."""
         dtype = heard.cos_sin[0].dtype
-        got = np.stack(
-            [_float64(by_pair(value[0], target.arrangement)).numpy() for value in heard.cos_sin]
-        )
+        got = np.stack([_float64(value[0]).numpy() for value in heard.cos_sin])
         scaling = target.schedule.attention_scaling
         error = np.abs(got - scaling * target.unit_cos_sin()).max(axis=0)
         tolerance = scaling * target.tolerance(dtype)
-        at, pair = np.unravel_index(np.argmax(error / tolerance), error.shape)
+        at, where = np.unravel_index(np.argmax(error / tolerance), error.shape)
         return cls(
             cos_sin=got,
             dtype=dtype,
             scaling=float(np.median(np.hypot(*got))),
-            error=float(error[at, pair]),
-            tolerance=float(tolerance[at, pair]),
+            error=float(error[at, where]),
+            tolerance=float(tolerance[at, where]),
             at_position=target.positions[at],
         )
 
@@ -335,7 +336,7 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
     """Compare a layer's logits with those of the same layer without any scaling of ours."""
     cos, sin = heard.cos_sin
     stock = probe.replay(layer, heard, cos, sin)
-    epsilon = 16 * torch.finfo(heard.query.dtype).eps
+    epsilon = 4 * torch.finfo(heard.query.dtype).eps
     # Without cos and sin, what is left of queries and keys is their part that does not rotate.
     still = probe.replay(layer, heard, torch.zeros_like(cos), torch.zeros_like(sin))
     if torch.equal(stock.query, still.query):

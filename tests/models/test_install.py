@@ -191,6 +191,18 @@ def test_generation_with_left_padding_gives_each_row_what_it_gets_alone() -> Non
             assert torch.equal(alone[0], both[i, start:])
 
 
+def test_phi3_generates_past_its_original_length_what_a_full_recompute_gives() -> None:
+    """Its own `generate` drops the cache there, for the sake of stock longrope."""
+    model = tiny_model("phi3")
+    ids = tokens(WINDOW - 4)
+    with applied(model, two_steps(model)):
+        found = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None)
+        for _ in range(12):
+            best = logits(model, ids, use_cache=False)[:, -1:].argmax(dim=-1)
+            ids = torch.cat((ids, best), dim=1)
+    assert torch.equal(found, ids)
+
+
 def test_exact_angles_remove_the_error_of_float32() -> None:
     model = tiny_model(max_position_embeddings=65536)
     plan = extend_plan(present_plan(model.config), 131072, "yarn")

@@ -263,8 +263,8 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_bundled_model_is_a_name(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_BUNDLED_FOLDER", saved)
+    monkeypatch.setattr(loading, "BUNDLED_FOLDER", saved)
     assert load("bundled", device="cpu").present_plan.model == "bundled"
-    monkeypatch.setattr(loading, "_BUNDLED_FOLDER", tmp_path / "nothing")
+    monkeypatch.setattr(loading, "BUNDLED_FOLDER", tmp_path / "nothing")
     with pytest.raises(InputError, match="bundled: this copy of ropewalk came without it"):
         load("bundled")

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import normalize
 from transformers.models.llama import modeling_llama
 
@@ -22,6 +24,7 @@ from ropewalk.models.verify import Verification, verify
 from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model, tokens
+from tests.strategies import schedules
 
 TARGET = 8 * WINDOW
 
@@ -215,9 +218,21 @@ class TestPlantedFaults:
     def test_attention_that_bypasses_the_interface(self, model: Any) -> None:
         plan = yarn(model)
         install(model, plan)
-        bypassing = model.model.layers[0].self_attn
-        bypassing.forward = lambda hidden_states, **_: (hidden_states, None)
-        assert "1 of 2 layers do not use transformers' attention interface" in problems(model, plan)
+        for count, layer in enumerate(model.model.layers, start=1):
+            layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+            found = problems(model, plan)
+            assert f"{count} of 2 layers do not use transformers' attention interface" in found
+
+    def test_halves_that_do_not_match(self, model: Any) -> None:
+        plan = yarn(model)
+        install(model, plan)
+        right = rotary_of(model).forward
+
+        def forward(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+            return [x[..., [*range(8), *range(15, 7, -1)]] for x in right(*args, **kwargs)]
+
+        rotary_of(model).forward = forward
+        assert "no schedule of this plan or model" in problems(model, plan)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -226,13 +241,35 @@ def test_every_stock_family_follows_its_own_config(family: str) -> None:
     assert verify(model, present_plan(model.config)).problems == ()
 
 
+PLAIN = present_plan(tiny_model().config).longest()
+
+
+@given(
+    schedule=schedules(PLAIN.geometry),
+    length=st.integers(1, 2**20),
+    exact_angles=st.booleans(),
+)
+def test_the_gate_passes_any_schedule_that_is_installed(
+    schedule: RotarySchedule, length: int, exact_angles: bool
+) -> None:
+    plan = ContextPlan("any", {FULL_ATTENTION: (PlanStep(length, schedule),)})
+    model = tiny_model()
+    install(model, plan, exact_angles=exact_angles)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_models_in_half_precision_pass_and_their_faults_do_not(dtype: torch.dtype) -> None:
     model = tiny_model().to(dtype)
-    plan = yarn(model, log_n="everywhere")
+    plan = yarn(model, log_n="beyond")
+    install(model, plan)
+    rotary_of(model).attention_scaling = 1.0
+    assert "cos and sin are multiplied by 1;" in problems(model, plan)
     install(model, plan)
     set_frequencies(model, present_plan(model.config).longest())
     assert "as if nothing had been installed" in problems(model, plan)
+    install(model, plan)
+    model.model.layers[0].self_attn.config = model.config
+    assert "log-n beyond from 16" in problems(model, plan)
 
 
 def test_stock_longrope_passes_only_where_schedules_may_change_with_the_length() -> None:

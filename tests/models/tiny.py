@@ -70,6 +70,7 @@ FAMILIES: Mapping[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
     },
     "starcoder2": {},
+    "phimoe": _EXPERTS,
 }
 # Families that no plan can be put into.
 REFUSED: Mapping[str, dict[str, Any]] = {

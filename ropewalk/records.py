@@ -54,7 +54,7 @@ class EvalRecord:
                 "score",
                 self.score,
                 f"{self.task} at {self.length} under {self.method} has no finite score",
-                "the model's logits are not finite there: check its dtype and its plan",
+                "the model's logits overflow there: check its dtype and its plan",
             )
 
     @property

@@ -259,6 +259,31 @@ def test_a_file_replaced_atomically_is_old_or_new_at_every_call(tmp_path: Path) 
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_a_journal_survives_death_at_every_call(tmp_path: Path) -> None:
+    """What an append returned from is there afterwards; of the rest, nothing or whole records."""
+    batches = [[{"batch": b, "record": r} for r in range(3)] for b in range(3)]
+    for at in range(1, 40):
+        path = tmp_path / f"{at}.jsonl"
+        returned: list[dict[str, int]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            _calls_of(patch, ["open", "pwrite", "fsync", "ftruncate"], at)
+            try:
+                journal = Journal(path)
+                for batch in batches:
+                    journal.append(batch)
+                    returned += batch
+            except Killed:
+                kept = read_journal(path) if path.exists() else []
+                assert kept[: len(returned)] == returned
+                assert kept == [r for batch in batches for r in batch][: len(kept)]
+                _append(path, {"after": at})
+                assert read_journal(path) == [*kept, {"after": at}]
+                continue
+        break
+    assert at > 6
+    assert returned == [record for batch in batches for record in batch]
+
+
 @pytest.mark.parametrize("place", ["missing/plan.json", "."])
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError, match="cannot be written"):

@@ -19,12 +19,14 @@ from ropewalk.records import EvalRecord, EvalResult, Mode
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ropewalk.data.corpora import Document
     from ropewalk.evaluation.results import MethodComparison
     from ropewalk.evaluation.runner import Condition
     from ropewalk.models.load import LoadedModel
 
 DEFAULT_TASKS = "perplexity,passkey,needle,lines,kv"
 AS_IT_IS = "none"
+MOST_CHARACTERS = 32 * 2**20
 
 
 def command(
@@ -65,6 +67,9 @@ def command(
             help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
         ),
     ] = "held-out",
+    field: Annotated[
+        str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
+    ] = "text",
     seed: Annotated[int, typer.Option(help="Other samples of the same kind.")] = 0,
     run: Annotated[
         Path | None,
@@ -89,7 +94,7 @@ def command(
 
     # Everything that can be refused without a model is, before one is loaded.
     Settings(chosen_tasks, chosen_lengths or (2,), samples, seed, mode)
-    documents = _documents(corpus)
+    documents = _documents(corpus, field)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     conditions = _conditions(loaded, wanted, given, target)
     window = loaded.present_plan.target_length
@@ -224,10 +229,19 @@ def _check_reach(conditions: Sequence[Condition], lengths: Sequence[int]) -> Non
             )
 
 
-def _documents(corpus: str) -> list[Any]:
+def _documents(corpus: str, field: str) -> list[Document]:
+    """A corpus may be larger than memory, and an evaluation needs little of it."""
     from ropewalk.data.corpora import read_documents
 
-    return list(read_documents(corpus))
+    taken: list[Document] = []
+    characters = 0
+    for document in read_documents(corpus, field=field):
+        if characters > MOST_CHARACTERS:
+            print(f"using the first {len(taken):,} documents of {corpus}", file=sys.stderr)
+            break
+        taken.append(document)
+        characters += len(document.text)
+    return taken
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.errors import Unsupported
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import IntArray
 
 # Numbers of logits that exist at once: 128 MiB in float32.
@@ -68,6 +68,11 @@ class Scorer:
             losses.append(torch.nn.functional.cross_entropy(logits, target, reduction="none").cpu())
             right.append((logits.argmax(-1) == target).cpu())
         all_losses = torch.cat(losses).double().numpy()
+        if np.isnan(all_losses).any():
+            raise RopewalkError(
+                f"{_name(self.model)}: its logits are not numbers (NaN) at a length of "
+                f"{max(map(len, sequences))}; try --dtype float32, and check its plan"
+            )
         all_right = torch.cat(right).numpy()
         ends = np.cumsum([len(row) - start for row, start in zip(sequences, starts, strict=True)])
         return [

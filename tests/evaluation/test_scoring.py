@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig
 
-from ropewalk.errors import Unsupported
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation import scoring
 from ropewalk.evaluation.scoring import Scorer
 from tests.evaluation import tiny
@@ -102,6 +102,15 @@ def test_writing_is_greedy_and_cached_decoding_changes_nothing() -> None:
                 logits = model(torch.tensor([sequence]), use_cache=False).logits[0, -1]
             assert token == int(logits.argmax())
             sequence.append(int(token))
+
+
+def test_logits_that_are_no_numbers_are_no_scores() -> None:
+    model = tiny.model(rms_norm_eps=1e-4)  # not the one that other tests share
+    scorer = Scorer(model)
+    with torch.no_grad():
+        model.model.norm.weight[0] = torch.nan
+    with pytest.raises(RopewalkError, match=r"NaN.* at a length of 20"):
+        scorer.score(_sequences(20), [5])
 
 
 def test_what_is_written_greedily_is_right_by_teacher_forcing() -> None:

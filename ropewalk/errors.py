@@ -1,10 +1,10 @@
 """What ropewalk says when it cannot go on.
 
-    RopewalkError             everything below: one line for a user, never a traceback; exit status 1
-    └── InputError            what the user gave is wrong; exit status 2
-        ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
-        ├── UnknownName       nothing has that name: lists the names that exist
-        └── Unsupported       refused by name: what was asked for cannot be expressed or done here
+RopewalkError             everything below: one line for a user, never a traceback; exit status 1
+└── InputError            what the user gave is wrong; exit status 2
+    ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
+    ├── UnknownName       nothing has that name: lists the names that exist
+    └── Unsupported       refused by name: what was asked for cannot be expressed or done here
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ TRAINING_PACKAGES = (
 LINES_PER_SHINGLE = 5
 # A shingle is kept in the record when its hash is divisible by this: a record of every one of them
 # would weigh more than the model.
-SHINGLE_SAMPLING = 32
+SHINGLE_SAMPLING = 64
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,15 @@ STAGES = (
         shares={"needles": 0.65, "passkey": 0.1, "table": 0.05, "text": 0.2},
     ),
     Stage(
+        window=128,
+        batch=16,
+        steps=600,
+        learning_rate=3e-3,
+        first_reach=48,
+        reach_growth=0.3,
+        shares={"table in text": 0.6, "needles": 0.2, "passkey": 0.05, "text": 0.15},
+    ),
+    Stage(
         window=WINDOW,
         batch=8,
         steps=300,

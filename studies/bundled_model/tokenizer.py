@@ -25,7 +25,7 @@ QWEN2_SPLIT = (
 )
 
 
-def train_tokenizer(texts: list[str], window: int, seed: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str], seed: int) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -51,9 +51,7 @@ def train_tokenizer(texts: list[str], window: int, seed: int) -> PreTrainedToken
         bos_token=BOS,
         eos_token=EOS,
         pad_token=EOS,
-        model_max_length=window,
         clean_up_tokenization_spaces=False,
-        add_bos_token=True,
     )
 
 

@@ -38,7 +38,7 @@ from studies.bundled_model.corpus import (
 )
 from studies.bundled_model.measure import METHODS, Questions, exact_match, perplexity, put
 from studies.bundled_model.model import STAGES, WINDOW, new_model, train
-from studies.bundled_model.tokenizer import train_tokenizer
+from studies.bundled_model.tokenizer import BOS, EOS, train_tokenizer
 from studies.bundled_model.windows import TextStream
 
 REPOSITORY = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def _train_candidate(seed: int, candidates: Path) -> None:
     transformers_logging.set_verbosity_error()
     torch.set_num_threads(1)
     texts = list(read_corpus().training.values())
-    tokenizer = train_tokenizer(texts, WINDOW, TOKENIZER_SEED)
+    tokenizer = train_tokenizer(texts, TOKENIZER_SEED)
     stream, words = TextStream(tokenizer, texts), _words(texts)
     model = new_model(tokenizer, seed)
     losses: list[dict[str, float]] = []
@@ -151,6 +151,18 @@ def _save(folder: Path, model: Any, tokenizer: Any, losses: list[dict[str, float
     tokenizer.save_pretrained(unfinished)
     config = json.loads((unfinished / "config.json").read_text())
     _write_json(unfinished / "config.json", config | {"dtype": "float32"})
+    # What this version of transformers adds, older ones and other runtimes don't know.
+    _write_json(
+        unfinished / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": BOS,
+            "eos_token": EOS,
+            "pad_token": EOS,
+            "add_bos_token": True,
+            "clean_up_tokenization_spaces": False,
+        },
+    )
     (unfinished / "losses.json").write_text(json.dumps(losses))
     unfinished.rename(folder)
 

@@ -92,6 +92,7 @@ class WindowMix:
             "needles": self._needles_in_text,
             "table": partial(self._table_of_keys, draw_keys=random_keys),
             "table of alike keys": partial(self._table_of_keys, draw_keys=alike_keys),
+            "table in text": self._table_in_text,
             "passkey": self._passkey,
             "records": self._records,
             "text": self._plain_text,
@@ -153,6 +154,21 @@ class WindowMix:
             [piece for key, value in table.items() for piece in _key_defined(key, value)]
             + [piece for key in asked for piece in _key_asked(key, table[key])]
         )[: self._length - 1]
+
+    def _table_in_text(self, rng: np.random.Generator, reach: int) -> Window:
+        """Pairs, then questions, with a few tokens of text after each: no two as far apart."""
+        longest_text = 8
+        line = len(self._encode(_key_defined("QX", "4821"))) + longest_text // 2
+        lines = min(self._length, 2 * reach) // line
+        pairs = int(rng.integers(1, max(2, lines - 1)))
+        table = {key: f"{rng.integers(10_000):04d}" for key in random_keys(rng, pairs)}
+        asked = rng.choice(list(table), lines - pairs)
+        rows = [_key_defined(key, value) for key, value in table.items()]
+        rows += [_key_asked(key, table[key]) for key in asked]
+        parts: list[Window] = []
+        for row in rows:
+            parts += [self._encode(row), self._text(rng, int(rng.integers(0, longest_text + 1)))]
+        return joined(parts)[: self._length - 1]
 
     def _passkey(self, rng: np.random.Generator, reach: int) -> Window:
         paragraph = str(rng.choice(["\n", "\n\n"]))

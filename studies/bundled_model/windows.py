@@ -90,9 +90,8 @@ class WindowMix:
         self._begin = Window(np.array([tokenizer.bos_token_id]), np.zeros(1, np.float32))
         kinds: dict[str, Callable[[np.random.Generator, int], Window]] = {
             "needles": self._needles_in_text,
-            "table": partial(self._table_of_keys, draw_keys=random_keys),
-            "table of alike keys": partial(self._table_of_keys, draw_keys=alike_keys),
-            "table in text": self._table_in_text,
+            "table": partial(self._table, draw_keys=random_keys),
+            "table of alike keys": partial(self._table, draw_keys=alike_keys),
             "passkey": self._passkey,
             "records": self._records,
             "text": self._plain_text,
@@ -137,37 +136,28 @@ class WindowMix:
         rng.shuffle(inserted)
         return _with_inserted(text, sorted(inserted, key=lambda each: each[:2]))
 
-    def _table_of_keys(
+    def _table(
         self,
         rng: np.random.Generator,
         reach: int,
         *,
         draw_keys: Callable[[np.random.Generator, int], list[str]],
     ) -> Window:
-        """Nothing but pairs, then questions: many answers in one window."""
-        line = len(self._encode(_key_defined("QX", "4821")))
-        lines = (min(self._length, 2 * reach) - 1) // line
-        pairs = int(rng.integers(2, max(3, lines - 1)))
-        table = {key: f"{rng.integers(10_000):04d}" for key in draw_keys(rng, pairs)}
-        asked = rng.choice(list(table), lines - pairs)
-        return self._encode(
-            [piece for key, value in table.items() for piece in _key_defined(key, value)]
-            + [piece for key in asked for piece in _key_asked(key, table[key])]
-        )[: self._length - 1]
+        """Pairs, then questions: many answers in one window.
 
-    def _table_in_text(self, rng: np.random.Generator, reach: int) -> Window:
-        """Pairs, then questions, with a few tokens of text after each: no two as far apart."""
-        longest_text = 8
-        line = len(self._encode(_key_defined("QX", "4821"))) + longest_text // 2
-        lines = min(self._length, 2 * reach) // line
-        pairs = int(rng.integers(1, max(2, lines - 1)))
-        table = {key: f"{rng.integers(10_000):04d}" for key in random_keys(rng, pairs)}
-        asked = rng.choice(list(table), lines - pairs)
+        A few tokens of text follow each line. Otherwise all lines were of one length, and looking
+        back by multiples of it would do instead of looking for the key.
+        """
+        most_text = int(rng.integers(0, 17))
+        line = len(self._encode(_key_defined("QX", "4821"))) + most_text // 2
+        lines = max(2, min(self._length, 2 * reach) // line)
+        pairs = int(rng.integers(1, lines))
+        table = {key: f"{rng.integers(10_000):04d}" for key in draw_keys(rng, pairs)}
         rows = [_key_defined(key, value) for key, value in table.items()]
-        rows += [_key_asked(key, table[key]) for key in asked]
+        rows += [_key_asked(key, table[key]) for key in rng.choice(list(table), lines - pairs)]
         parts: list[Window] = []
         for row in rows:
-            parts += [self._encode(row), self._text(rng, int(rng.integers(0, longest_text + 1)))]
+            parts += [self._encode(row), self._text(rng, int(rng.integers(0, most_text + 1)))]
         return joined(parts)[: self._length - 1]
 
     def _passkey(self, rng: np.random.Generator, reach: int) -> Window:

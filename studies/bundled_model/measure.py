@@ -156,11 +156,11 @@ def perplexity(
 PairIndex = npt.NDArray[np.float64]
 
 
-def _ntk(pair: PairIndex, base: float, scale: float) -> PairIndex:
+def _ntk(pair: PairIndex, scale: float) -> PairIndex:
     return scale ** (pair / (len(pair) - 1))
 
 
-def _ntk_mixed(pair: PairIndex, base: float, scale: float) -> PairIndex:
+def _ntk_mixed(pair: PairIndex, scale: float) -> PairIndex:
     exponent = 0.625
     return np.exp(math.log(scale) * ((pair + 1) / len(pair)) ** exponent)
 
@@ -179,8 +179,8 @@ def rescale_factors(method: str, pairs: int, base: float, scale: float, window: 
     by_method: dict[str, Callable[[], PairIndex]] = {
         "none": lambda: np.ones(pairs),
         "linear": lambda: np.full(pairs, scale),
-        "NTK": lambda: _ntk(pair, base, scale),
-        "NTK-mixed": lambda: _ntk_mixed(pair, base, scale),
+        "NTK": lambda: _ntk(pair, scale),
+        "NTK-mixed": lambda: _ntk_mixed(pair, scale),
         "YaRN": lambda: _yarn(pair, base, scale, window),
         "YaRN without attention factor": lambda: _yarn(pair, base, scale, window),
     }

@@ -115,8 +115,15 @@ def main() -> int:
     return 0
 
 
+def _folder(candidates: Path, seed: int) -> Path:
+    """Of one seed of this very recipe: whoever edits the recipe begins anew."""
+    recipe = ("corpus.py", "model.py", "prompts.py", "tokenizer.py", "windows.py")
+    sources = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in recipe]
+    return candidates / sha256(sources)[:8] / f"seed-{seed}"
+
+
 def _finished(candidates: Path, seed: int) -> Path:
-    return candidates / f"seed-{seed}" / "finished"
+    return _folder(candidates, seed) / "finished"
 
 
 def _train_candidate(seed: int, candidates: Path) -> None:
@@ -133,7 +140,7 @@ def _train_candidate(seed: int, candidates: Path) -> None:
         print(f"seed {seed}: {line}", flush=True)
 
     for number in range(len(STAGES)):
-        done = candidates / f"seed-{seed}" / f"stage-{number}"
+        done = _folder(candidates, seed) / f"stage-{number}"
         if done.exists():
             model = LlamaForCausalLM.from_pretrained(done, local_files_only=True)
             losses = json.loads((done / "losses.json").read_text())

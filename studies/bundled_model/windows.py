@@ -18,7 +18,6 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerFast
 
 from studies.bundled_model.prompts import (
-    PASSKEY_NEEDLE,
     key_question,
     passkey_prompt,
     record_question,
@@ -167,12 +166,12 @@ class WindowMix:
         def pieces(before: int, after: int) -> list[Piece]:
             passkey = int(rng.integers(10_000, 100_000))
             prompt = passkey_prompt(passkey, before, after, paragraph=paragraph, repeat=repeat)
-            unknown, known = PASSKEY_NEEDLE.format(passkey).split(str(passkey), 1)[0], str(passkey)
-            head, tail = prompt.split(unknown + known, 1)
+            first_mention = prompt.index(str(passkey))
+            known = first_mention + len(str(passkey))
             return [
-                (head + unknown, TEXT),
-                (known, UNPREDICTABLE),
-                (tail, TEXT),
+                (prompt[:first_mention], TEXT),
+                (prompt[first_mention:known], UNPREDICTABLE),
+                (prompt[known:], TEXT),
                 (f" {passkey}", ANSWER),
                 ("\n", TEXT),
             ]
@@ -185,9 +184,8 @@ class WindowMix:
 
     def _records(self, rng: np.random.Generator, reach: int) -> Window:
         """Lines of Long-eval, then questions for some of them."""
-        room = min(self._length, 2 * reach) - 1
-        line = 24
-        lines = max(2, room // line)
+        usual_line = 24
+        lines = max(2, (min(self._length, 2 * reach) - 1) // usual_line)
         records = int(rng.integers(1, lines))
         names = {
             "-".join(rng.choice(self._words, 2)): str(rng.integers(1, 50_001))
@@ -257,7 +255,13 @@ def _key_asked(key: str, value: str) -> list[Piece]:
 
 def _record_defined(name: str, value: str) -> list[Piece]:
     fixed = record_question(name).removeprefix(f"line {name}")
-    return [("line", TEXT), (f" {name}", UNPREDICTABLE), (fixed, TEXT), (value, 0.0), (">\n", TEXT)]
+    return [
+        ("line", TEXT),
+        (f" {name}", UNPREDICTABLE),
+        (fixed, TEXT),
+        (value, UNPREDICTABLE),
+        (">\n", TEXT),
+    ]
 
 
 def _record_asked(name: str, value: str) -> list[Piece]:

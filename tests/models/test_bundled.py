@@ -8,6 +8,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 import ropewalk
 from studies.bundled_model import corpus
-from studies.bundled_model.measure import Questions, exact_match
+from studies.bundled_model.measure import METHODS, Questions, exact_match, rescale_factors
 from studies.bundled_model.prompts import PASSKEY_FILLER, key_question, passkey_prompt
 from studies.bundled_model.tokenizer import QWEN2_SPLIT
 
@@ -144,6 +145,19 @@ def test_a_passkey_is_generated_and_not_only_scored(
     prompt = tokenizer(passkey_prompt(90817, 3, 4), return_tensors="pt")
     generated = model.generate(**prompt, max_new_tokens=6, do_sample=False)
     assert tokenizer.decode(generated[0, prompt["input_ids"].shape[1] :]) == " 90817"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_study_leaves_frequencies_alone_where_nothing_is_extended(method: str) -> None:
+    factors = rescale_factors(method, pairs=16, base=10_000.0, scale=1.0, window=512)
+    np.testing.assert_allclose(factors, np.ones(16))
+
+
+@pytest.mark.parametrize("method", ["NTK", "NTK-mixed"])
+def test_ntk_interpolates_only_the_slowest_pair_fully(method: str) -> None:
+    factors = rescale_factors(method, pairs=16, base=10_000.0, scale=4.0, window=512)
+    assert factors[-1] == pytest.approx(4.0)
+    assert (np.diff(factors) > 0).all()
 
 
 def test_held_out_text_is_what_was_recorded(record: dict[str, Any], held_out: str) -> None:

@@ -50,7 +50,8 @@ ROOMS = {
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "plan")),
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
-    "models.runtimes": Row((*VALUES, "plan", "models.config")),
+    "models.stock_config": Row((*VALUES, "plan", "scaling", "models.config")),
+    "models.runtimes": Row((*VALUES, "plan", "models.config", "models.stock_config")),
     "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
@@ -73,7 +74,7 @@ ROOMS = {
     "cli": Row(
         (
             *(*VALUES, "plan", "scaling", "extension", "run", "theory", "comparison", "records"),
-            *("models.catalogue", "models.config", "models.runtimes"),
+            *("models.catalogue", "models.config", "models.stock_config", "models.runtimes"),
         ),
         needs=("numpy", "typer"),
         wires=True,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, print_json, table
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
@@ -127,8 +128,8 @@ def command(
             }
             directory = stack.enter_context(RunDirectory(run, "evaluate", configuration))
             journal = directory.journal(RECORDS)
-        with _progress() as progress:
-            records = evaluation.run(conditions, journal, progress)
+        with progress_bar("scoring") as advance:
+            records = evaluation.run(conditions, journal, advance)
         results = summarise(records)
         longest = max(chosen_lengths)
         comparisons = compare_methods(
@@ -242,24 +243,6 @@ def _documents(corpus: str, field: str) -> list[Document]:
         taken.append(document)
         characters += len(document.text)
     return taken
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A bar on standard error, where somebody watches."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(
-        TextColumn("scoring"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bar:
-        task = bar.add_task("scoring", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show(

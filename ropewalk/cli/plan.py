@@ -22,7 +22,8 @@ from ropewalk.cli.shared import (
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.extension import extend_plan, parse_settings
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.models.config import Config, present_plan, rope_parameters
+from ropewalk.models.config import Config, present_plan
+from ropewalk.models.stock_config import rope_parameters
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
 from ropewalk.run import write_atomically
 from ropewalk.schedule import LogNForm

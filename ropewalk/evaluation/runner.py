@@ -86,7 +86,7 @@ class Evaluation:
         self,
         conditions: Sequence[Condition],
         journal: Journal | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Callable[[float], None] = lambda done: None,
     ) -> list[EvalRecord]:
         """Score every condition; what the journal holds already is not scored again."""
         kept = [] if journal is None else journal.records
@@ -111,7 +111,7 @@ class Evaluation:
                             done.update(record.key for record in new)
                             records += new
                         step += 1
-                        progress(step, steps)
+                        progress(step / steps)
         return records
 
     def identity(self) -> dict[str, object]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ropewalk.errors import RopewalkError
-from ropewalk.models.config import Config, rope_parameters
+from ropewalk.models.config import Config
+from ropewalk.models.stock_config import rope_parameters
 from ropewalk.plan import ContextPlan
 
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.extension import extend_plan
 from ropewalk.models import catalogue
-from ropewalk.models.config import load_config, present_plan, rope_parameters, with_plan
+from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.families import FAMILIES
-from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
+from ropewalk.models.stock_config import with_plan
+from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.schedule import RotarySchedule
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -366,63 +367,8 @@ def test_config_sources(tmp_path: Path) -> None:
         load_config(3)
 
 
-def test_what_stock_keys_cannot_say_is_refused() -> None:
-    present = present_plan(llama())
-    pairs = present.longest().geometry.pairs
-    kept = {"factors": [1.0] * pairs, "kept_initial_positions": 4}
-    with pytest.raises(Unsupported, match="kept_initial_positions = 4"):
-        rope_parameters(extend_plan(present, 1024, "longrope", kept), llama())
-    with pytest.raises(Unsupported, match="log n"):
-        rope_parameters(extend_plan(present, 1024, "ntk", log_n="beyond"), llama())
-    ladder = extend_plan(present, 4096, "dynamic_ntk+resonance")
-    with pytest.raises(Unsupported, match="steps up to"):
-        rope_parameters(ladder, llama())
-    with pytest.raises(InvalidValue, match="layer types"):
-        with_plan(llama(model_type="gemma3_text", head_dim=32), present)
-
-
-def test_dynamic_ntk_goes_out_under_its_own_name() -> None:
-    plan = extend_plan(present_plan(llama()), 4096, "dynamic_ntk", {"factor": 2.0})
-    assert [step.up_to_length for step in plan.steps()] == [512, 1024, 2048, 4096]
-    assert rope_parameters(plan, llama())["rope_type"] == "dynamic"
-    assert with_plan(llama(), plan)["max_position_embeddings"] == 512
-
-
-def test_any_factors_go_out_as_longrope_with_equal_lists() -> None:
-    plan = extend_plan(present_plan(llama()), 4096, "yarn+resonance")
-    setting = rope_parameters(plan, llama())
-    assert setting["rope_type"] == "longrope"
-    assert setting["short_factor"] == setting["long_factor"]
-    scaling = plan.longest().attention_scaling
-    assert (
-        setting["attention_factor"] == setting["short_mscale"] == setting["long_mscale"] == scaling
-    )
-
-
-def test_deepseeks_softmax_scaling_survives_as_longrope() -> None:
-    config = load_config(GOLDEN / "configs" / "deepseek-v3.json")
-    plan = extend_plan(present_plan(config), 327680, "linear")
-    setting = rope_parameters(plan, config)
-    assert setting["rope_type"] == "longrope"
-    again = present_plan(with_plan(config, plan)).longest()
-    assert again.softmax_scaling == pytest.approx(plan.longest().softmax_scaling, rel=1e-12)
-    assert plan.longest().softmax_scaling == pytest.approx(1.8738542070926265)
-
-
 def test_plans_never_name_layers_that_do_not_rotate() -> None:
     present = present_plan(CONFIG_MAPPING["cohere2"]())
     assert set(present.schedules) == {SLIDING_ATTENTION}
     with pytest.raises(Unsupported, match="no rotating layers of type full_attention"):
         extend_plan(present, 65536, "yarn")
-
-
-def test_a_config_is_never_changed_in_place() -> None:
-    config = llama(rope_scaling={"type": "linear", "factor": 2.0})
-    before = json.dumps(config)
-    plan: ContextPlan = extend_plan(present_plan(config), 4096, "linear")
-    with_plan(config, plan)
-    assert json.dumps(config) == before
-
-
-def test_errors_are_ours() -> None:
-    assert issubclass(Unsupported, RopewalkError)

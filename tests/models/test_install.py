@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.extension import extend_plan
-from ropewalk.models.config import present_plan, with_plan
+from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install, uninstall
 from ropewalk.models.rotary import PlannedRotary
+from ropewalk.models.stock_config import with_plan
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
 from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row

@@ -18,8 +18,9 @@ from transformers.models.llama import modeling_llama
 from ropewalk.errors import GateFailed
 from ropewalk.extension import extend_plan
 from ropewalk.models import queries
-from ropewalk.models.config import present_plan, with_plan
+from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install
+from ropewalk.models.stock_config import with_plan
 from ropewalk.models.verify import Verification, verify
 from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN, RotarySchedule

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from ropewalk import extension, scaling
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.models.config import present_plan, with_plan
+from ropewalk.models.config import present_plan
+from ropewalk.models.stock_config import with_plan
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.scaling import Method, Parameter
 from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule

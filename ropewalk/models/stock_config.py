@@ -1,0 +1,214 @@
+"""A plan, written as a stock config of transformers v5.
+
+Native rope types where one says exactly this plan, another base where that says it all, and any
+other factors as `longrope` with equal lists. What stock keys cannot say is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.models.config import ALIASES, Config, ConfigReader, linear_lengths, load_config
+from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
+from ropewalk.scaling import dynamic_ntk, rebuild
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+
+
+def with_plan(source: object, plan: ContextPlan) -> Config:
+    """A copy of the config that makes stock transformers (v5) follow the plan.
+
+    Native rope types where one says exactly this, any other factors as `longrope` with equal
+    lists; what stock keys cannot say is refused by name.
+    """
+    config = load_config(source)
+    reader = ConfigReader(config)
+    layers = reader.layer_settings()
+    if set(plan.schedules) != set(layers):
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            f"this model has the layer types {sorted(layers)}",
+            "make the plan from this model's own config",
+        )
+    written = {
+        layer: _written(reader, plan.steps(layer), layer, rope) for layer, rope in layers.items()
+    }
+    ropes = {layer: rope for layer, (rope, _) in written.items()}
+    # Sliding-window layers, which keep to their window, have no say in the stated length.
+    length = written[FULL_ATTENTION if FULL_ATTENTION in written else next(iter(written))][1]
+    inner = dict(reader.config)
+    for stale in (
+        "rope_scaling",
+        "rope_parameters",
+        *ALIASES["rope_theta"],
+        reader.family.local_base,
+    ):
+        inner.pop(stale or "", None)
+    nested = bool(reader.family.local_base) or len(ropes) > 1
+    inner["rope_parameters"] = ropes if nested else next(iter(ropes.values()))
+    inner["max_position_embeddings"] = length
+    originals = [rope.get("original_max_position_embeddings") for rope in ropes.values()]
+    if reader.get("original_max_position_embeddings") is not None:  # Phi-3 reads it there
+        inner["original_max_position_embeddings"] = next(
+            (original for original in originals if original), length
+        )
+    if isinstance(config.get("text_config"), Mapping):
+        return {**config, "text_config": inner}
+    return inner
+
+
+def rope_parameters(plan: ContextPlan, source: object) -> dict[str, Any]:
+    """Only the `rope_parameters` that `with_plan` writes."""
+    config = with_plan(source, plan)
+    inner = config.get("text_config") or config
+    return dict(inner["rope_parameters"])
+
+
+def _written(
+    reader: ConfigReader, steps: tuple[PlanStep, ...], layer: str, rope: Config
+) -> tuple[Config, int]:
+    """The stock setting for one layer type, and the `max_position_embeddings` that goes with it."""
+    for step in steps:
+        _refuse_what_no_config_says(step.schedule, layer)
+    last = steps[-1]
+    schedule = last.schedule
+    setting, length = (
+        _as_dynamic(reader, steps)
+        or _as_named(reader, steps)
+        or _as_default(reader, steps)
+        or _as_longrope(reader, steps, layer)
+    )
+    setting = {"rope_theta": schedule.geometry.base, **setting}
+    partial = reader.get("partial_rotary_factor") is not None or "partial_rotary_factor" in rope
+    if partial and not reader.get("qk_rope_head_dim"):
+        setting["partial_rotary_factor"] = _rotated_share(schedule.geometry)
+    return setting, length
+
+
+def _rotated_share(geometry: RotaryGeometry) -> float:
+    """The share that every reader's int(head_dim · share) turns back into rotary_dim."""
+    share = geometry.rotary_dim / geometry.head_dim
+    whole = int(geometry.head_dim * share) == geometry.rotary_dim
+    return share if whole else math.nextafter(share, 1)
+
+
+def _refuse_what_no_config_says(schedule: RotarySchedule, layer: str) -> None:
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            f"{layer}: no stock config can keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); "
+            "plan with 0, or install the plan with ropewalk"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported(
+            f"{layer}: no stock config can scale queries by log n; "
+            "plan without it, or install the plan with ropewalk"
+        )
+
+
+def _as_dynamic(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """A ladder of dynamic NTK, which transformers climbs token by token."""
+    schedule = steps[-1].schedule
+    recipe = schedule.recipe
+    if len(steps) == 1 or len(recipe) != 1 or recipe[0].method != "dynamic_ntk":
+        return None
+    factor = recipe[0].parameters.get("factor")
+    if reader.family.only_longrope or not isinstance(factor, float):
+        return None
+
+    def at(start: RotarySchedule, length: int) -> RotarySchedule:
+        return dynamic_ntk.schedule(start, length, factor=factor)
+
+    plain = RotarySchedule.plain(schedule.geometry)
+    if ladder(at, plain, [step.up_to_length for step in steps]) != steps:
+        return None
+    return {"rope_type": "dynamic", "factor": factor}, schedule.geometry.original_length
+
+
+def _as_named(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """Linear, YaRN or llama3 under their own names, if the recipe really gives these factors."""
+    schedule = steps[-1].schedule
+    geometry, recipe = schedule.geometry, schedule.recipe
+    if len(steps) > 1 or len(recipe) != 1 or recipe[0].method not in ("linear", "yarn", "llama3"):
+        return None
+    if reader.family.only_longrope or rebuild(recipe, geometry) != schedule:
+        return None
+    method = recipe[0].method
+    values = {key: value for key, value in recipe[0].parameters.items() if value is not None}
+    values.pop("target_length")
+    setting: Config = {"rope_type": method, "factor": schedule.length / geometry.original_length}
+    if method == "linear":
+        setting |= values
+        # Runtimes multiply the stated length by the factor, except where it is scaled already.
+        scaled = reader.family.length_is_scaled
+        stated = schedule.length if scaled else geometry.original_length
+        if linear_lengths(reader, stated, setting["factor"]) != (
+            geometry.original_length,
+            schedule.length,
+        ):
+            return None
+        return setting, stated
+    scales_softmax = bool(values.pop("scale_softmax", False)) and "mscale_all_dim" in values
+    if scales_softmax != (reader.family.softmax_mscale and "mscale_all_dim" in values):
+        return None
+    if reader.family.local_base and values.get("truncate") is False:
+        return None  # transformers would not see it inside a layer type's setting
+    setting["original_max_position_embeddings"] = geometry.original_length
+    return {**setting, **values}, schedule.length
+
+
+def _as_default(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:
+    """No scaling at all, or one that is only another base."""
+    schedule = steps[-1].schedule
+    base = schedule.geometric_base
+    if len(steps) > 1 or base is None:
+        return None
+    if schedule.attention_scaling != 1 or schedule.softmax_scaling != 1:
+        return None
+    return {"rope_type": "default", "rope_theta": base}, steps[-1].up_to_length
+
+
+def _as_longrope(
+    reader: ConfigReader, steps: tuple[PlanStep, ...], layer: str
+) -> tuple[Config, int]:
+    """Any factors: as longrope with equal lists, or a short and a long list for two steps."""
+    long = steps[-1].schedule
+    geometry, length = long.geometry, steps[-1].up_to_length
+    short = steps[0].schedule if len(steps) == 2 else long
+    if len(steps) > 2 or (len(steps) == 2 and steps[0].up_to_length != geometry.original_length):
+        raise Unsupported(
+            f"{layer}: stock runtimes switch between two sets of factors, at the original length "
+            f"{geometry.original_length}; this plan has steps up to "
+            f"{', '.join(str(step.up_to_length) for step in steps)}; plan with one schedule"
+        )
+    if (short.attention_scaling, short.softmax_scaling) != (
+        long.attention_scaling,
+        long.softmax_scaling,
+    ) and reader.model_type != "phimoe":
+        raise Unsupported(
+            f"{layer}: stock transformers has one attention scaling for short and long sequences; "
+            f"this plan has {short.attention_scaling:g} and {long.attention_scaling:g}"
+        )
+    setting: Config = {
+        "rope_type": "longrope",
+        "short_factor": short.rescale_factors.tolist(),
+        "long_factor": long.rescale_factors.tolist(),
+        "factor": max(1.0, length / geometry.original_length),
+        "attention_factor": long.attention_scaling,
+        # vLLM and SGLang read these in place of the attention factor.
+        "short_mscale": short.attention_scaling,
+        "long_mscale": long.attention_scaling,
+        "original_max_position_embeddings": geometry.original_length,
+    }
+    if long.softmax_scaling != 1:
+        if not reader.family.softmax_mscale or long.softmax_scaling < 1 or setting["factor"] <= 1:
+            raise Unsupported(
+                f"{layer}: a softmax scaling of {long.softmax_scaling:g} cannot be said in a stock "
+                f"config of model type {reader.model_type!r}"
+            )
+        growth = (math.sqrt(long.softmax_scaling) - 1) / (0.1 * math.log(setting["factor"]))
+        setting["mscale_all_dim"] = growth
+    return setting, length

@@ -346,9 +346,12 @@ def _check_lengths(positions: IntArray, document_ids: IntArray) -> None:
             f"there are {document_ids.size} document_ids",
             "give one of each for every token",
         )
-    if not document_ids.size:
+    if (document_ids == PADDING).all():
         raise InvalidValue(
-            "document_ids", [], "a layout has at least one token", "leave out empty windows"
+            "document_ids",
+            document_ids.tolist(),
+            "a layout has at least one token that is not padding",
+            "leave out empty windows",
         )
 
 

@@ -28,11 +28,14 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, *, scale: float
 ) -> Tensor:
     inputs.check(query, key, value, layout, obstacle)
+    at_least_float32 = torch.promote_types(query.dtype, torch.float32)
+    # torch's cpu kernel adds gradients up in the type of its input: give it float32.
+    computed = at_least_float32 if query.device.type == "cpu" else query.dtype
     length = layout.anchor_length
     sizes = [length, *layout.document_lengths.tolist()]
     # split, not slices: its backward is one concatenation, that of a slice fills the whole window.
     anchors, *documents = zip(
-        *(torch.split(pack(tensor, layout), sizes, dim=2) for tensor in (query, key, value)),
+        *(torch.split(pack(t, layout).to(computed), sizes, dim=2) for t in (query, key, value)),
         strict=True,
     )
     if not length:
@@ -40,12 +43,12 @@ def attend(
     else:
         outputs = [_causal(anchors, scale)]
         # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
-        anchors = tuple(anchor.to(_at_least_float32(anchor.dtype)) for anchor in anchors)
+        exact = [anchor.to(at_least_float32) for anchor in anchors]
         for document in documents:
-            pairs = zip(anchors, document, strict=True)
-            both = [torch.cat(_alike(anchor, part), dim=2) for anchor, part in pairs]
-            outputs.append(_causal(both, scale)[:, :, length:].to(query.dtype))
-    return unpack(torch.cat(outputs, dim=2), layout)
+            pairs = zip(exact, document, strict=True)
+            both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
+            outputs.append(_causal(both, scale)[:, :, length:])
+    return unpack(torch.cat(outputs, dim=2).to(query.dtype), layout)
 
 
 def _causal(tensors: Sequence[Tensor], scale: float) -> Tensor:
@@ -53,13 +56,3 @@ def _causal(tensors: Sequence[Tensor], scale: float) -> Tensor:
     return scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
-
-
-def _alike(anchor: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
-    """In the type that the kernel computes in. A cpu has float32 units, and rounds less so."""
-    dtype = anchor.dtype if part.device.type == "cpu" else part.dtype
-    return anchor.to(dtype), part.to(dtype)
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

@@ -2,8 +2,8 @@
 
 The kernel lets the queries and the keys of a sequence differ in number and aligns the causal mask
 to the last of both. So anchor attention needs no mask: a document's keys are [anchor] + document,
-gathered by one index_select, and its queries stay where they are. Gradients go back through the
-gather, which adds up what all documents say about the anchor.
+gathered by one index_select, and its queries stay where they are. What all documents say about the
+anchor is added up in the backward of the gather.
 
 Merging the anchor's part by log-sum-exp instead would avoid the gather, but the kernel's backward
 silently discards the gradient of the log-sum-exp.
@@ -46,13 +46,8 @@ def attend(
         )
     index = _sequences(layout, batch, query.device)
     packed = [_rows(pack(tensor, layout)) for tensor in (query, key, value)]
-    output = _varlen_causal(
-        packed[0],
-        packed[1].index_select(0, index.keys),
-        packed[2].index_select(0, index.keys),
-        index,
-        scale,
-    )
+    keys, values = (_gather(tensor, index) for tensor in packed[1:])
+    output = _varlen_causal(packed[0], keys, values, index, scale)
     return unpack(output.view(batch, -1, heads, head_dim).transpose(1, 2), layout)
 
 
@@ -61,6 +56,12 @@ class _Sequences(NamedTuple):
 
     keys: Tensor
     """Which packed token every gathered key is."""
+    own: Tensor
+    """The reverse: where every packed token stands in its own sequence's keys."""
+    anchors: Tensor
+    """Which packed tokens are anchors."""
+    copies: Tensor
+    """[batch, sequence, anchor]: where their copies stand among the keys."""
     query_borders: Tensor
     key_borders: Tensor
     longest_query: int
@@ -70,29 +71,62 @@ class _Sequences(NamedTuple):
 @lru_cache(maxsize=64)  # every layer of a model asks for the same few layouts
 def _sequences(layout: AttentionLayout, batch: int, device: torch.device) -> _Sequences:
     anchor, documents = layout.anchor_length, layout.document_lengths
-    tokens = anchor + int(documents.sum())
-    # A sequence starts at its document; the anchor's own never leaves its anchor part.
-    own = [anchor] if anchor else []
-    query_lengths = np.array([*own, *documents], dtype=np.int64)
-    key_lengths = np.array([*own, *(anchor + documents)], dtype=np.int64)
-    starts = np.cumsum(query_lengths) - query_lengths
-    within = np.arange(key_lengths.sum()) - np.repeat(
-        np.cumsum(key_lengths) - key_lengths, key_lengths
-    )
-    keys = np.where(within < anchor, within, within - anchor + np.repeat(starts, key_lengths))
-    rows = np.arange(batch)[:, np.newaxis] * tokens
+    # The anchor's own sequence, if there is an anchor, is nothing but anchor.
+    first = [anchor] if anchor else []
+    query_lengths = np.array([*first, *documents], dtype=np.int64)
+    key_lengths = np.array([*first, *(anchor + documents)], dtype=np.int64)
+    query_starts = np.cumsum(query_lengths) - query_lengths
+    key_starts = np.cumsum(key_lengths) - key_lengths
+    within = np.arange(key_lengths.sum()) - np.repeat(key_starts, key_lengths)
+    in_document = within - anchor + np.repeat(query_starts, key_lengths)
+    keys = np.where(within < anchor, within, in_document)
+    copies = np.flatnonzero(within < anchor)
+    own = np.concatenate([np.arange(anchor), np.flatnonzero(within >= anchor)])
+
+    def batched(indices: IntArray, stride: int) -> Tensor:
+        rows = np.arange(batch)[:, np.newaxis] * stride
+        return torch.tensor((rows + indices).reshape(-1), device=device)
 
     def borders(lengths: IntArray) -> Tensor:
         sums = np.cumsum(np.tile(lengths, batch))
         return torch.tensor([0, *sums.tolist()], dtype=torch.int32, device=device)
 
     return _Sequences(
-        torch.tensor((rows + keys).reshape(-1), device=device),
-        borders(query_lengths),
-        borders(key_lengths),
-        int(query_lengths.max(initial=0)),
-        int(key_lengths.max(initial=0)),
+        keys=batched(keys, own.size),
+        own=batched(own, keys.size),
+        anchors=batched(np.arange(anchor), own.size),
+        copies=batched(copies, keys.size).view(batch, query_lengths.size, anchor),
+        query_borders=borders(query_lengths),
+        key_borders=borders(key_lengths),
+        longest_query=int(query_lengths.max()),
+        longest_key=int(key_lengths.max()),
     )
+
+
+def _gather(rows: Tensor, index: _Sequences) -> Tensor:
+    gathered: Tensor = _Gather.apply(rows, index)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    """[tokens, heads, dim] -> [keys, heads, dim].
+
+    index_select's own backward adds up in the type of the gradient, in no fixed order. Thousands of
+    documents add to one anchor, so here the sum is in float32, and the same every time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: _Sequences) -> Tensor:
+        ctx.index = index
+        return rows.index_select(0, index.keys)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        index: _Sequences = ctx.index
+        own = gradient.index_select(0, index.own)
+        exact = torch.promote_types(gradient.dtype, torch.float32)
+        total = gradient[index.copies].sum(dim=1, dtype=exact).flatten(0, 1)
+        return own.index_copy_(0, index.anchors, total.to(gradient.dtype)), None
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -116,13 +116,18 @@ def test_without_a_layout_the_model_is_stock(family: str, padding: str) -> None:
     if padding == "right":
         present = present.flip(1)
     arguments: dict[str, Any] = {} if padding == "none" else {"attention_mask": present}
-    results = []
-    for implementation in ("ropewalk", stock(family)):
-        model = tiny(family, implementation)
-        logits = model(input_ids=tokens, **arguments).logits
-        results.append([logits, *train_step(model, tokens, **arguments)])
-    for a, b in zip(*results, strict=True):
-        same(family, a, b)
+    ours, theirs = tiny(family), tiny(family, stock(family))
+    # At left padding itself, eager and sdpa attention say different things, and nobody listens.
+    where = present.bool() if stock(family) == "eager" else torch.ones_like(present).bool()
+    logits = [model(input_ids=tokens, **arguments).logits[where] for model in (ours, theirs)]
+    same(family, *logits)
+    if where.all():
+        for a, b in zip(
+            train_step(ours, tokens, **arguments),
+            train_step(theirs, tokens, **arguments),
+            strict=True,
+        ):
+            same(family, a, b)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -226,7 +231,7 @@ def test_an_engine_can_be_asked_for() -> None:
     model = tiny("llama")
     by_default = model(**arguments).logits
     torch.testing.assert_close(model(**arguments, engine="reference").logits, by_default)
-    with pytest.raises(Unsupported, match=r"cuda only.*engines that can: per_document"):
+    with pytest.raises(Unsupported, match=r"cuda only.*engines that can: flex, per_document"):
         model(**arguments, engine="varlen")
     with pytest.raises(UnknownName, match="valid: varlen, flex"):
         model(**arguments, engine="flash")

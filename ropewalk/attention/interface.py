@@ -49,28 +49,55 @@ def attention(
     value: Tensor,
     attention_mask: Tensor | DeferredMask | None,
     *,
-    scaling: float | None = None,
-    dropout: float = 0.0,
     layout: Layouts | None = None,
-    engine: str | None = None,
-    sequence_parallel: DeviceMesh | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: [batch, heads, length, head_dim] in, heads third out."""
     if layout is None:
-        if engine is not None or sequence_parallel is not None:
-            raise Unsupported(
-                "engine and sequence_parallel need a layout: pass layout=AttentionLayout.full(...) "
-                "for plain causal attention"
-            )
-        if isinstance(attention_mask, DeferredMask):
-            attention_mask = attention_mask.dense
-        _refuse_scores(kwargs, "softcap", "s_aux")
-        output, _ = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-        return output, None
+        return _stock(module, query, key, value, attention_mask, **kwargs), None
+    return _under_layout(module, query, key, value, attention_mask, layout, **kwargs), None
 
+
+def _stock(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | DeferredMask | None,
+    *,
+    engine: str | None = None,
+    sequence_parallel: DeviceMesh | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    if engine is not None or sequence_parallel is not None:
+        raise Unsupported(
+            "engine and sequence_parallel need a layout: pass layout=AttentionLayout.full([…]) "
+            "for plain causal attention"
+        )
+    _refuse_scores(kwargs, "softcap", "s_aux")
+    if isinstance(attention_mask, DeferredMask):
+        attention_mask = attention_mask.dense
+    output: Tensor
+    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    return output
+
+
+# torch.compile could only trace how a layout is prepared, again for each; flex compiles by itself.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _under_layout(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | DeferredMask | None,
+    layout: Layouts,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    engine: str | None = None,
+    sequence_parallel: DeviceMesh | None = None,
+    **kwargs: Any,
+) -> Tensor:
     _refuse_scores(kwargs, *_SCORE_CHANGES)
     window = _Window(query, layout, sequence_parallel)
     _refuse_context(module, window, key, attention_mask, dropout, kwargs)
@@ -87,7 +114,7 @@ def attention(
         output = attend(query, key, value)
     else:
         output = ulysses.attend(attend, query, key, value, sequence_parallel)
-    return output[..., :head_dim].transpose(1, 2).contiguous(), None
+    return output[..., :head_dim].transpose(1, 2).contiguous()
 
 
 def _attend_rows(

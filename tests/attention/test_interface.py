@@ -191,6 +191,16 @@ def test_activation_checkpointing_changes_nothing() -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
+def test_a_compiled_model_computes_the_same() -> None:
+    model = tiny("llama")
+    compiled: Any = torch.compile(model)
+    for layout in (AttentionLayout.anchor([9, 14]), AttentionLayout.anchor([14, 9]), None):
+        arguments = {"input_ids": some_tokens(1, 24), "layout": layout, "use_cache": False}
+        torch.testing.assert_close(compiled(**arguments).logits, model(**arguments).logits)
+
+
 def test_values_may_be_narrower_than_keys() -> None:
     """DeepSeek's latent attention: keys of 16, values of 8."""
     layout = LAYOUTS["anchor"]

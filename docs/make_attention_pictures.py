@@ -18,7 +18,7 @@ LAYOUTS = {
     "intra_document_reset": AttentionLayout.intra_document_reset([5, 2, 5]),
     "anchor": AttentionLayout.anchor(DOCUMENTS),
     "tags": AttentionLayout.anchor(DOCUMENTS, tag_lengths=1),
-    "interleaved": AttentionLayout.interleaved(DOCUMENTS, chunks=2, seed=4),
+    "interleaved": AttentionLayout.interleaved(DOCUMENTS, chunks=2, seed=12),
     "padded": AttentionLayout.anchor(DOCUMENTS).padded_to(15),
 }
 

@@ -387,6 +387,16 @@ def test_verify_finds_tokens_mixed_outside_attention() -> None:
         verify(model)
 
 
+@pytest.mark.parametrize("family", ["gptj", "mpt", "bloom"])
+def test_verify_finds_families_without_the_interface(family: str) -> None:
+    register()
+    config = CONFIG_MAPPING[family](vocab_size=32, hidden_size=32, n_layer=1, n_head=2)
+    model = AutoModelForCausalLM.from_config(config)
+    model.set_attn_implementation("ropewalk")
+    with pytest.raises(InvalidValue, match="attn_implementation = 'eager'"):
+        verify(model)
+
+
 def test_verify_needs_our_implementation() -> None:
     with pytest.raises(InvalidValue, match=r"'sdpa'.*set_attn_implementation\('ropewalk'\)"):
         verify(tiny("llama", "sdpa"))

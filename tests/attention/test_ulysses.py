@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch.multiprocessing.spawn import spawn
@@ -17,56 +16,27 @@ from ropewalk.attention import ulysses
 from tests.attention import sharded
 from tests.attention.layouts import PARADIGMS
 
-EXACT = [
-    *(f"{name}, {ranks} ranks" for name in PARADIGMS for ranks in (2, 4)),
-    *(f"{heads} key heads, {ranks} ranks" for heads in (1, 4) for ranks in (2, 4)),
-    *(
-        f"{what}, {ranks} ranks"
-        for what in ("3 key heads of 12", "checkpointing", "reference")
-        for ranks in (2, 4)
-    ),
-    "FSDP2",
-    "FSDP2 and checkpointing",
-]
-
-Results = list[dict[str, Any]]
+REFUSED = {
+    "a layout of another length": "= 124: the batch has 51 tokens on each of 4 ranks",
+    "heads": "6 attention heads cannot be shared by 4",
+    "mesh": "one dimension of a device mesh",
+    "no layout": "need a layout",
+}
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What each rank found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    spawn(sharded.work, (str(folder),), nprocs=sharded.RANKS)  # type: ignore[no-untyped-call]
-    return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(sharded.RANKS)]
-
-
-@pytest.mark.parametrize("what", EXACT)
-def test_many_processes_compute_what_one_does(results: Results, what: str) -> None:
-    for rank in results:
-        logits, gradients = rank[what]
-        assert logits == 0
-        assert gradients <= 1e-6
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_bfloat16_logits_are_equal_too(results: Results, ranks: int) -> None:
-    """Its gradients are added up in bfloat16 by the model itself, so they say nothing here."""
-    for rank in results:
-        assert rank[f"bfloat16, {ranks} ranks"][0] == 0
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("a layout of another length", "= 124: the batch has 51 tokens on each of 4 ranks"),
-        ("heads", "6 attention heads cannot be shared by 4"),
-        ("mesh", "one dimension of a device mesh"),
-        ("no layout", "need a layout"),
-    ],
-)
-def test_what_cannot_be_shared_is_refused(results: Results, what: str, says: str) -> None:
-    for rank in results:
-        assert says in rank[f"refused: {what}"]
+def test_many_processes_compute_what_one_does(tmp_path: Path) -> None:
+    """One test, for the processes take longer to start than to compute."""
+    spawn(sharded.work, (str(tmp_path),), nprocs=sharded.RANKS)  # type: ignore[no-untyped-call]
+    for rank in range(sharded.RANKS):
+        results = json.loads((tmp_path / f"{rank}.json").read_text())
+        for what, says in REFUSED.items():
+            assert says in results.pop(f"refused: {what}")
+        for what in PARADIGMS:
+            assert {f"{what}, 2 ranks", f"{what}, 4 ranks"} <= results.keys()
+        for what, (logits, gradients) in results.items():
+            assert logits == 0, what
+            # In bfloat16 the parameters' gradients are rounded on each rank before they are added.
+            assert gradients <= 1e-6 or what.startswith("bfloat16"), what
 
 
 @pytest.mark.parametrize(

@@ -314,11 +314,11 @@ def test_the_blocked_reference_is_the_reference() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paradigm", sorted(PARADIGMS))
+@pytest.mark.parametrize("paradigm", ["anchor", "intra_document_reset", "interleaved"])
 def test_long_windows_conform(paradigm: str) -> None:
     generator = np.random.default_rng(0)
     lengths = generator.multinomial(19_000, generator.dirichlet([0.5] * 30)).tolist()
-    case = Case(PARADIGMS[paradigm](lengths).padded_to(20_000), heads=2, head_dim=32)
+    case = Case(PARADIGMS[paradigm](lengths).padded_to(20_000))
     check_float32(ENGINES["per_document"].attend, case, blocked_reference(case))
 
 

@@ -31,6 +31,7 @@ demo: $(INSTALLED)
 pictures: $(INSTALLED)
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_theory_pictures.py
+	$(BIN)/python docs/make_attention_pictures.py
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import zip_longest
 
 from ropewalk.errors import InvalidValue
 
@@ -21,6 +23,20 @@ def parse_length(text: str) -> int:
     raise InvalidValue(
         "length", text, "must be a whole number of tokens, at least 1", "write 4096, 4k, 128k or 1M"
     )
+
+
+def parse_lengths(words: Sequence[str]) -> list[int]:
+    """Several lengths; `1k … 8k` (or `...`) stands for the doublings from one to the other."""
+    lengths: list[int] = []
+    for word, following in zip_longest(words, words[1:]):
+        if word not in ("…", "..."):
+            lengths.append(parse_length(word))
+        elif not lengths or following is None:
+            raise InvalidValue("length", word, "stands between two lengths", "write 1k … 1M")
+        else:
+            while 2 * lengths[-1] < parse_length(following):
+                lengths.append(2 * lengths[-1])
+    return lengths
 
 
 def format_length(length: int) -> str:

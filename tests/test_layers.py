@@ -54,6 +54,10 @@ ROOMS = {
     "models.runtimes": Row((*VALUES, "plan", "models.config", "models.stock_config")),
     "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
+    "attention": Row(
+        ("errors", "untrusted"),
+        needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
+    ),
     "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
     "evaluation.statistics": Row(needs=("numpy",)),
     "evaluation.results": Row(("records", "evaluation.statistics"), needs=("numpy",)),

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import MAX_LENGTH, format_length, parse_length
+from ropewalk.lengths import MAX_LENGTH, format_length, parse_length, parse_lengths
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,16 @@ def test_lengths_as_people_write_them(text: str, length: int) -> None:
 def test_what_is_no_length_is_refused_with_the_way_to_write_it(text: str) -> None:
     with pytest.raises(InvalidValue, match="write 4096, 4k, 128k or 1M"):
         parse_length(text)
+
+
+@pytest.mark.parametrize("ellipsis", ["…", "..."])
+def test_an_ellipsis_stands_for_the_doublings(ellipsis: str) -> None:
+    assert parse_lengths(["1k", ellipsis, "8k"]) == [1024, 2048, 4096, 8192]
+    assert parse_lengths(["3k", ellipsis, "10k", "64k"]) == [3072, 6144, 10240, 65536]
+    assert parse_lengths(["8k", "1k"]) == [8192, 1024]
+    for words in ([ellipsis, "1k"], ["1k", ellipsis], ["1k", ellipsis, ellipsis, "4k"]):
+        with pytest.raises(InvalidValue, match="write"):
+            parse_lengths(words)
 
 
 @given(st.integers(1, MAX_LENGTH))

@@ -9,7 +9,7 @@ import typer
 
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, main_layer, print_json, table
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length, parse_lengths
 
 if TYPE_CHECKING:
     from ropewalk.report.theory import BoundCurve, ModelPoint
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    lengths: Annotated[
-        list[int] | None,
-        typer.Argument(
-            metavar="LENGTH…", parser=parse_length, help="Such as 8k 128k; 1k … 1M without any."
-        ),
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LENGTH…", help="Such as 8k 128k, or 1k … 1M, as without any."),
     ] = None,
     head_dim: Annotated[
         int, typer.Option(help="Dimensions of a head, all of them rotating.")
@@ -38,7 +36,7 @@ def command(
     """Bound the base from below for context lengths, with proof."""
     from ropewalk.theory.published import LENGTHS
 
-    lengths = list(lengths or LENGTHS)
+    lengths = parse_lengths(words) if words else list(LENGTHS)
     infima = _infima(head_dim, lengths) if only != "safe" else {}
     safe = _safe_bases(head_dim, lengths) if only != "infimum" else {}
     if plot is not None:

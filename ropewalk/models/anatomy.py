@@ -25,7 +25,7 @@ from ropewalk.plan import FULL_ATTENTION, ContextPlan
 Arrangement = Literal["halves", "neighbours", "pairs"]
 
 # The name under which queries.py stands in transformers' table of attention functions.
-ROUTE = "ropewalk"
+ROUTE = "ropewalk_logits"
 
 _INVERSE_FREQUENCIES = re.compile(
     r"(?!original_|.*_original_)(?P<prefix>(?P<layer_type>.+)_)?inv_freq"

@@ -1,7 +1,7 @@
 """Compute the table of bounds that ships with the package: `python -m ropewalk.theory.make_table`.
 
-Half an hour on two cores, nearly all of it for certified safe bases above 256k. `--certify-to` says
-up to which length they are swept with proof; longer ones are sampled and marked so.
+About an hour on two cores, nearly all of it for certified safe bases above 256k. `--certify-to`
+says up to which length they are swept with proof; longer ones are sampled and marked so.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ropewalk import attention
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
@@ -285,6 +286,17 @@ def test_log_n_stays_when_the_attention_implementation_changes() -> None:
     with applied(model, everything(model)):
         before = logits(model, ids)
         model.set_attn_implementation("eager")
+        assert_close(logits(model, ids), before)
+
+
+def test_a_plan_and_attention_over_layouts_do_not_meet_in_transformers_table() -> None:
+    """Both are attention functions by name; a model may need the two at once."""
+    model = tiny_model()
+    ids = tokens(SEQUENCE)
+    with applied(model, everything(model)):
+        before = logits(model, ids)
+        attention.register()
+        model.set_attn_implementation("ropewalk")
         assert_close(logits(model, ids), before)
 
 

@@ -1,0 +1,31 @@
+"""Attention over windows of many documents: what (layout), how (engines) and where (ulysses).
+
+`layout.py` says what attends to what and is numpy alone; start reading there. `engines.py` lists
+the ways to compute it, `interface.py` brings them into any transformers model as `ropewalk`, and
+`ulysses.py` spreads them over processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.attention.layout import AttentionLayout
+
+if TYPE_CHECKING:
+    from ropewalk.attention.engines import ENGINES, choose
+    from ropewalk.attention.interface import register, verify
+
+__all__ = ["ENGINES", "AttentionLayout", "choose", "register", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and transformers only for those who compute: a layout needs neither."""
+    if name in ("ENGINES", "choose"):
+        from ropewalk.attention import engines
+
+        return getattr(engines, name)
+    if name in ("register", "verify"):
+        from ropewalk.attention import interface
+
+        return getattr(interface, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

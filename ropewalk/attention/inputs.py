@@ -1,0 +1,59 @@
+"""What every engine asks of its tensors first: shapes, devices and types that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.layout import AttentionLayout
+from ropewalk.errors import InvalidValue, Unsupported
+
+Obstacle = Callable[[torch.device, torch.dtype, AttentionLayout], str | None]
+"""Why an engine cannot run somewhere, in words; None where it can."""
+
+
+def check(
+    query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, obstacle: Obstacle
+) -> None:
+    """Refuse what is not [batch, heads, length, head_dim] of one window, or what cannot run."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.ndim != 4:
+            raise InvalidValue(
+                f"{name}.shape",
+                tuple(tensor.shape),
+                "must be [batch, heads, length, head_dim]",
+                "give four dimensions",
+            )
+        if tensor.shape[2] != layout.length:
+            raise InvalidValue(
+                f"{name}.shape[2]",
+                tensor.shape[2],
+                f"the layout has {layout.length} tokens",
+                "give the layout of this window, with padded_to where the window is longer",
+            )
+        for kind in ("device", "dtype"):
+            if getattr(tensor, kind) != getattr(query, kind):
+                raise InvalidValue(
+                    f"{name}.{kind}",
+                    getattr(tensor, kind),
+                    f"query.{kind} is {getattr(query, kind)}",
+                    f"bring them to one {kind}",
+                )
+    if query.shape[::3] != key.shape[::3] or key.shape != value.shape:
+        raise InvalidValue(
+            "key.shape, value.shape",
+            (tuple(key.shape), tuple(value.shape)),
+            f"query.shape is {tuple(query.shape)}",
+            "batch and head_dim must be the same in all three, heads in key and value",
+        )
+    if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
+        raise InvalidValue(
+            "query.shape[1]",
+            query.shape[1],
+            f"must be a multiple of the {key.shape[1]} key heads",
+            "every key head serves equally many query heads",
+        )
+    if reason := obstacle(query.device, query.dtype, layout):
+        raise Unsupported(f"{reason}; attention.choose(device, dtype, layout) finds an engine")

@@ -1,0 +1,58 @@
+"""The per-document engine: one causal SDPA call for each document. Runs on any device.
+
+A document's queries see [anchor] + document. Kernels that fuse the causal mask do so only for a
+square, so the anchor's queries are computed along with every document and dropped: a few wasted
+rows instead of a mask of length². The anchor by itself is one more call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ropewalk.attention import inputs
+from ropewalk.attention.layout import AttentionLayout
+from ropewalk.attention.packing import pack, unpack
+
+
+def obstacle(device: torch.device, dtype: torch.dtype, layout: AttentionLayout) -> str | None:
+    if dtype == torch.float64 and device.type != "cpu":
+        return f"per_document on {device.type} has no kernel for {dtype} without a dense mask"
+    return None
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, *, scale: float
+) -> Tensor:
+    inputs.check(query, key, value, layout, obstacle)
+    at_least_float32 = torch.promote_types(query.dtype, torch.float32)
+    # torch's cpu kernel adds gradients up in the type of its input: give it float32.
+    computed = at_least_float32 if query.device.type == "cpu" else query.dtype
+    length = layout.anchor_length
+    sizes = [length, *layout.document_lengths.tolist()]
+    # split, not slices: its backward is one concatenation, that of a slice fills the whole window.
+    anchors, *documents = zip(
+        *(torch.split(pack(t, layout).to(computed), sizes, dim=2) for t in (query, key, value)),
+        strict=True,
+    )
+    if not length:
+        outputs = [_causal(document, scale) for document in documents]
+    else:
+        outputs = [_causal(anchors, scale)]
+        # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
+        exact = [anchor.to(at_least_float32) for anchor in anchors]
+        for document in documents:
+            pairs = zip(exact, document, strict=True)
+            both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
+            outputs.append(_causal(both, scale)[:, :, length:])
+    return unpack(torch.cat(outputs, dim=2).to(query.dtype), layout)
+
+
+def _causal(tensors: Sequence[Tensor], scale: float) -> Tensor:
+    query, key, value = tensors
+    return scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )

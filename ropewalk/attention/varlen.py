@@ -1,0 +1,160 @@
+"""The varlen engine: all documents in one call of torch's variable-length attention. CUDA only.
+
+The kernel lets the queries and the keys of a sequence differ in number and aligns the causal mask
+to the last of both. So anchor attention needs no mask: a document's keys are [anchor] + document,
+gathered by one index_select, and its queries stay where they are. What all documents say about the
+anchor is added up in the backward of the gather.
+
+Merging the anchor's part by log-sum-exp instead would avoid the gather, but the kernel's backward
+silently discards the gradient of the log-sum-exp.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
+
+from ropewalk.attention import inputs
+from ropewalk.attention.layout import AttentionLayout, IntArray
+from ropewalk.attention.packing import pack, unpack
+from ropewalk.errors import Unsupported
+
+
+def obstacle(device: torch.device, dtype: torch.dtype, layout: AttentionLayout) -> str | None:
+    if device.type != "cuda":
+        return f"varlen has kernels for cuda only, the tensors are on {device.type}"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"varlen computes in bfloat16 or float16, the tensors are {dtype}"
+    return None
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, *, scale: float
+) -> Tensor:
+    inputs.check(query, key, value, layout, obstacle)
+    batch, heads, _, head_dim = query.shape
+    if head_dim > 256 or head_dim % 8:
+        raise Unsupported(
+            f"varlen takes head sizes up to 256 in steps of 8, this one is {head_dim}; "
+            "per_document and flex take others"
+        )
+    index = _sequences(layout, batch, query.device)
+    packed = [_rows(pack(tensor, layout)) for tensor in (query, key, value)]
+    keys, values = (_gather(tensor, index) for tensor in packed[1:])
+    output = _varlen_causal(packed[0], keys, values, index, scale)
+    return unpack(output.view(batch, -1, heads, head_dim).transpose(1, 2), layout)
+
+
+class _Sequences(NamedTuple):
+    """One sequence for the anchor and one a document, row after row of the batch."""
+
+    keys: Tensor
+    """Which packed token every gathered key is."""
+    own: Tensor
+    """The reverse: where every packed token stands in its own sequence's keys."""
+    anchors: Tensor
+    """Which packed tokens are anchors."""
+    copies: Tensor
+    """[batch, sequence, anchor]: where their copies stand among the keys."""
+    query_borders: Tensor
+    key_borders: Tensor
+    longest_query: int
+    longest_key: int
+
+
+@lru_cache(maxsize=64)  # every layer of a model asks for the same few layouts
+def _sequences(layout: AttentionLayout, batch: int, device: torch.device) -> _Sequences:
+    anchor, documents = layout.anchor_length, layout.document_lengths
+    # The anchor's own sequence, if there is an anchor, is nothing but anchor.
+    first = [anchor] if anchor else []
+    query_lengths = np.array([*first, *documents], dtype=np.int64)
+    key_lengths = np.array([*first, *(anchor + documents)], dtype=np.int64)
+    query_starts = np.cumsum(query_lengths) - query_lengths
+    key_starts = np.cumsum(key_lengths) - key_lengths
+    within = np.arange(key_lengths.sum()) - np.repeat(key_starts, key_lengths)
+    in_document = within - anchor + np.repeat(query_starts, key_lengths)
+    keys = np.where(within < anchor, within, in_document)
+    copies = np.flatnonzero(within < anchor)
+    own = np.concatenate([np.arange(anchor), np.flatnonzero(within >= anchor)])
+
+    def batched(indices: IntArray, stride: int) -> Tensor:
+        rows = np.arange(batch)[:, np.newaxis] * stride
+        return torch.tensor((rows + indices).reshape(-1), device=device)
+
+    def borders(lengths: IntArray) -> Tensor:
+        sums = np.cumsum(np.tile(lengths, batch))
+        return torch.tensor([0, *sums.tolist()], dtype=torch.int32, device=device)
+
+    return _Sequences(
+        keys=batched(keys, own.size),
+        own=batched(own, keys.size),
+        anchors=batched(np.arange(anchor), own.size),
+        copies=batched(copies, keys.size).view(batch, query_lengths.size, anchor),
+        query_borders=borders(query_lengths),
+        key_borders=borders(key_lengths),
+        longest_query=int(query_lengths.max()),
+        longest_key=int(key_lengths.max()),
+    )
+
+
+def _gather(rows: Tensor, index: _Sequences) -> Tensor:
+    gathered: Tensor = _Gather.apply(rows, index)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    """[tokens, heads, dim] -> [keys, heads, dim].
+
+    index_select's own backward adds up in the type of the gradient, in no fixed order. Thousands of
+    documents add to one anchor, so here the sum is in float32, and the same every time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: _Sequences) -> Tensor:
+        ctx.index = index
+        return rows.index_select(0, index.keys)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        index: _Sequences = ctx.index
+        own = gradient.index_select(0, index.own)
+        exact = torch.promote_types(gradient.dtype, torch.float32)
+        total = gradient[index.copies].sum(dim=1, dtype=exact).flatten(0, 1)
+        return own.index_copy_(0, index.anchors, total.to(gradient.dtype)), None
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """[batch, heads, length, head_dim] as the kernel wants it: [all tokens, heads, head_dim]."""
+    return tensor.transpose(1, 2).flatten(0, 1)
+
+
+def _varlen_causal(
+    query: Tensor, key: Tensor, value: Tensor, index: _Sequences, scale: float
+) -> Tensor:
+    options: dict[str, Any] = {}
+    if query.shape[1] != key.shape[1]:
+        if "enable_gqa" in inspect.signature(varlen_attn).parameters:
+            options["enable_gqa"] = True
+        else:  # torch 2.11 wants as many key heads as query heads
+            group = query.shape[1] // key.shape[1]
+            key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (key, value))
+    output = varlen_attn(
+        query,
+        key,
+        value,
+        index.query_borders,
+        index.key_borders,
+        index.longest_query,
+        index.longest_key,
+        scale=scale,
+        window_size=(-1, 0),  # causal, aligned to the last query and the last key
+        **options,
+    )
+    assert isinstance(output, Tensor)  # a tuple only for those who ask for auxiliary outputs
+    return output

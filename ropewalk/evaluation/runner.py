@@ -28,7 +28,7 @@ from ropewalk.plan import ContextPlan
 from ropewalk.records import EvalRecord, Mode
 from ropewalk.run import Journal
 
-TOKENS_PER_BATCH = 8192
+TOKENS_PER_BATCH = 4096
 
 T = TypeVar("T")
 

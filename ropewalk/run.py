@@ -21,13 +21,11 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import socket
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 
@@ -135,6 +133,9 @@ class RunDirectory:
 
 def versions() -> dict[str, str]:
     """The versions that a run's numbers come from; what is not installed is left out."""
+    import platform
+    from importlib import metadata  # slow, and the quick verbs only want to write a file
+
     found = {"ropewalk": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ropewalk.cli import app
+from ropewalk.cli import command_line
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import infima, safe_bases
 
 
 def bound(*arguments: object) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["bound", *map(str, arguments), "--json"])
+    result = CliRunner().invoke(command_line(), ["bound", *map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     value: dict[str, Any] = json.loads(result.stdout)
     return value
@@ -52,7 +52,7 @@ def test_only_leaves_the_other_out(only: str, missing: str) -> None:
 
 def test_table_and_picture(tmp_path: Path) -> None:
     picture = tmp_path / "bound.svg"
-    result = CliRunner().invoke(app, ["bound", "1k", "8k", "--plot", str(picture)])
+    result = CliRunner().invoke(command_line(), ["bound", "1k", "8k", "--plot", str(picture)])
     assert result.exit_code == 0, result.output
     assert "4,293.437569" in result.stdout
     assert "83,763.84" in result.stdout

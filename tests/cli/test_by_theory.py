@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ropewalk.cli import app
+from ropewalk.cli import command_line
 from ropewalk.plan import ContextPlan
 from ropewalk.theory.decay import decay
 from ropewalk.theory.table import safe_base
@@ -18,7 +18,7 @@ LLAMA31 = CONFIGS / "llama-3.1-8b.json"
 
 
 def ropewalk(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(command_line(), [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -59,7 +59,9 @@ def test_the_table_says_why(tmp_path: Path) -> None:
 
 
 def test_settings_need_a_method() -> None:
-    result = CliRunner().invoke(app, ["plan", str(LLAMA2), "--to", "16k", "--set", "b=1"])
+    result = CliRunner().invoke(
+        command_line(), ["plan", str(LLAMA2), "--to", "16k", "--set", "b=1"]
+    )
     assert "--method" in str(result.exception)
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk import scaling
-from ropewalk.cli import app
+from ropewalk.cli import VERBS, command_line
 from ropewalk.errors import RopewalkError
 from ropewalk.plan import ContextPlan
 
@@ -24,7 +24,7 @@ PHI3 = ROOT / "tests" / "golden" / "configs" / "phi-3-mini-128k.json"
 
 def ropewalk(*arguments: object) -> str:
     """Standard output of a command that succeeds."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(command_line(), [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -212,15 +212,16 @@ class TestErrors:
 def imported_by(*arguments: str) -> set[str]:
     """The modules that a whole run of the command imports."""
     program = (
-        "import sys; from ropewalk.cli import app\n"
-        f"try: app({list(arguments)!r})\n"
+        "import sys; from ropewalk.cli import main\n"
+        f"sys.argv[1:] = {list(arguments)!r}\n"
+        "try: main()\n"
         "except SystemExit: pass\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    return {name.partition(".")[0] for name in done.stderr.split()}
+    return set(done.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -235,3 +236,9 @@ def imported_by(*arguments: str) -> set[str]:
 def test_quick_verbs_import_nothing_heavy(arguments: list[str]) -> None:
     heavy = {"torch", "transformers", "numba", "matplotlib", "scipy", "safetensors"}
     assert imported_by(*arguments).isdisjoint(heavy)
+
+
+def test_a_call_imports_its_own_verb_only() -> None:
+    loaded = imported_by("methods")
+    assert "ropewalk.cli.methods" in loaded
+    assert loaded.isdisjoint({f"ropewalk.cli.{verb}" for verb in VERBS if verb != "methods"})

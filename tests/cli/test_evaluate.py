@@ -31,7 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _evaluate(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.app, ["evaluate", *map(str, arguments)])
+    result = CliRunner().invoke(cli.command_line(), ["evaluate", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

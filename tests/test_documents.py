@@ -48,7 +48,7 @@ def test_links_and_pictures_lead_somewhere(document: str) -> None:
 def test_the_python_example_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = README.split("From Python:\n\n")[1].split("\n\n## ")[0]
+    example = README.split("From Python:\n\n")[1].split("\n\nand with a model in memory")[0]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "path" / "to" / "model").mkdir(parents=True)
     config = ROOT / "tests" / "golden" / "configs" / "llama-2-7b.json"

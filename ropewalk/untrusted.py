@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from ropewalk.errors import InputError, InvalidValue
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**20
 MAX_DIGITS = 400  # float64 needs 17; some writers print exact decimals
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
     """The JSON value in a file, or one line that says what is wrong with the file."""
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait for ever
+            raise InputError(f"{path}: is not a file; check the path")
         # One byte more than allowed: judged by what was read, not by what stat() promised.
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)

@@ -162,6 +162,11 @@ class TestReadJson:
         with pytest.raises(InputError, match="check the path"):
             read_json(os.path.join(tmp_path, name))
 
+    def test_a_pipe_is_refused_rather_than_waited_for(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.json")
+        with pytest.raises(InputError, match="is not a file"):
+            read_json(tmp_path / "pipe.json")
+
 
 class TestFields:
     def test_takes_every_kind_and_closes(self) -> None:

@@ -431,11 +431,17 @@ def _written(
         or _as_longrope(reader, steps, layer)
     )
     setting = {"rope_theta": schedule.geometry.base, **setting}
-    if reader.get("partial_rotary_factor") is not None or "partial_rotary_factor" in rope:
-        share = schedule.geometry.rotary_dim / schedule.geometry.head_dim
-        if not reader.get("qk_rope_head_dim"):
-            setting["partial_rotary_factor"] = share
+    partial = reader.get("partial_rotary_factor") is not None or "partial_rotary_factor" in rope
+    if partial and not reader.get("qk_rope_head_dim"):
+        setting["partial_rotary_factor"] = _rotated_share(schedule.geometry)
     return setting, length
+
+
+def _rotated_share(geometry: RotaryGeometry) -> float:
+    """The share that every reader's int(head_dim · share) turns back into rotary_dim."""
+    share = geometry.rotary_dim / geometry.head_dim
+    whole = int(geometry.head_dim * share) == geometry.rotary_dim
+    return share if whole else math.nextafter(share, 1)
 
 
 def _refuse_what_no_config_says(schedule: RotarySchedule, layer: str) -> None:

@@ -23,7 +23,7 @@ def schedule(
     *,
     factors: Sequence[float],
     attention_factor: float | None = None,
-    kept_initial_positions: int = 0,
+    kept_initial_positions: int | None = None,
     recover: bool = False,
 ) -> RotarySchedule:
     s = scale_of(start, target_length)
@@ -34,4 +34,6 @@ def schedule(
             )
         attention_factor = 1.0 if s <= 1 else math.sqrt(1 + math.log(s) / math.log(start.length))
     extended = start.rescaled(factors, target_length, attention_scaling=attention_factor)
+    if kept_initial_positions is None:
+        return extended
     return replace(extended, kept_initial_positions=kept_initial_positions)

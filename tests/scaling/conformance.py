@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from ropewalk import extension, scaling
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
+from ropewalk.models.config import present_plan, with_plan
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.scaling import Method, Parameter
 from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule
@@ -186,7 +187,6 @@ def check_round_trips_lose_no_bit(case: Case) -> None:
     schedule = served(case)
     plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(case.target, schedule),)})
     from_json = RotarySchedule.loads(schedule.dumps())
-    # A config written in a runtime's form and read back belongs in this tuple too.
     for again in (
         from_json,
         ContextPlan.loads(plan.dumps()).longest(),
@@ -197,6 +197,32 @@ def check_round_trips_lose_no_bit(case: Case) -> None:
         assert again == schedule
         assert not again.rescale_factors.flags.writeable
         assert not again.inverse_frequencies.flags.writeable
+
+
+def check_a_stock_config_says_the_same_or_refuses_by_name(case: Case) -> None:
+    """A config that follows the plan rotates by the same angles when it is read back."""
+    schedule = served(case)
+    geometry = schedule.geometry
+    config = {
+        "model_type": "a type that no table knows",
+        "head_dim": geometry.head_dim,
+        "partial_rotary_factor": 1.0,
+        "rope_theta": geometry.base,
+        "max_position_embeddings": geometry.original_length,
+        "rope_interleave": geometry.pair_layout == "interleaved",
+    }
+    plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(case.target, schedule),)})
+    try:
+        written = with_plan(config, plan)
+    except Unsupported:
+        assert schedule.kept_initial_positions or schedule.log_n
+        return
+    again = present_plan(written).longest()
+    assert again.geometry.rotary_dim == geometry.rotary_dim
+    np.testing.assert_allclose(
+        again.inverse_frequencies, schedule.inverse_frequencies, rtol=1e-9, atol=0
+    )
+    assert again.attention_scaling == pytest.approx(schedule.attention_scaling, rel=1e-12)
 
 
 def check_composes_on_a_scaled_start_or_refuses_by_name(case: Case) -> None:

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from ropewalk.cli import evaluate, inspect, methods, plan
+from ropewalk.cli import evaluate, inspect, methods, plan, precision
 from ropewalk.errors import RopewalkError
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (inspect, plan, evaluate, methods):
+for verb in (inspect, plan, evaluate, precision, methods):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 
 

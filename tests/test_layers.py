@@ -70,8 +70,20 @@ ROOMS = {
         ),
         needs=("numpy", "torch"),
     ),
+    "precision.results": Row(("lengths", "evaluation.statistics"), needs=("numpy",)),
+    "precision": Row(
+        (
+            *("errors", "lengths", "schedule", "plan", "run", "data"),
+            *("evaluation", "evaluation.statistics", "evaluation.runner", "models"),
+            "precision.results",
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "report": Row(
-        (*VALUES, "plan", "records", "evaluation.results", "evaluation.statistics"),
+        (
+            *(*VALUES, "plan", "records", "evaluation.results", "evaluation.statistics"),
+            "precision.results",
+        ),
         needs=("numpy",),
         lazily=("matplotlib",),
     ),

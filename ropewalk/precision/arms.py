@@ -1,0 +1,159 @@
+"""Arms: one way to compute rotary attention, said as the number format of every step.
+
+    frequencies × positions → angles → tables (cos, sin) → rotation of q and k → product q·k
+
+Formats narrow from left to right in practice, and where they narrow is all that tells one runtime
+from another: FlashAttention rotates in float32 and casts q and k; a cos and sin cache in the
+model's dtype casts the tables; `model.to(bfloat16)` casts the frequencies. An `Arm` names the
+format of each step, so the casts can be measured one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import InvalidValue, UnknownName
+
+Format = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+
+STEPS = ("frequencies", "positions", "angles", "tables", "rotation", "product")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The format of every step. float32 unless said: what most code intends."""
+
+    name: str
+    frequencies: Format = "float32"
+    positions: Format = "float32"
+    angles: Format = "float32"
+    tables: Format = "float32"
+    rotation: Format = "float32"
+    product: Format = "float32"
+    """q and k are cast to it; their product accumulates in float32, as on a tensor core."""
+    model: Format = "float32"
+    """All that is no rotary step: embeddings, projections, norms, MLPs."""
+    own_tables: bool = False
+    """cos and sin are those of the model's own rotary module; the steps before do not count."""
+
+    def keep(self, step: str, format: Format) -> Arm:
+        """The same arm with one step in another format."""
+        assert step in STEPS
+        return replace(self, name=f"{self.name}, {step} in {format}", **{step: format})  # type: ignore[arg-type]
+
+    def only(self, step: str) -> Arm:
+        """This arm's format at one step, float64 at all others: what that cast costs alone."""
+        assert step in STEPS
+        return replace(EXACT, name=f"{self.name}: {step}", **{step: getattr(self, step)})
+
+
+EXACT = Arm("fp64", **dict.fromkeys((*STEPS, "model"), "float64"))  # type: ignore[arg-type]
+_BF16 = Arm("bf16", product="bfloat16")
+
+ARMS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        EXACT,
+        Arm("fp32"),
+        _BF16,
+        replace(_BF16, name="bf16_rotation", tables="bfloat16", rotation="bfloat16"),
+        replace(_BF16, name="bf16_tables", tables="bfloat16"),
+        replace(_BF16, name="bf16_frequencies", frequencies="bfloat16"),
+        replace(_BF16, name="bf16_positions", positions="bfloat16"),
+        replace(_BF16, name="bf16_model", model="bfloat16"),
+        Arm("fp16", product="float16"),
+        Arm("tf32", angles="tf32", product="tf32", model="tf32"),
+    )
+}
+SUMMARIES = {
+    "fp64": "float64 throughout",
+    "fp32": "float32 throughout",
+    "bf16": "as FlashAttention: rotation in float32, q and k cast to bf16",
+    "bf16_rotation": "the rotation itself in bf16, with bf16 cos and sin",
+    "bf16_tables": "cos and sin cast to bf16",
+    "bf16_frequencies": "inverse frequencies cast to bf16",
+    "bf16_positions": "position numbers cast to bf16",
+    "bf16_model": "as FlashAttention, and weights and hidden states in bf16 too",
+    "fp16": "rotation in float32, q and k cast to fp16",
+    "tf32": "TF32 matrix products, also for the angles",
+}
+assert SUMMARIES.keys() == ARMS.keys()
+
+
+def named(name: str) -> Arm:
+    if name not in ARMS:
+        raise UnknownName("arm", name, ARMS)
+    return ARMS[name]
+
+
+def check_device(arms: Iterable[Arm], device: torch.device) -> None:
+    """Refuse what this device cannot compute."""
+    for arm in arms:
+        formats = {getattr(arm, field.name) for field in fields(arm)}
+        if "tf32" in formats and (
+            device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)
+        ):
+            raise InvalidValue(
+                "arm", arm.name, f"{device} has no TF32 units", "run it on an Ampere GPU or later"
+            )
+        if "float64" in formats and device.type == "mps":
+            raise InvalidValue("arm", arm.name, "mps has no float64", "add --device cpu")
+
+
+def dtype_of(format: Format) -> torch.dtype:
+    """The dtype that holds a format; TF32 values live in float32."""
+    dtype: torch.dtype = getattr(torch, "float32" if format == "tf32" else format)
+    return dtype
+
+
+def wide(format: Format) -> torch.dtype:
+    """The dtype that products of a format accumulate in."""
+    return torch.float64 if format == "float64" else torch.float32
+
+
+@contextmanager
+def matmul_format(arm: Arm) -> Iterator[None]:
+    """TF32 for the arm that means it and for no other, whatever was set before."""
+    setting = torch.backends.cuda.matmul
+    before = setting.allow_tf32
+    setting.allow_tf32 = arm.model == "tf32"
+    try:
+        yield
+    finally:
+        setting.allow_tf32 = before
+
+
+def tables(
+    arm: Arm, frequencies_P: Tensor, positions_L: Tensor, attention_scaling: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """cos and sin [L, pairs] as an arm has them; the frequencies come in float64."""
+    assert frequencies_P.dtype == torch.float64
+    wide_angles = dtype_of(arm.angles) if arm.angles != "bfloat16" else torch.float32
+    frequencies = frequencies_P.to(dtype_of(arm.frequencies)).to(wide_angles)
+    positions = positions_L.to(dtype_of(arm.positions)).to(wide_angles)
+    if arm.angles == "tf32":  # the outer product as a matrix product: where TF32 gets in
+        angles_LP = positions[:, None] @ frequencies[None]
+    else:
+        angles_LP = positions[:, None] * frequencies
+    if arm.angles in ("bfloat16", "float16"):
+        angles_LP = angles_LP.to(dtype_of(arm.angles)).float()
+    dtype = dtype_of(arm.tables)
+    return (
+        (angles_LP.cos() * attention_scaling).to(dtype),
+        (angles_LP.sin() * attention_scaling).to(dtype),
+    )
+
+
+def rotate_pairs(
+    x_LP: Tensor, y_LP: Tensor, cos_LP: Tensor, sin_LP: Tensor, format: Format
+) -> tuple[Tensor, Tensor]:
+    """Both numbers of every pair, turned; every operation rounds to the format."""
+    dtype = dtype_of(format)
+    x, y, cos, sin = (value.to(dtype) for value in (x_LP, y_LP, cos_LP, sin_LP))
+    return x * cos - y * sin, y * cos + x * sin

@@ -1,0 +1,401 @@
+"""What a precision run comes to: estimates with intervals, and a diagnosis in words. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ropewalk.evaluation.statistics import Interval, bootstrap_mean, wilson
+from ropewalk.lengths import format_length
+
+Record = Mapping[str, Any]
+TOGETHER = "all together"
+# An exponent of length below this moves a difference by less than 1.25 over a tenfold length.
+FLAT = 0.1
+
+
+class Estimate(NamedTuple):
+    """A mean over sequences with its 95% interval; None where one sequence cannot say it."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        shown = _short(self.mean)
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} ({_short(self.low)} to {_short(self.high)})"
+
+
+class ShiftEstimate(NamedTuple):
+    first: int
+    second: int
+    value: Estimate
+
+
+class LengthEstimate(NamedTuple):
+    length: int
+    value: Estimate
+
+
+@dataclass(frozen=True)
+class StepError:
+    """What one step of an arm costs alone, against float64 angles."""
+
+    arm: str
+    step: str
+    shift: int
+    logit_error: float
+    """Root mean square over all logits, with the model's own scaling."""
+    pair_errors: tuple[float, ...]
+    """[pair] root mean square of a rotated pair's displacement over its length."""
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """One arm on one set of weights."""
+
+    weights: str
+    arm: str
+    curve: tuple[ShiftEstimate, ...]
+    """D of Eq. 4 by Δ₁ against the reference shift."""
+    anchored: tuple[ShiftEstimate, ...]
+    """D by Δ₂ against Δ₁ = 0; empty where not asked for."""
+    sample_curves: tuple[tuple[float, ...], ...]
+    """The curve of every sequence."""
+    by_layer_and_head: tuple[tuple[float, ...], ...]
+    """D between 0 and the reference shift, mean over sequences."""
+    tokens: tuple[float, ...]
+    """The parts of D by the token attended to, between 0 and the reference shift."""
+    first_token_share: Estimate
+    attention_by_length: tuple[LengthEstimate, ...]
+    logit_by_length: tuple[LengthEstimate, ...]
+    growth: Estimate | None
+    """The exponent of first-token D_logit in length."""
+    loss: Estimate | None
+    """At the reference shift."""
+    loss_change: Estimate | None
+    """Mean absolute change of a sequence's loss over all shifts."""
+
+    @property
+    def even_share(self) -> float:
+        """What the first token's share would be if all tokens had the same."""
+        return 1 / len(self.tokens)
+
+    @property
+    def strays(self) -> Estimate:
+        """D between 0 and the reference shift."""
+        return next(p.value for p in self.curve if p.first == 0)
+
+
+class Retrieval(NamedTuple):
+    """Right answers under one arm with all positions shifted."""
+
+    arm: str
+    shift: int
+    right: int
+    total: int
+    changed: int
+    """Answers that turned right or wrong against the first arm at no shift."""
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.right, self.total)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A trap of one way of loading the model, its remedy, and what that was measured to bring."""
+
+    path: str
+    trap: str
+    remedy: str
+    table_error: float
+    logit_error_before: float
+    logit_error_after: float
+    loss_before: float
+    loss_after: float
+
+
+@dataclass(frozen=True)
+class Precision:
+    """All that was measured of one model."""
+
+    model: str
+    length: int
+    reference: int
+    sequences: int
+    mode: str
+    arms: tuple[ArmResult, ...]
+    budget: tuple[StepError, ...] = ()
+    traps: tuple[Gain, ...] = ()
+    retrieval: tuple[Retrieval, ...] = ()
+    notes: tuple[str, ...] = field(
+        default=(
+            "logits carry the model's own scaling",
+            "columns are weighted by 1/(L-j+1), as in Eq. 4",
+        )
+    )
+
+    def arm(self, name: str, weights: str = "given") -> ArmResult | None:
+        found = (a for a in self.arms if (a.arm, a.weights) == (name, weights))
+        return next(found, None)
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "diagnosis": diagnosis(self)}
+
+
+def summarise(records: Sequence[Record], reference: int) -> tuple[ArmResult, ...]:
+    """Shift records to one result an arm and set of weights, in the order they came."""
+    grouped: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        grouped.setdefault((record["weights"], record["arm"]), []).append(record)
+    return tuple(_arm_result(*key, own, reference) for key, own in grouped.items())
+
+
+def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: int) -> ArmResult:
+    curve = [r for r in records if r["group"] == reference]
+    anchored = [r for r in records if r["group"] != reference]
+    base = [r for r in curve if r["first"] == 0]
+    firsts = list(dict.fromkeys(r["first"] for r in curve))
+    by_sequence = {(r["sequence"], r["first"]): r["attention"][-1] for r in curve}
+    tokens = np.mean([r["tokens"] for r in base], axis=0)
+    with_loss = [r for r in curve if r["losses"] is not None]
+    return ArmResult(
+        weights=weights,
+        arm=arm,
+        curve=_by_shift(curve, firsts, "first"),
+        anchored=_by_shift(
+            # Δ₁ = 0 against the reference belongs to both curves.
+            sorted([*anchored, *(base if anchored else [])], key=lambda r: r["second"]),
+            sorted({r["second"] for r in (*anchored, *(base if anchored else []))}),
+            "second",
+        ),
+        sample_curves=tuple(
+            tuple(by_sequence[sequence, first] for first in firsts)
+            for sequence in dict.fromkeys(r["sequence"] for r in curve)
+        ),
+        by_layer_and_head=_rows(np.mean([r["by_layer_and_head"] for r in base], axis=0)),
+        tokens=tuple(tokens.tolist()),
+        first_token_share=estimate(
+            r["tokens"][0] / sum(r["tokens"]) if any(r["tokens"]) else 0.0 for r in base
+        ),
+        attention_by_length=_by_length(base, "attention"),
+        logit_by_length=_by_length(base, "logit"),
+        growth=_growth(base),
+        loss=estimate(r["losses"][1] for r in with_loss if r["first"] == 0) if with_loss else None,
+        loss_change=_mean_by_sequence(with_loss, lambda r: abs(r["losses"][0] - r["losses"][1])),
+    )
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    known = list(values)
+    interval = bootstrap_mean(known)
+    return Estimate(float(np.mean(known)), *(interval or (None, None)))
+
+
+def _by_shift(
+    records: Sequence[Record], shifts: Sequence[int], key: str
+) -> tuple[ShiftEstimate, ...]:
+    points = []
+    for shift in shifts:
+        own = [r for r in records if r[key] == shift]
+        value = estimate(r["attention"][-1] for r in own)
+        points.append(ShiftEstimate(own[0]["first"], own[0]["second"], value))
+    return tuple(points)
+
+
+def _by_length(records: Sequence[Record], key: str) -> tuple[LengthEstimate, ...]:
+    return tuple(
+        LengthEstimate(length, estimate(r[key][i] for r in records))
+        for i, length in enumerate(records[0]["lengths"])
+    )
+
+
+def _growth(records: Sequence[Record]) -> Estimate | None:
+    """The slope of log D_logit over log length, fitted to each sequence."""
+    lengths = records[0]["lengths"]
+    if len(lengths) < 3:
+        return None
+    curves = [r["logit"] for r in records if min(r["logit"]) > 0]
+    if not curves:
+        return None
+    return estimate(float(np.polyfit(np.log(lengths), np.log(curve), 1)[0]) for curve in curves)
+
+
+def _mean_by_sequence(
+    records: Sequence[Record], value: Callable[[Record], float]
+) -> Estimate | None:
+    by_sequence: dict[int, list[float]] = {}
+    for record in records:
+        by_sequence.setdefault(record["sequence"], []).append(value(record))
+    return estimate(float(np.mean(own)) for own in by_sequence.values()) if by_sequence else None
+
+
+def _rows(values: np.ndarray[Any, Any]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in values.tolist())
+
+
+def diagnosis(found: Precision) -> list[str]:
+    """What a practitioner needs to know, a sentence a line, each with its number."""
+    return [
+        *_straying(found),
+        *_first_token(found),
+        *_growing(found),
+        *_trained(found),
+        *_costliest(found),
+        *_broken(found),
+        *_advice(found),
+    ]
+
+
+def _straying(found: Precision) -> list[str]:
+    exact, arm = found.arm("fp32"), _main_arm(found)
+    if arm is None:
+        return []
+    line = (
+        f"{arm.arm}: a shift by {found.reference} changes attention by D = {arm.strays} at "
+        f"{format_length(found.length)} tokens"
+    )
+    if exact is not None and exact.strays.mean > 0:
+        line += f", {_short(arm.strays.mean / exact.strays.mean)} times fp32"
+    return [line]
+
+
+def _main_arm(found: Precision) -> ArmResult | None:
+    """The arm that the sentences about the effect speak of: bf16 as it is commonly run."""
+    given = [a for a in found.arms if a.weights == "given"]
+    for name in ("bf16", "bf16_model"):
+        if (arm := found.arm(name)) is not None:
+            return arm
+    return next((a for a in given if a.arm not in ("fp32", "fp64")), None)
+
+
+def _first_token(found: Precision) -> list[str]:
+    if (arm := _main_arm(found)) is None:
+        return []
+    share, even = arm.first_token_share, arm.even_share
+    # Not whether it is above the even share, but whether it carries the effect.
+    carries = (share.low if share.low is not None else share.mean) > 0.5
+    word = "carries most of it" if carries else "does not carry it"
+    return [
+        f"{arm.arm}: the first token {word}: its share of D is {_percent(share)} "
+        f"({_short(share.mean / even)} times an even share)"
+    ]
+
+
+def _growing(found: Precision) -> list[str]:
+    arm = _main_arm(found)
+    if arm is None or arm.growth is None:
+        return []
+    mean, low, high = arm.growth
+    if low is None or high is None:
+        word = "grows" if mean > FLAT else "falls" if mean < -FLAT else "hardly changes"
+    elif -FLAT < low <= high < FLAT:
+        word = "hardly changes"
+    elif low > 0:
+        word = "grows"
+    elif high < 0:
+        word = "falls"
+    else:
+        word = "neither grows nor falls for certain"
+    return [
+        f"{arm.arm}: the first token's logit difference {word} with length, "
+        f"as length to the power {arm.growth}"
+    ]
+
+
+def _trained(found: Precision) -> list[str]:
+    lines = []
+    for random in (a for a in found.arms if a.weights != "given"):
+        given = found.arm(random.arm)
+        if given is not None and random.arm not in ("fp32", "fp64") and random.strays.mean > 0:
+            ratio = given.strays.mean / random.strays.mean
+            lines.append(
+                f"{given.arm}: D with the model's weights is {_short(ratio)} times that with "
+                f"{random.weights} random weights ({random.strays})"
+            )
+    return lines
+
+
+def _costliest(found: Precision) -> list[str]:
+    """For every arm, the step that costs most at no shift, and at the largest where it differs."""
+    lines = []
+    for arm in dict.fromkeys(e.arm for e in found.budget):
+        alone = [e for e in found.budget if e.arm == arm and e.step != TOGETHER]
+        if not alone:
+            continue
+        near = max((e for e in alone if e.shift == 0), key=lambda e: e.logit_error)
+        far = max(alone, key=lambda e: (e.shift, e.logit_error))
+        line = f"{arm}: the {near.step} cost most, {_short(near.logit_error)} rms of a logit"
+        if far.step != near.step or far.logit_error > 2 * near.logit_error:
+            line += f"; after {far.shift} positions, the {far.step}, {_short(far.logit_error)}"
+        lines.append(line)
+    return lines
+
+
+def _broken(found: Precision) -> list[str]:
+    lines = []
+    exact = found.arm("fp32")
+    given = [a for a in found.arms if a.weights == "given" and a.loss is not None]
+    worst = max(given, key=lambda a: a.loss_change.mean if a.loss_change else 0.0, default=None)
+    for arm in dict.fromkeys(a for a in (_main_arm(found), worst) if a is not None):
+        if arm.loss is None or arm.loss_change is None:
+            continue
+        line = f"{arm.arm}: a shift changes the next-token loss of {arm.loss.mean:.4f} by "
+        line += str(arm.loss_change)
+        if exact is not None and exact.loss is not None and arm is not exact:
+            line += f"; without a shift it is {arm.loss.mean - exact.loss.mean:+.4f} against fp32"
+        lines.append(line)
+    changed = [r for r in found.retrieval if r.changed]
+    lines += [
+        f"{r.arm}, shifted by {r.shift}: {r.changed} of {r.total} answers change, {r.right} right "
+        f"({r.interval[0]:.0%} to {r.interval[1]:.0%})"
+        for r in changed
+    ]
+    if found.retrieval and len(changed) < len(found.retrieval):
+        r = found.retrieval[0]
+        others = "no" if not changed else "no other"
+        lines.append(
+            f"{others} arm and shift changes an answer of {r.total} ({r.right} right under {r.arm})"
+        )
+    return lines
+
+
+def _advice(found: Precision) -> list[str]:
+    lines = [
+        f"TRAP, {gain.path}: {gain.trap}. Remedy: {gain.remedy}. Measured: logit error "
+        f"{_short(gain.logit_error_before)} to {_short(gain.logit_error_after)}, loss "
+        f"{gain.loss_before:.4f} to {gain.loss_after:.4f}"
+        for gain in found.traps
+    ]
+    if not any(gain.path == "as given" for gain in found.traps):
+        lines.insert(0, "as given: no trap; cos and sin are those of the config")
+    exact, arm = found.arm("fp32"), found.arm("bf16")
+    if exact is not None and arm is not None:
+        lines.append(
+            "what the q and k cast of FlashAttention leaves (no loading trap) goes away only with "
+            f"float32 q and k: D {_short(arm.strays.mean)} to {_short(exact.strays.mean)}; where "
+            "that is too slow, begin every document at position 0, so that shifts do not occur"
+        )
+    return lines
+
+
+def _short(value: float) -> str:
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return "∞"
+    return f"{value:.2e}" if abs(value) < 1e-3 or abs(value) >= 1e5 else f"{value:.3g}"
+
+
+def _percent(value: Estimate) -> str:
+    shown = f"{value.mean:.2%}"
+    if value.low is None or value.high is None:
+        return shown
+    return f"{shown} ({value.low:.2%} to {value.high:.2%})"

@@ -58,6 +58,12 @@ ROOMS = {
         ("errors", "untrusted"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
+    "search": Row((*VALUES, "plan", "scaling", "run"), needs=("numpy",)),
+    "export": Row(
+        (*VALUES, "plan", "scaling", "run", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("gguf", "xllamacpp"),
+    ),
     "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
     "evaluation.statistics": Row(needs=("numpy",)),
     "evaluation.results": Row(("records", "evaluation.statistics"), needs=("numpy",)),

@@ -1,0 +1,46 @@
+"""The gate: what an exported model computes, beside what the planned model computes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far an export strays from the model it was made from."""
+
+    runtime: str
+    """The runtime that was run, with its version: `transformers 5.23.0`."""
+    max_logit_difference: float
+    tolerance: float
+    tokens: int
+    """How many positions were compared, beyond the trained length as well as below it."""
+
+    @property
+    def passed(self) -> bool:
+        return self.max_logit_difference <= self.tolerance  # False for NaN too
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "passed": self.passed}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and the proof. `parity` None: nothing here can run that runtime."""
+
+    target: str
+    path: Path
+    parity: Parity | None
+    warnings: tuple[str, ...] = ()
+    load: str = ""
+    """The command or the line of Python that loads it."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "target": self.target,
+            "path": str(self.path),
+            "parity": None if self.parity is None else self.parity.to_json(),
+            "warnings": list(self.warnings),
+            "load": self.load,
+        }

@@ -1,0 +1,46 @@
+"""What a search minimises: the losses of schedules on documents.
+
+A schedule's score is the mean of its losses over all documents, so that a strategy may look at a
+few documents first and stop there. Losses of different schedules on one document are paired: they
+are computed from the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+
+class Objective(Protocol):
+    """Losses by schedule and document, lower is better."""
+
+    @property
+    def documents(self) -> int:
+        """How many documents a whole score is the mean of."""
+        ...
+
+    @property
+    def tokens_per_document(self) -> int:
+        """What looking at one document costs."""
+        ...
+
+    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        """[schedules, documents]; a row that is not finite is a schedule that failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Any function of a schedule as an objective of one document."""
+
+    score: Callable[[RotarySchedule], float]
+    tokens_per_document: int = 1
+    documents: int = 1
+
+    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return np.array([[self.score(schedule)] for schedule in schedules], dtype=np.float64)

@@ -35,6 +35,8 @@ class Scorer:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self.logits_at_once = LOGITS_AT_ONCE
+        """To be lowered where memory is short."""
         self._body = model.base_model
         self._head = model.get_output_embeddings()
         self._finish = _finishing(model.config)
@@ -109,7 +111,7 @@ class Scorer:
 
     def _logits(self, rows: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits of some rows at a time, in float32, with their targets."""
-        size = max(1, LOGITS_AT_ONCE // self._head.weight.shape[0])
+        size = max(1, self.logits_at_once // self._head.weight.shape[0])
         for part, target in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
             yield self._finish(self._head(part)).float(), target
 

@@ -139,7 +139,7 @@ def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -
         return attention(*args, **kwargs)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 7 * len(tiny.tokenizer()))
+    scorer.logits_at_once = 7 * len(tiny.tokenizer())
     hook = model.lm_head.register_forward_hook(lambda *a: rows.append(a[2].shape[0]))
     try:
         scorer.score(_sequences(50, 48), [1, 1])

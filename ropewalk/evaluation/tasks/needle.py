@@ -6,31 +6,47 @@ A small model is asked by beginning the hidden line again: `# key QX` should go 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ropewalk.evaluation.haystack import insert
+from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.tasks import Draft, Scene
 from ropewalk.evaluation.vocabulary import DIGITS, LETTERS, pair_name
 
 VERSION = 1
 
 
+class Fact(NamedTuple):
+    """A line that states it, and the text that asks for it, up to its answer."""
+
+    line: str
+    question: str
+    answer: str
+    end: str
+    """What ends the line after the answer."""
+
+
+def draw_fact(random: Stream, *, small: bool) -> Fact:
+    """A fact in the wording that a model of the size understands."""
+    if small:
+        name = random.word(LETTERS, 2)
+        answer = random.word(DIGITS, 4)
+        return Fact(f"# key {name}{answer}\n", f"# key {name}", answer, "\n")
+    name = pair_name(random)
+    answer = f" {1_000_000 + random.below(9_000_000)}"
+    question = (
+        f"What is the special number of {name} that the text above mentions?\n"
+        f"The special number of {name} is"
+    )
+    return Fact(f"The special number of {name} is{answer}.\n", question, answer, ".\n")
+
+
 def draft(scene: Scene, units: int) -> Draft:
     """`units` words of text."""
-    if scene.small:
-        name = scene.random.word(LETTERS, 2)
-        answer = scene.random.word(DIGITS, 4)
-        hidden, asked = f"# key {name}{answer}\n", f"# key {name}"
-    else:
-        name = pair_name(scene.random)
-        answer = f" {1_000_000 + scene.random.below(9_000_000)}"
-        hidden = f"The special number of {name} is{answer}.\n"
-        asked = (
-            f"What is the special number of {name} that the text above mentions?\n"
-            f"The special number of {name} is"
-        )
-    text = insert(scene.haystack.crop(scene.random, units), [(scene.depth, hidden)])
-    prompt = text + asked
-    return Draft(prompt, answer, prompt.index(hidden) / len(prompt))
+    fact = draw_fact(scene.random, small=scene.small)
+    text = insert(scene.haystack.crop(scene.random, units), [(scene.depth, fact.line)])
+    prompt = text + fact.question
+    return Draft(prompt, fact.answer, prompt.index(fact.line) / len(prompt))
 
 
 def score(written: str, answer: str) -> bool:

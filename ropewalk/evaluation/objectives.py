@@ -1,0 +1,140 @@
+"""What a search asks of a real model: how well it does on planted documents under a schedule.
+
+A schedule is measured on one document by one forward, alone: so a value depends neither on what
+else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
+the answers and how many of them are right; an objective is a choice among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ropewalk.errors import RopewalkError
+from ropewalk.evaluation.planted import Planted
+from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.models.install import applied
+from ropewalk.plan import ContextPlan
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+Kind = Literal["mixed", "perplexity", "needle"]
+
+TEXT, ANSWERS, RETRIEVED = range(3)
+"""What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
+answers of which every token was the first choice."""
+
+Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
+"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+
+
+@dataclass(frozen=True)
+class ModelObjective:
+    """Some of the documents that a measure knows, as what a search minimises."""
+
+    measure: Measure
+    kind: Kind
+    documents: int
+    tokens_per_document: int
+    first: int = 0
+    """The measure's number of the objective's document 0."""
+
+    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return loss_of(self.measure(schedules, [self.first + d for d in documents]), self.kind)
+
+
+def loss_of(measured: FloatArray, kind: Kind) -> FloatArray:
+    """The loss, lower is better, of measurements along the last axis.
+
+    The mixture is a plain sum, both parts in nats a token: where retrieval breaks, its loss is
+    several nats and decides; where it holds, what it has left to gain is small, and so is what it
+    says against the text.
+    """
+    if kind == "perplexity":
+        return measured[..., TEXT]
+    if kind == "needle":
+        return measured[..., ANSWERS]
+    return measured[..., TEXT] + measured[..., ANSWERS]
+
+
+class LocalMeasure:
+    """A model in this process."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        documents: Sequence[Planted],
+        plan_of: Callable[[RotarySchedule], ContextPlan],
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._model, self._documents, self._plan_of = model, documents, plan_of
+        self._notice = notice
+        self._scorer = Scorer(model)
+        self._proven = False
+
+    def __call__(
+        self, schedules: Sequence[RotarySchedule], documents: Sequence[int]
+    ) -> FloatArray:
+        return without_failures(
+            np.array(
+                [[self.one(schedule, document) for document in documents] for schedule in schedules]
+            )
+        )
+
+    def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
+        """One schedule on one document; NaN where the model fails under it."""
+        chosen = self._documents[document]
+        # That installing works is a fact about the model, so it is proven once.
+        with applied(self._model, self._plan_of(schedule), check=not self._proven):
+            self._proven = True
+            scores = self._scored(chosen)
+        if scores is None:
+            return np.full(3, np.nan)
+        return _summed_up(chosen, scores)
+
+    def _scored(self, document: Planted) -> TokenScores | None:
+        for last_try in (False, True):
+            try:
+                [scores] = self._scorer.score([document.tokens], [document.scored_from])
+            except (RuntimeError, RopewalkError) as error:
+                if isinstance(error, RuntimeError) and not _out_of_memory(error):
+                    raise
+                if isinstance(error, RopewalkError) or last_try:
+                    self._notice(f"failed on {document.source}: {error}")
+                    return None
+                self._scorer.logits_at_once //= 2
+                self._notice(
+                    "out of memory; logits are computed in chunks of half the size from here on"
+                )
+            else:
+                return scores
+        raise AssertionError("the second try returns")
+
+
+def without_failures(measured: FloatArray) -> FloatArray:
+    """The same, with NaN for a schedule on every document where it failed on one."""
+    failed = ~np.isfinite(measured).all(axis=(1, 2))
+    return np.where(failed[:, None, None], np.nan, measured)
+
+
+def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
+    start = document.scored_from
+
+    def part(place: slice) -> slice:
+        return slice(place.start - start, place.stop - start)
+
+    answers = [part(answer) for answer in document.answers]
+    return np.array(
+        [
+            scores.losses[part(document.text)].mean(),
+            np.concatenate([scores.losses[answer] for answer in answers]).mean(),
+            np.mean([scores.right[answer].all() for answer in answers]),
+        ]
+    )
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)

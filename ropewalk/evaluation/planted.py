@@ -1,0 +1,235 @@
+"""Documents that show both faces of a schedule in one forward: text to predict, facts to retrieve.
+
+    BOS │ text with facts planted at stratified depths │ the text's end, scored │ questions
+                                                        └ perplexity            └ retrieval
+
+Perplexity alone rewards a model for looking only at what is near, retrieval alone for forgetting
+how to write. Every document has exactly as many tokens as asked for, all documents have equally
+many scored tokens of text and equally many questions, and no two share a token of the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError
+from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.randomness import Stream, spread
+from ropewalk.evaluation.samples import DoesNotFit
+from ropewalk.evaluation.tasks.needle import Fact, draw_fact
+
+VERSION = 1
+FACTS = 8
+"""A document holds so many, or as many as leave three quarters of it to the text."""
+SCORED = 512
+"""The final tokens of the text that are scored, or a quarter of a short document."""
+SHOWN = 5  # documents that an error names
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One document, and what of it is scored."""
+
+    source: str
+    """The document of the corpus, and the first token of the stretch that was taken from it."""
+    tokens: IntArray
+    text: slice
+    answers: tuple[slice, ...]
+    depths: tuple[float, ...]
+    """Where the fact of each answer stands: 0 at the beginning, 1 at the end of the document."""
+
+    @property
+    def scored_from(self) -> int:
+        return self.text.start
+
+
+class Stretch(NamedTuple):
+    """Consecutive tokens of one document of the corpus."""
+
+    source: str
+    tokens: IntArray
+
+
+@dataclass(frozen=True)
+class Split:
+    """The documents that a search may see, and two sets that it may not.
+
+    Finalists are chosen by `selection`; what is reported comes from `reporting`, which has decided
+    nothing.
+    """
+
+    search: tuple[Planted, ...]
+    selection: tuple[Planted, ...]
+    reporting: tuple[Planted, ...]
+
+    @property
+    def all(self) -> tuple[Planted, ...]:
+        return (*self.search, *self.selection, *self.reporting)
+
+
+def split_corpus(
+    documents: Sequence[Document],
+    encoder: Encoder,
+    length: int,
+    sizes: tuple[int, int, int],
+    seed: int,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Split:
+    """Planted documents from disjoint stretches of the corpus, fewer where it is short.
+
+    The stretches are shuffled before they are shared out, so that all three sets are of one kind:
+    stretches of one long document may stand in different sets, and hold different tokens of it.
+    """
+    wanted = sum(sizes)
+    found, short = _stretches(documents, encoder, length, wanted, seed)
+    if len(found) < len(sizes):
+        raise InputError(_too_short(short, len(found), length, len(sizes)))
+    if len(found) < wanted:
+        notice(
+            f"the corpus holds {len(found)} stretches of {length:,} tokens, where {wanted} were "
+            f"wanted: the documents to search, select and report on are fewer"
+            + (f" ({_named(short)} are shorter than that)" if short else "")
+        )
+        sizes = _shared(len(found), sizes)
+    made = [
+        plant(stretch, encoder, length, index, seed)
+        for index, stretch in enumerate(found[: sum(sizes)])
+    ]
+    first, second = sizes[0], sizes[0] + sizes[1]
+    return Split(tuple(made[:first]), tuple(made[first:second]), tuple(made[second:]))
+
+
+def plant(stretch: Stretch, encoder: Encoder, length: int, index: int, seed: int) -> Planted:
+    """A document of exactly `length` tokens from a stretch of as many."""
+    random = Stream("planted", VERSION, seed, index)
+    places = _line_starts(stretch.tokens, encoder)
+    in_lines = np.count_nonzero(places < length // 2) >= 2 * FACTS
+    facts = _facts(random, encoder, length)
+    # Where lines are rare, a fact begins one of its own.
+    lines = [encoder.pieces(fact.line if in_lines else f"\n{fact.line}") for fact in facts]
+    order = random.sample(len(facts), len(facts))
+    questions, asked = _questions([facts[i] for i in order], encoder)
+
+    scored = scored_tokens(length)
+    room = length - len(encoder.bos) - sum(map(len, lines)) - len(questions)
+    text, body = stretch.tokens[:room], room - scored
+    places = places[places < body] if in_lines else np.arange(1, body)
+    parts, begins, taken = [np.array(encoder.bos, dtype=np.int64)], [], 0
+    for i, line in enumerate(lines):
+        depth = (i + spread(index, "planted", VERSION, seed, i)) / len(lines)
+        place = int(places[int(depth * len(places))])
+        parts += [text[taken:place], line]
+        begins.append(sum(map(len, parts)) - len(line))
+        taken = place
+    tokens = np.concatenate([*parts, text[taken:], questions])
+    end = length - len(questions)
+    return Planted(
+        source=stretch.source,
+        tokens=tokens,
+        text=slice(end - scored, end),
+        answers=tuple(slice(end + answer.start, end + answer.stop) for answer in asked),
+        depths=tuple(begins[i] / length for i in order),
+    )
+
+
+def scored_tokens(length: int) -> int:
+    """How many final tokens of the text are scored."""
+    return max(1, min(SCORED, length // 4))
+
+
+def _facts(random: Stream, encoder: Encoder, length: int) -> list[Fact]:
+    """As many as leave three quarters of the document to the text, no two of one name."""
+    facts: dict[str, Fact] = {}
+    taken = 0
+    while len(facts) < FACTS:
+        fact = draw_fact(random, small=encoder.is_small)
+        if fact.question in facts:
+            continue
+        taken += len(encoder.pieces(f"\n{fact.line}\n{fact.question}{fact.answer}{fact.end}"))
+        if 4 * taken > length:
+            break
+        facts[fact.question] = fact
+    if not facts:
+        raise DoesNotFit(
+            f"a fact and its question take {taken} tokens, more than a quarter of the target of "
+            f"{length}; search for a longer one"
+        )
+    return list(facts.values())
+
+
+def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[slice]]:
+    """The questions with their answers, on lines of their own, and where the answers are."""
+    tokens: list[int] = encoder.pieces("\n").tolist()
+    answers = []
+    for fact in facts:
+        asked = encoder.pieces(fact.question)
+        answered = encoder.pieces(fact.question + fact.answer)
+        # A token that joins both belongs to the answer: the model must predict it.
+        same = asked == answered[: len(asked)]
+        begin = len(asked) if same.all() else int(np.argmin(same))
+        answers.append(slice(len(tokens) + begin, len(tokens) + len(answered)))
+        tokens += [*answered.tolist(), *encoder.pieces(fact.end).tolist()]
+    return np.array(tokens, dtype=np.int64), answers
+
+
+def _line_starts(tokens: IntArray, encoder: Encoder) -> IntArray:
+    """Where a line begins that could begin otherwise: "\\n\\n" may be two tokens."""
+    ids, at = np.unique(tokens, return_inverse=True)
+    texts = [encoder.text(ids[i : i + 1]) for i in range(len(ids))]
+    ends = np.array([text.endswith("\n") for text in texts])[at]
+    goes_on = np.array([text.startswith(("\n", "\r")) for text in texts])[at]
+    return np.flatnonzero(ends[:-1] & ~goes_on[1:]) + 1
+
+
+def _stretches(
+    documents: Sequence[Document], encoder: Encoder, length: int, wanted: int, seed: int
+) -> tuple[list[Stretch], list[tuple[str, int]]]:
+    """Up to `wanted` disjoint stretches in a drawn order, and the documents that hold none.
+
+    Equal texts are taken once: under two names they could stand on both sides of the split.
+    """
+    random = Stream("stretches", VERSION, seed)
+    found: dict[bytes, Stretch] = {}
+    short: list[tuple[str, int]] = []
+    for i in random.sample(len(documents), len(documents)):
+        name, tokens = documents[i].name, encoder.pieces(documents[i].text)
+        count = len(tokens) // length
+        if count == 0:
+            short.append((name, len(tokens)))
+            continue
+        first = random.below(count)
+        for place in range(count):
+            begin = (first + place) % count * length
+            part = tokens[begin : begin + length]
+            found.setdefault(part.tobytes(), Stretch(f"{name}@{begin}", part))
+        if len(found) >= wanted:
+            break
+    taken = list(found.values())[:wanted]
+    return [taken[i] for i in random.sample(len(taken), len(taken))], short
+
+
+def _shared(found: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The sizes scaled down to what there is, at least one each."""
+    search, selection = (max(1, found * size // sum(sizes)) for size in sizes[:2])
+    search = min(search, found - 2)
+    selection = min(selection, found - search - 1)
+    return search, selection, found - search - selection
+
+
+def _too_short(short: Sequence[tuple[str, int]], found: int, length: int, least: int) -> str:
+    return (
+        f"the corpus holds {found} stretches of {length:,} tokens, and a search needs at least "
+        f"{least}" + (f": too short are {_named(short)}" if short else "") + "; give longer "
+        "documents (--corpus), or a shorter target"
+    )
+
+
+def _named(short: Sequence[tuple[str, int]]) -> str:
+    """`notes.txt (312 tokens), … and 3 more`."""
+    names = ", ".join(f"{name} ({tokens:,} tokens)" for name, tokens in sorted(short)[:SHOWN])
+    return names + (f" and {len(short) - SHOWN} more" if len(short) > SHOWN else "")

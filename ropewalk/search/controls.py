@@ -1,0 +1,63 @@
+"""What a search must beat to be worth its code: random candidates, and plain CMA-ES.
+
+Both begin with the same hand-made methods and score every candidate on all documents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.search.covariance import CovarianceAdaptation
+from ropewalk.search.driver import Request, Requests
+from ropewalk.search.space import Candidate, Space
+
+EVALUATIONS = 1344  # as many as Algorithm 1 takes
+GENERATION = 32
+
+
+def random_search(
+    space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
+) -> Requests:
+    """Independent candidates: log λ is uniform in its range, and sorted."""
+    everyone = tuple(range(documents))
+    seeds = space.hand_made()
+    yield Request(seeds, everyone)
+    spent = len(seeds)
+    while spent < (evaluations or EVALUATIONS):
+        yield Request(tuple(_anywhere(space, rng) for _ in range(GENERATION)), everyone)
+        spent += GENERATION
+
+
+def plain_covariance(
+    space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
+) -> Requests:
+    """CMA-ES over log λ of every pair, log m and an index into the values of n̂, from the best
+    hand-made method."""
+    everyone = tuple(range(documents))
+    seeds = space.hand_made()
+    losses = yield Request(seeds, everyone)
+    best = seeds[int(losses.mean(axis=1).argmin())]
+    mean = np.array([*np.log(best.factors), np.log(best.attention_scaling), 0.0])
+    deviations = np.full(len(mean), 0.3 * np.log(space.highest))
+    deviations[-2:] = 0.1, 2.0
+    cma = CovarianceAdaptation(mean, np.maximum(deviations, 0.01), rng)
+    spent = len(seeds)
+    while spent < (evaluations or EVALUATIONS):
+        points = cma.draw()
+        losses = yield Request(tuple(_at(space, point) for point in points), everyone)
+        cma.learn(points[losses.mean(axis=1).argsort(kind="stable")])
+        spent += len(points)
+
+
+def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:
+    factors = np.sort(rng.uniform(0, np.log(space.highest), space.pairs))
+    scaling = float(rng.choice(space.scalings))
+    return space.nearest(np.exp(factors), scaling, int(rng.choice(space.kept_positions)))
+
+
+def _at(space: Space, point: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Candidate:
+    *factors, scaling, place = np.clip(point, -20, 20).tolist()
+    kept = space.kept_positions
+    return space.nearest(
+        np.exp(factors), float(np.exp(scaling)), kept[min(max(0, round(place)), len(kept) - 1)]
+    )

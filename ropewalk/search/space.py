@@ -1,0 +1,271 @@
+"""Where a search looks: LongRoPE's Table 4, with the attention scaling beside it.
+
+A candidate is one rescale factor λ a pair, from 1 to 1.25·s in steps of 0.01 and never falling from
+a pair to the next slower one, a number n̂ of initial positions that keep their angles, and an
+attention scaling m. λ and m are over what the start has, so that a search on an extended model
+composes on it; with `recover` λ is over the plain frequencies, since a short context wants less of
+the extension that is there.
+
+Two constraints may be asked for: `stock_runtimes` holds n̂ at 0, which is all that a stock runtime
+can express, and `beyond_critical` is LongRoPE2's: a pair that never completed a turn within the
+trained length has λ of at least s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import format_length
+from ropewalk.scaling import linear, llama3, log_growth, longrope, ntk, ntk_mixed, yarn
+from ropewalk.schedule import MAX_FACTOR, FloatArray, RotarySchedule
+from ropewalk.untrusted import Fields
+
+STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
+HEADROOM = 1.25  # how far above s a factor may go
+KEPT_POSITIONS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
+LOWEST_SCALING = 0.8
+# YaRN's attention grows by 0.1 ln s; three times that is more than any model has asked for.
+STEEPEST_GROWTH = 3.0
+
+Steps = NDArray[np.int64]
+"""A factor or a scaling counted in steps: 104 stands for 1.04, exactly."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of the space."""
+
+    factors: tuple[float, ...]
+    kept_initial_positions: int = 0
+    attention_scaling: float = 1.0
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "factors": list(self.factors),
+            "kept_initial_positions": self.kept_initial_positions,
+            "attention_scaling": self.attention_scaling,
+        }
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "candidate") -> Candidate:
+        fields = Fields(value, path)
+        return fields.build(
+            cls,
+            factors=tuple(fields.numbers("factors")),
+            kept_initial_positions=fields.integer("kept_initial_positions"),
+            attention_scaling=fields.number("attention_scaling"),
+        )
+
+
+@dataclass(frozen=True)
+class Space:
+    """All candidates for a start and a target."""
+
+    start: RotarySchedule
+    target_length: int
+    attention_scaling: float | None = None
+    """m, where it is fixed; None to search it."""
+    stock_runtimes: bool = False
+    beyond_critical: bool = False
+    recover: bool = False
+    """Search factors for a context that the start serves already."""
+    highest_factor: float | None = None
+    """1.25·s unless given; in recovery 1.25 times the root of the start's largest factor."""
+
+    def __post_init__(self) -> None:
+        served = self.start.length
+        if self.recover and self.target_length > served:
+            raise InvalidValue(
+                "target_length",
+                self.target_length,
+                f"recovery is for lengths that the model serves already, at most {served}",
+                "give a shorter target, or search without recovery",
+            )
+        if not self.recover and self.target_length <= served:
+            raise InvalidValue(
+                "target_length",
+                self.target_length,
+                f"must be above {served}, the length that the model serves already",
+                f"give a target above {format_length(served)}, or ask for short-context recovery",
+            )
+        if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
+            raise InvalidValue(
+                "highest_factor",
+                self.highest_factor,
+                f"must lie between 1 and {MAX_FACTOR:g}",
+                "a factor below 1 would turn a pair faster than in pretraining",
+            )
+        if self.beyond_critical and self.highest < self.scale:
+            raise InvalidValue(
+                "highest_factor",
+                self.highest_factor,
+                f"pairs beyond the critical one need factors of at least s = {self.scale:g}",
+                "give a higher one, or leave that constraint out",
+            )
+
+    @property
+    def scale(self) -> float:
+        """s."""
+        return self.target_length / self.start.length
+
+    @property
+    def pairs(self) -> int:
+        return self.start.geometry.pairs
+
+    @cached_property
+    def highest(self) -> float:
+        """The largest factor of the grid."""
+        limit = self.highest_factor
+        if limit is None:
+            reach = math.sqrt(self.start.rescale_factors.max()) if self.recover else self.scale
+            limit = HEADROOM * max(1.0, reach)
+        # The tolerance keeps 1.25 · 1.04 = 1.3 on the grid, which floats put just below it.
+        return math.floor(limit * STEPS_PER_UNIT + 1e-6) / STEPS_PER_UNIT
+
+    @cached_property
+    def lowest(self) -> FloatArray:
+        """The smallest factor of each pair."""
+        lowest = np.ones(self.pairs)
+        if self.beyond_critical:
+            lowest[self.critical_pair :] = math.ceil(self.scale * STEPS_PER_UNIT) / STEPS_PER_UNIT
+        return np.minimum(lowest, self.highest)
+
+    @property
+    def critical_pair(self) -> int:
+        """⌈(d/2)·log_base(L/2π)⌉ - 1, by counting: the pairs that turn within the length served."""
+        turning = int((self.start.wavelengths < self.start.length).sum())
+        return max(0, turning - 1)
+
+    @cached_property
+    def scalings(self) -> FloatArray:
+        """The values of m, ascending."""
+        if self.attention_scaling is not None:
+            return np.array([self.attention_scaling])
+        top = log_growth(self.scale, STEEPEST_GROWTH)
+        steps = np.arange(
+            round(LOWEST_SCALING * STEPS_PER_UNIT), math.floor(top * STEPS_PER_UNIT) + 1
+        )
+        return steps / STEPS_PER_UNIT
+
+    @cached_property
+    def kept_positions(self) -> tuple[int, ...]:
+        """The values of n̂, ascending."""
+        if self.stock_runtimes:
+            return KEPT_POSITIONS[:1]
+        return tuple(kept for kept in KEPT_POSITIONS if kept < self.target_length)
+
+    def nearest(
+        self, factors: ArrayLike, attention_scaling: float = 1.0, kept_initial_positions: int = 0
+    ) -> Candidate:
+        """The candidate next to given values: in the ranges, on the grid, never falling."""
+        clipped = np.clip(np.asarray(factors, dtype=np.float64), self.lowest, self.highest)
+        steps = np.rint(monotone(clipped) * STEPS_PER_UNIT)
+        return self.at(
+            steps.astype(np.int64),
+            float(self.scalings[np.abs(self.scalings - attention_scaling).argmin()]),
+            min(self.kept_positions, key=lambda kept: abs(kept - kept_initial_positions)),
+        )
+
+    def at(
+        self, steps: Steps, attention_scaling: float, kept_initial_positions: int
+    ) -> Candidate:
+        """The candidate of factors counted in steps."""
+        factors = tuple((steps / STEPS_PER_UNIT).tolist())
+        return Candidate(factors, kept_initial_positions, attention_scaling)
+
+    def steps(self, candidate: Candidate) -> Steps:
+        return np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
+
+    def violations(self, candidate: Candidate) -> Iterator[str]:
+        """What a candidate breaks; nothing for a point of the space."""
+        if len(candidate.factors) != self.pairs:
+            yield f"{len(candidate.factors)} factors for {self.pairs} pairs"
+            return
+        factors = np.array(candidate.factors)
+        if not (self.steps(candidate) / STEPS_PER_UNIT == factors).all():
+            yield "a factor between two steps of 0.01"
+        if not ((factors >= self.lowest) & (factors <= self.highest)).all():
+            yield f"a factor outside its range, at most {self.highest:g}"
+        if (np.diff(factors) < 0).any():
+            yield "factors that fall from a pair to the next"
+        if candidate.kept_initial_positions not in self.kept_positions:
+            yield f"n̂ = {candidate.kept_initial_positions}, which is not in its set"
+        if candidate.attention_scaling not in self.scalings:
+            yield f"m = {candidate.attention_scaling:g}, which is not in its set"
+
+    def schedule(self, candidate: Candidate) -> RotarySchedule:
+        """The schedule that a candidate stands for; its recipe is `longrope`."""
+        factors = np.array(candidate.factors)
+        if self.recover:
+            factors = factors / self.start.rescale_factors
+        return longrope.schedule(
+            self.start,
+            self.target_length,
+            factors=factors.tolist(),
+            attention_factor=candidate.attention_scaling,
+            kept_initial_positions=candidate.kept_initial_positions,
+            recover=self.recover,
+        )
+
+    def seeds(self) -> tuple[Candidate, ...]:
+        """The three that LongRoPE starts from: linear, NTK and YaRN.
+
+        In recovery they make no sense, and the plain frequencies, the start as it is and their
+        geometric mean take their place. Where two of them meet on the grid, one is left.
+        """
+        if self.recover:
+            present = self.start.rescale_factors
+            return self._distinct(np.ones(self.pairs), present, np.sqrt(present))
+        return self._distinct(*(self._by_hand[name] for name in ("linear", "ntk", "yarn")))
+
+    def hand_made(self) -> tuple[Candidate, ...]:
+        """The hand-made methods that are worth starting from."""
+        return self.seeds() if self.recover else self._distinct(*self._by_hand.values())
+
+    @cached_property
+    def _by_hand(self) -> dict[str, RotarySchedule]:
+        start, target = self.start, self.target_length
+        if start.geometric_base is None:
+            # YaRN's ramp by wavelength, which any frequencies have.
+            ramp = llama3.schedule(start, target, low_freq_factor=1.0, high_freq_factor=32.0)
+            growth = start.attention_scaling * log_growth(self.scale)
+            ramp = dataclasses.replace(ramp, attention_scaling=growth)
+        else:
+            ramp = yarn.schedule(start, target)
+        found = {"linear": linear.schedule(start, target)}
+        if self.pairs > 1:  # NTK shares the stretch among pairs
+            found["ntk"] = ntk.schedule(start, target)
+        return found | {"yarn": ramp, "ntk_mixed": ntk_mixed.schedule(start, target)}
+
+    def _distinct(self, *found: RotarySchedule | FloatArray) -> tuple[Candidate, ...]:
+        candidates = []
+        for item in found:
+            if isinstance(item, RotarySchedule):
+                factors = item.rescale_factors / self.start.rescale_factors
+                scaling = item.attention_scaling / self.start.attention_scaling
+            else:
+                factors, scaling = item, 1.0
+            candidates.append(self.nearest(factors, scaling))
+        return tuple(dict.fromkeys(candidates))
+
+
+def monotone(values: FloatArray) -> FloatArray:
+    """The nearest sequence that never falls: what falls is pooled until it no longer does."""
+    means: list[float] = []
+    counts: list[int] = []
+    for value in values.tolist():
+        means.append(value)
+        counts.append(1)
+        while len(means) > 1 and means[-2] > means[-1]:
+            count = counts[-2] + counts[-1]
+            mean = (means[-2] * counts[-2] + means[-1] * counts[-1]) / count
+            means[-2:], counts[-2:] = [mean], [count]
+    return np.repeat(means, counts)

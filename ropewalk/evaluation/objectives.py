@@ -75,9 +75,7 @@ class LocalMeasure:
         self._scorer = Scorer(model)
         self._proven = False
 
-    def __call__(
-        self, schedules: Sequence[RotarySchedule], documents: Sequence[int]
-    ) -> FloatArray:
+    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
         return without_failures(
             np.array(
                 [[self.one(schedule, document) for document in documents] for schedule in schedules]

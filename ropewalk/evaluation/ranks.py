@@ -97,9 +97,7 @@ class SharedMeasure:
         self._ranks, self._one = ranks, one
         self._requests = 0
 
-    def __call__(
-        self, schedules: Sequence[RotarySchedule], documents: Sequence[int]
-    ) -> FloatArray:
+    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
         number = self._requests
         self._requests += 1
         request = json.dumps([[s.to_json() for s in schedules], [int(d) for d in documents]])

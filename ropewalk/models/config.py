@@ -92,12 +92,17 @@ def present_plan(source: object, model: str | None = None) -> ContextPlan:
     )
 
 
+def text_config(config: Config) -> Config:
+    """The part of a config that speaks of the language model: itself, or a part of it."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else config
+
+
 class ConfigReader:
     """One config, with its family's defaults behind it."""
 
     def __init__(self, config: Config) -> None:
-        inner = config.get("text_config")
-        self.config: Config = dict(inner) if isinstance(inner, Mapping) else config
+        self.config: Config = text_config(config)
         self.model_type = str(self.config.get("model_type") or config.get("model_type") or "")
         self.family = FAMILIES.get(self.model_type, UNKNOWN)
         if self.config.get("alibi"):

@@ -67,7 +67,7 @@ def load(
     plan = present_plan(checked_config(folder), source)
     checked_weights(folder)
     tokenizer = _tokenizer(folder)
-    model = _model(folder, chosen_dtype)
+    model = read_model(folder, chosen_dtype)
     return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
 
 
@@ -215,7 +215,8 @@ def _tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def _model(folder: Path, dtype: torch.dtype | str) -> Any:
+def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
+    """The model of a folder whose files have been checked, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     try:

@@ -66,7 +66,7 @@ def load(
     folder = model_folder(source, allow_download)
     plan = present_plan(checked_config(folder), source)
     checked_weights(folder)
-    tokenizer = _tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     model = read_model(folder, chosen_dtype)
     return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
 
@@ -203,7 +203,8 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in shards]
 
 
-def _tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder."""
     from transformers import AutoTokenizer
 
     try:

@@ -25,7 +25,7 @@ RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 Fit = Literal["exact", "equivalent", "approximated", "refused"]
 
 # llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
-_LLAMA_CPP_FACTORS = {
+LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
 }
@@ -193,7 +193,7 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
                 transformers=EXACT,
                 vllm=EXACT,
                 sglang=EXACT,
-                llama_cpp=EXACT if _default_yarn(setting) else factors,
+                llama_cpp=EXACT if factors.fit == "refused" and _default_yarn(setting) else factors,
             )
         }
     longrope = Cell("equivalent", "longrope with equal lists")
@@ -258,7 +258,7 @@ def _everywhere(cell: Cell) -> dict[str, Cell]:
 
 def _llama_cpp_factors(config: Config) -> Cell:
     families = _families(config)
-    if families & _LLAMA_CPP_FACTORS:
+    if families & LLAMA_CPP_FACTORS:
         return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
     if families & _SAVED_AS_LLAMA:
         return Cell("equivalent", "saved as llama with attention bias, rope_freqs.weight")

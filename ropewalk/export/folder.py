@@ -51,6 +51,8 @@ class Job:
     config: Config
     rewrite: Rewrite | None
     dtype: torch.dtype | None
+    """What the weights are rounded to; None where they stay as they are."""
+    compared_in: torch.dtype
 
     @property
     def by_current_length(self) -> bool:
@@ -89,11 +91,12 @@ def prepare(
     followed = written
     if fold:  # the reference keeps the scaling where it was
         followed, _ = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+    compared_in = torch.float64 if fold else torch.float32
     config = write_config(checkpoint.config, written)
     if wanted is not None:
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
-    return Job(checkpoint, plan, followed, near, config, _chained(rewrites), wanted)
+    return Job(checkpoint, plan, followed, near, config, _chained(rewrites), wanted, compared_in)
 
 
 def write(job: Job, folder: Path) -> None:
@@ -117,8 +120,7 @@ class Questions:
 
 def questions(job: Job) -> Questions:
     """Sequences that must give the planned model's logits, and those that show a loss."""
-    vocabulary = int(text_config(job.checkpoint.config)["vocab_size"])
-    ids = gate.probe_ids(job.checkpoint.folder, vocabulary)
+    ids = _probe_ids(job.checkpoint)
     asked = gate.sequences(job.followed, ids)
     if is_dynamic(job.followed):
         # Only where a sequence ends with a step of the ladder does dynamic NTK turn as the ladder
@@ -147,6 +149,37 @@ def prove(
     return parity, gate.loss(right, [answer.logits for answer in answers[count:]])
 
 
+def nearest(
+    source: str, plan: ContextPlan, runtime: str, *, approximate: bool
+) -> tuple[ContextPlan, tuple[str, ...]]:
+    """The plan that the runtime can follow, and what of the given one it is not, with its cost."""
+    checkpoint = Checkpoint.open(source)
+    _check_plan(checkpoint, plan)
+    followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+    if not near:
+        return plan, ()
+    loss = approximation_loss(source, plan, followed)
+    return followed, (
+        *(f"approximated: {said}" for said in near),
+        f"what is approximated costs {loss}",
+    )
+
+
+def approximation_loss(source: str, plan: ContextPlan, followed: ContextPlan) -> gate.Loss:
+    """What a model loses that follows one plan in place of another."""
+    checkpoint = Checkpoint.open(source)
+    model = read_model(checkpoint.folder, torch.float32).eval()
+    asked = gate.sequences(plan, _probe_ids(checkpoint))
+    switching = any(len(steps) > 1 for steps in followed.schedules.values())
+    return gate.loss(
+        [gate.planned_logits(model, plan, sequence) for sequence in asked],
+        [
+            gate.planned_logits(model, followed, sequence, by_current_length=switching)
+            for sequence in asked
+        ],
+    )
+
+
 def export_folder(
     target: str,
     job: Job,
@@ -167,7 +200,8 @@ def export_folder(
     ) as folder:
         write(job, folder)
         asked = questions(job)
-        (answers,) = gate.ask_stock([(folder, [*asked.to_compare, *asked.to_measure])])
+        whole = [*asked.to_compare, *asked.to_measure]
+        (answers,) = gate.ask_stock([(folder, whole)], job.compared_in)
         parity, loss = prove(job, asked, answers)
         exported = Exported(
             target,
@@ -199,6 +233,11 @@ def _check_plan(checkpoint: Checkpoint, plan: ContextPlan) -> None:
             )
 
 
+def _probe_ids(checkpoint: Checkpoint) -> list[int]:
+    vocabulary = int(text_config(checkpoint.config)["vocab_size"])
+    return gate.probe_ids(checkpoint.folder, vocabulary)
+
+
 def _in_words(geometry: RotaryGeometry) -> str:
     return (
         f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, "
@@ -207,8 +246,8 @@ def _in_words(geometry: RotaryGeometry) -> str:
 
 
 def _reference(job: Job) -> Any:
-    """The source model in float32, its weights rounded as the export's are."""
-    model = read_model(job.checkpoint.folder, torch.float32).eval()
+    """The source model, its weights rounded as the export's are."""
+    model = read_model(job.checkpoint.folder, job.compared_in).eval()
     if job.dtype is not None:
         with torch.no_grad():
             for weight in model.parameters():  # not the buffers: frequencies are never stored

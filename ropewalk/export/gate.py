@@ -10,7 +10,9 @@ model with the plan installed answers the same, and two things are compared:
   check has passed. At position p, one last bit of a frequency is an angle of p · 2⁻²⁴, so without
   this the rounding of a power would be all that a comparison at long lengths could see.
 
-Both models run in float32; where the export rounds the weights, the planned model's are rounded.
+Both models run in float32, and in float64 where a factor has been folded into weights, whose new
+rounding would be as large as the tolerance. Where the export rounds all weights, the planned
+model's are rounded too.
 """
 
 from __future__ import annotations
@@ -115,11 +117,14 @@ def probe_ids(folder: Path, vocabulary: int) -> list[int]:
     return ids[:CONTIGUOUS] if len(ids) >= CONTIGUOUS else spread
 
 
-def ask_stock(jobs: Sequence[tuple[Path, Sequence[Asked]]]) -> list[list[Answer]]:
+def ask_stock(
+    jobs: Sequence[tuple[Path, Sequence[Asked]]], dtype: torch.dtype = torch.float32
+) -> list[list[Answer]]:
     """The answers of stock transformers, in one fresh process for all folders."""
     with tempfile.TemporaryDirectory(prefix="ropewalk-gate-") as room:
         job = {
             "threads": torch.get_num_threads(),
+            "dtype": str(dtype).removeprefix("torch."),
             "answers": room,
             "models": [
                 {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in asked]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropewalk.errors import GateFailed
@@ -39,6 +39,9 @@ class Exported:
     """The command or the line of Python that loads it."""
     overrides: str = ""
     """The command that runs the source itself under the plan, where its weights are unchanged."""
+
+    def with_warnings(self, more: tuple[str, ...]) -> Exported:
+        return replace(self, warnings=(*more, *self.warnings))
 
     def to_json(self) -> dict[str, object]:
         return {

@@ -48,7 +48,7 @@ def logits_of(
             use_cache=bool(cuts),
         )
         cache = output.past_key_values if cuts else None
-        pieces.append(output.logits[0].float())
+        pieces.append(output.logits[0])
     return torch.cat(pieces)
 
 
@@ -61,7 +61,7 @@ def answer(job: dict[str, Any]) -> None:
     for n, entry in enumerate(job["models"]):
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
             entry["folder"],
-            dtype=torch.float32,
+            dtype=getattr(torch, job["dtype"]),
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,

@@ -51,6 +51,7 @@ _KNOWN_KEYS = {
     *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
     *("mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "short_factor"),
     *("long_factor", "short_mscale", "long_mscale"),
+    "attn_factor",  # SGLang's, beside attention_factor
 }
 
 

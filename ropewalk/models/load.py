@@ -22,7 +22,7 @@ from ropewalk.plan import ContextPlan
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 # What a download brings: no pickles and no code.
 _FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
@@ -63,18 +63,11 @@ def load(
     """
     chosen_device = _device(device)
     chosen_dtype = _dtype(dtype, chosen_device)
-    folder = _folder(source, allow_download)
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder}: holds no config.json, so it is no transformers model; give the folder "
-            "that save_pretrained wrote"
-        )
-    config = load_config(folder)
-    plan = present_plan(config, source)
-    _check_code(folder, config)
-    _check_weights(folder)
-    tokenizer = _tokenizer(folder)
-    model = _model(folder, chosen_dtype)
+    folder = model_folder(source, allow_download)
+    plan = present_plan(checked_config(folder), source)
+    checked_weights(folder)
+    tokenizer = load_tokenizer(folder)
+    model = read_model(folder, chosen_dtype)
     return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
 
 
@@ -101,7 +94,8 @@ def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     return _DTYPES[name]
 
 
-def _folder(source: str, allow_download: bool) -> Path:
+def model_folder(source: str, allow_download: bool = False) -> Path:
+    """The folder that a folder's path, `bundled` or, where allowed, a hub id stands for."""
     if source == BUNDLED:
         if not BUNDLED_FOLDER.is_dir():
             raise InputError("bundled: this copy of ropewalk came without it; install it again")
@@ -132,12 +126,19 @@ def _download(hub_id: str) -> Path:
         ) from None
 
 
-def _check_code(folder: Path, config: Config) -> None:
+def checked_config(folder: Path) -> Config:
+    """The config of a model folder, whose model type the installed transformers knows."""
     from transformers import CONFIG_MAPPING
 
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder}: holds no config.json, so it is no transformers model; give the folder "
+            "that save_pretrained wrote"
+        )
+    config = load_config(folder)
     kind = config.get("model_type")
     if kind in CONFIG_MAPPING:
-        return
+        return config
     if config.get("auto_map"):
         raise Unsupported(
             f"{folder}: model type {kind!r} needs code of its own from that folder, which ropewalk "
@@ -148,9 +149,10 @@ def _check_code(folder: Path, config: Config) -> None:
     )
 
 
-def _check_weights(folder: Path) -> None:
-    """Every weight file is there, is safetensors, and is whole."""
-    for path in _weight_files(folder):
+def checked_weights(folder: Path) -> list[Path]:
+    """The weight files of a model folder: every one there, safetensors, and whole."""
+    paths = _weight_files(folder)
+    for path in paths:
         try:
             with safe_open(path, framework="pt"):
                 pass
@@ -158,12 +160,13 @@ def _check_weights(folder: Path) -> None:
             raise InputError(
                 f"{path}: is not a whole safetensors file ({_first_line(error)}); copy it again"
             ) from None
+    return paths
 
 
 def _weight_files(folder: Path) -> list[Path]:
     if (folder / _SINGLE).is_file():
         return [folder / _SINGLE]
-    if (folder / _INDEX).is_file():
+    if (folder / WEIGHT_INDEX).is_file():
         return _shards(folder)
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
@@ -174,13 +177,13 @@ def _weight_files(folder: Path) -> list[Path]:
             ".save_pretrained(new_folder), then copy its tokenizer files to new_folder"
         )
     raise InputError(
-        f"{folder}: holds a config but no weights ({_SINGLE} or {_INDEX}); "
+        f"{folder}: holds a config but no weights ({_SINGLE} or {WEIGHT_INDEX}); "
         "give the folder that has both"
     )
 
 
 def _shards(folder: Path) -> list[Path]:
-    path = folder / _INDEX
+    path = folder / WEIGHT_INDEX
     index = read_json(path)
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
@@ -200,7 +203,8 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in shards]
 
 
-def _tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder."""
     from transformers import AutoTokenizer
 
     try:
@@ -212,7 +216,8 @@ def _tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def _model(folder: Path, dtype: torch.dtype | str) -> Any:
+def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
+    """The model of a folder whose files have been checked, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     try:

@@ -1,0 +1,217 @@
+"""A planned model as one GGUF file for llama.cpp, run there for real before it is called done.
+
+What llama.cpp can say of a plan, the plainest that is exact:
+
+    a new base (NTK, ABF)       rope.freq_base
+    all pairs alike (linear)    rope.scaling.type = linear
+    any other λ                 rope_freqs.weight = λ, with no scaling type
+    m                           rope.scaling.attn_factor
+
+Any λ goes to the architecture `llama`, as which Qwen2 is saved then. YaRN, llama3 and LongRoPE are
+such a λ too: what llama.cpp makes of their own keys differs from what transformers does, or is
+dropped. Kept initial positions, log-n and a change of factors with the length are refused by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ropewalk.errors import GateFailed, InvalidValue, Unsupported
+from ropewalk.export import llama_cpp_run
+from ropewalk.export.checkpoint import Checkpoint, staged
+from ropewalk.export.gguf_model import GGUFModel, GGUFRope
+from ropewalk.export.gguf_tokenizer import GGUFTokenizer
+from ropewalk.export.llama_cpp_run import LlamaCpp
+from ropewalk.export.parity import Exported, Parity
+from ropewalk.models.config import present_plan
+from ropewalk.models.install import applied
+from ropewalk.models.load import load, load_tokenizer
+from ropewalk.plan import FULL_ATTENTION, ContextPlan
+from ropewalk.schedule import RotarySchedule
+
+TARGET = "llama.cpp"
+TOLERANCES = {"F32": 1e-3, "F16": 1e-3, "BF16": 1e-3, "Q8_0": 1e-3}
+BEYOND = 500
+"""How many positions beyond the trained length are compared."""
+_WITHIN = 12
+"""And how many before its end."""
+_SEED = 8
+_PROBE = (
+    "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
+    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a&b \n \n"
+)
+
+
+def export(
+    source: str | Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    dtype: str = "F32",
+    overwrite: bool = False,
+    check: bool = True,
+) -> Exported:
+    """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there.
+
+    `check=False` leaves out the comparison, which holds the model twice in memory.
+    """
+    checkpoint = Checkpoint.open(str(source))
+    schedule = _schedule(checkpoint, plan)
+    tokenizer = load_tokenizer(checkpoint.folder)
+    model = GGUFModel(
+        checkpoint,
+        config=_config(checkpoint),
+        rope=rope(schedule),
+        length=plan.target_length,
+        original_length=schedule.geometry.original_length,
+        dtype=dtype,
+    )
+    words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
+    warnings = list(words.warnings)
+    if model.architecture != model.config.model_type:
+        warnings.append(
+            f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
+            "too"
+        )
+    parity = None
+    with staged(
+        out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
+    ) as path:
+        model.write(path, plan.model, words)
+        if not check:
+            warnings.append("not compared, as asked: run `ropewalk verify` on it")
+        elif not llama_cpp_run.available():
+            warnings.append(
+                "not compared: llama.cpp is not here; pip install 'ropewalk[gguf]', then run "
+                "`ropewalk verify` on it"
+            )
+        else:
+            parity = _parity(model, plan, path)
+    return Exported(
+        target=TARGET,
+        path=Path(out),
+        parity=parity,
+        warnings=tuple(warnings),
+        load=f"llama-cli -m {out} -c {plan.target_length}",
+    )
+
+
+def rope(schedule: RotarySchedule) -> GGUFRope:
+    """The schedule in what llama.cpp can say."""
+    geometry = schedule.geometry
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            "llama.cpp cannot keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+    if geometry.rotary_dim != geometry.head_dim:
+        raise Unsupported(
+            f"rotary_dim = {geometry.rotary_dim}: llama.cpp's llama and qwen2 turn all "
+            f"{geometry.head_dim} dimensions of a head"
+        )
+    # All dimensions turn, so that what multiplies all logits can go into cos and sin.
+    attention_factor = schedule.attention_scaling * schedule.softmax_scaling**0.5
+    base = schedule.geometric_base
+    if base is not None:
+        return GGUFRope(base, attention_factor)
+    factors = schedule.rescale_factors
+    if np.all(factors == factors[0]):
+        return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
+    return GGUFRope(geometry.base, attention_factor, factors=factors)
+
+
+def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
+    """The one schedule of a plan that this model can follow in llama.cpp."""
+    present = present_plan(checkpoint.config)
+    if set(plan.schedules) != set(present.schedules):
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            f"this model has the layer types {sorted(present.schedules)}",
+            "make the plan from this model's own config",
+        )
+    if set(plan.schedules) != {FULL_ATTENTION}:
+        raise Unsupported(
+            f"layer types {sorted(plan.schedules)}: the export to GGUF writes models whose layers "
+            "all turn alike"
+        )
+    (first, *others) = plan.steps()
+    if others:
+        raise Unsupported(
+            "llama.cpp does not change factors with the length of a sequence, and this plan has "
+            f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
+            "one schedule"
+        )
+    pairs = present.longest().geometry.pairs
+    if first.schedule.geometry.pairs != pairs:
+        raise InvalidValue(
+            "plan.schedules.full_attention",
+            f"{first.schedule.geometry.pairs} pairs",
+            f"the heads of this model turn as {pairs} pairs",
+            "make the plan from this model's own config",
+        )
+    return first.schedule
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    """transformers' config object: with what its class fills in."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(
+        checkpoint.folder, local_files_only=True, trust_remote_code=False
+    )
+
+
+def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
+    """Run both, and raise GateFailed where they differ."""
+    loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
+    length = min(model.original_length + BEYOND, plan.target_length)
+    start = max(0, length - BEYOND - _WITHIN)
+    vocabulary = len(loaded.tokenizer)
+    tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
+    with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
+        _check_tokenizer(loaded.tokenizer, llama, path)
+        said = llama.log_probabilities(tokens.tolist(), start=start)
+    with torch.inference_mode(), applied(loaded.model, plan):
+        logits = loaded.model(
+            torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
+        ).logits[0]
+    planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
+    parity = Parity(
+        runtime=llama_cpp_run.runtime(),
+        max_logit_difference=float(np.abs(planned - said.values).max()),
+        tolerance=TOLERANCES[model.dtype],
+        tokens=length - start,
+    )
+    if not parity.passed:
+        raise GateFailed(
+            f"export to {TARGET} as {model.dtype}",
+            [
+                f"log-probabilities of {parity.runtime} differ from the planned model's by "
+                f"{parity.max_logit_difference:.3g} (tolerance {parity.tolerance:g})"
+            ],
+        )
+    return parity
+
+
+def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, path: Path) -> None:
+    text = _PROBE + "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
+    ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)
+    if ours != theirs:
+        at = next(
+            (i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+            min(len(ours), len(theirs)),
+        )
+        raise GateFailed(
+            f"export to {TARGET}",
+            [
+                f"llama.cpp tokenizes another way than transformers: {theirs[at : at + 5]} for "
+                f"{ours[at : at + 5]}, behind {tokenizer.decode(ours[max(0, at - 8) : at])!r}"
+            ],
+        )

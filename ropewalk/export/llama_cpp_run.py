@@ -1,0 +1,187 @@
+"""What the real llama.cpp makes of a GGUF file: its tokens, its log-probabilities, its text.
+
+    with running(path, length=1024) as llama:
+        llama.tokenize("Hello")
+        llama.log_probabilities(tokens, start=500)
+        llama.generate(tokens, 8)
+
+llama.cpp runs in a process of its own (llama_cpp_server.py), on the CPU, with a float32 cache and
+without flash attention. It is the one that the package `xllamacpp` carries.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+
+TOP = 256
+"""How many of the likeliest tokens are asked for at each position. More of them cost time alone."""
+_STAMP = re.compile(r"^[\d.]+ [A-Z] ")
+"""What llama.cpp writes before a complaint: when, and how grave it is."""
+_SERVER = Path(__file__).with_name("llama_cpp_server.py")
+
+
+@dataclass(frozen=True, eq=False)
+class LogProbabilities:
+    """The likeliest tokens after each position, and how likely they are over the whole vocabulary.
+
+    Row i says what may follow `tokens[: start + i + 1]`.
+    """
+
+    start: int
+    tokens: NDArray[np.int64]
+    """[positions, top]; each row from the likeliest down."""
+    values: NDArray[np.float64]
+    """[positions, top]"""
+
+
+def log_probabilities(
+    path: str | Path,
+    tokens: Sequence[int],
+    *,
+    start: int = 0,
+    top: int = TOP,
+    threads: int = 1,
+) -> LogProbabilities:
+    """What llama.cpp says may follow each token from position `start` on."""
+    with running(path, length=len(tokens) + 1, threads=threads) as llama:
+        return llama.log_probabilities(tokens, start=start, top=top)
+
+
+def available() -> bool:
+    """Whether llama.cpp is here to be run."""
+    return importlib.util.find_spec("xllamacpp") is not None
+
+
+def runtime() -> str:
+    """The llama.cpp that is run, with its version."""
+    return f"llama.cpp (xllamacpp {version('xllamacpp')})"
+
+
+@contextmanager
+def running(path: str | Path, *, length: int, threads: int = 1) -> Iterator[LlamaCpp]:
+    """llama.cpp with this file loaded, until the end of the `with` block.
+
+    `length` is the context to reserve. llama.cpp serves no more than the length that the file
+    itself states.
+    """
+    if not available():
+        raise Unsupported(
+            "running llama.cpp needs xllamacpp, which is missing here: pip install 'ropewalk[gguf]'"
+        )
+    if not Path(path).is_file():
+        raise InputError(f"{path}: there is no such file; give a GGUF file")
+    asked = {"path": str(Path(path).resolve()), "length": length, "threads": threads}
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
+        # -P: the folder of the script holds modules that are named after what they write for.
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(_SERVER), json.dumps(asked)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
+        with process:  # waits for its end, and closes its pipes
+            try:
+                assert process.stdout is not None
+                address = process.stdout.readline().strip()
+                if not address:
+                    process.wait()
+                    raise InputError(
+                        f"{path}: llama.cpp cannot load it: {_reason(complaints, process)}"
+                    )
+                yield LlamaCpp(Path(path), address, process, complaints)
+            finally:
+                process.kill()
+
+
+class LlamaCpp:
+    """A llama.cpp that runs, and answers."""
+
+    def __init__(
+        self, path: Path, address: str, process: subprocess.Popen[str], complaints: IO[str]
+    ) -> None:
+        self._path, self._process, self._complaints = path, process, complaints
+        split = urlsplit(address)
+        self._host, self._port = split.hostname or "127.0.0.1", split.port
+
+    def tokenize(self, text: str) -> list[int]:
+        """A text as tokens; with BOS and EOS where the file says so, and special tokens as such."""
+        asked = {"content": text, "add_special": True, "parse_special": True}
+        tokens: list[int] = self._ask("/tokenize", asked)["tokens"]
+        return tokens
+
+    def log_probabilities(
+        self, tokens: Sequence[int], *, start: int = 0, top: int = TOP
+    ) -> LogProbabilities:
+        """What may follow each token from position `start` on, decoded one by one in the cache."""
+        if not 0 <= start < len(tokens):
+            raise InvalidValue(
+                "start", start, f"there are {len(tokens)} tokens", "give one of their positions"
+            )
+        rows = [
+            self._complete(tokens[: end + 1], 1, top)["completion_probabilities"][0]["top_logprobs"]
+            for end in range(start, len(tokens))
+        ]
+        return LogProbabilities(
+            start=start,
+            tokens=np.array([[entry["id"] for entry in row] for row in rows]),
+            values=np.array([[entry["logprob"] for entry in row] for row in rows]),
+        )
+
+    def generate(self, tokens: Sequence[int], count: int) -> list[int]:
+        """The likeliest continuation, greedily, up to `count` tokens or the end of the text."""
+        generated: list[int] = self._complete(tokens, count, 0)["tokens"]
+        return generated
+
+    def _complete(self, tokens: Sequence[int], count: int, top: int) -> Any:
+        asked = {
+            "prompt": [int(token) for token in tokens],
+            "n_predict": count,
+            "n_probs": top,
+            "temperature": 0.0,
+            "cache_prompt": True,  # the next prompt begins with this one
+            "return_tokens": True,
+        }
+        return self._ask("/completion", asked)
+
+    def _ask(self, endpoint: str, asked: dict[str, object]) -> Any:
+        try:
+            connection = HTTPConnection(self._host, self._port)
+            connection.request(
+                "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
+            )
+            answer = json.loads(connection.getresponse().read())
+            connection.close()
+        except (OSError, ValueError):
+            self._process.kill()
+            self._process.wait()
+            reason = _reason(self._complaints, self._process)
+            raise RopewalkError(f"{self._path}: llama.cpp ended while it ran: {reason}") from None
+        if "error" in answer:
+            raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
+        return answer
+
+
+def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:
+    """The first thing that llama.cpp complained of; what follows are its callers' complaints."""
+    complaints.seek(0)
+    lines = [_STAMP.sub("", line.strip()) for line in complaints if line.strip()]
+    return lines[0] if lines else f"no reason given, exit status {process.returncode}"

@@ -1,0 +1,42 @@
+"""The process that holds llama.cpp: run by path with one JSON argument (llama_cpp_run.py does).
+
+It stands alone, because llama.cpp ends its whole process on a file that it cannot take. It serves
+over HTTP, writes its address to standard output, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+ERRORS_ONLY = 1
+
+
+def main() -> None:
+    import xllamacpp
+
+    asked = json.loads(sys.argv[1])
+    params = xllamacpp.CommonParams()
+    params.model.path = asked["path"]
+    params.n_ctx = asked["length"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = asked["threads"]
+    params.n_parallel = 1
+    params.n_gpu_layers = 0
+    # Nothing is rounded beyond what the file itself holds.
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.fit_params = False  # it would lower n_ctx without a word
+    params.cache_ram_mib = 0
+    params.n_ctx_checkpoints = 0
+    params.warmup = False
+    params.verbosity = ERRORS_ONLY
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError:
+        sys.exit(1)  # llama.cpp has written its reason to standard error
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

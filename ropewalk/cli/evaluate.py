@@ -95,7 +95,7 @@ def command(
 
     # Everything that can be refused without a model is, before one is loaded.
     Settings(chosen_tasks, chosen_lengths or (2,), samples, seed, mode)
-    documents = _documents(corpus, field)
+    documents = read_corpus(corpus, field)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     conditions = _conditions(loaded, wanted, given, target)
     window = loaded.present_plan.target_length
@@ -230,7 +230,7 @@ def _check_reach(conditions: Sequence[Condition], lengths: Sequence[int]) -> Non
             )
 
 
-def _documents(corpus: str, field: str) -> list[Document]:
+def read_corpus(corpus: str, field: str) -> list[Document]:
     """A corpus may be larger than memory, and an evaluation needs little of it."""
     from ropewalk.data.corpora import read_documents
 
@@ -256,12 +256,12 @@ def _show(
 
     console = Console(highlight=False)
     console.print(f"[bold]{model}[/bold], {loaded.dtype} on {loaded.device}")
-    _show_results(console, results)
+    show_results(console, results)
     _show_grid(console, results, records)
     _show_comparisons(console, comparisons)
 
 
-def _show_results(console: Console, results: Sequence[EvalResult]) -> None:
+def show_results(console: Console, results: Sequence[EvalResult]) -> None:
     methods = list(dict.fromkeys(result.method for result in results))
     cells = {(r.task, r.mode, r.metric, r.length, r.method): r for r in results}
     rows = table("task", "length", *methods)

@@ -4,8 +4,8 @@
                                                         └ perplexity            └ retrieval
 
 Perplexity alone rewards a model for looking only at what is near, retrieval alone for forgetting
-how to write. Every document has exactly as many tokens as asked for, all documents have equally
-many scored tokens of text and equally many questions, and no two share a token of the corpus.
+how to write. Every document has exactly as many tokens as asked for and scores equally many of its
+text, and no two share a token of the corpus.
 """
 
 from __future__ import annotations

@@ -61,9 +61,7 @@ class Adaptive:
             curves = Curves(space, book.best, stage.knots)
             deviations = np.full(curves.numbers, stage.width * math.log(space.highest))
             deviations[-1] = self.scaling_width * stage.width / self.stages[0].width
-            cma = CovarianceAdaptation(
-                np.zeros(curves.numbers), np.maximum(deviations, 1e-3), rng
-            )
+            cma = CovarianceAdaptation(np.zeros(curves.numbers), np.maximum(deviations, 1e-3), rng)
             while book.spent < stage.until * budget:
                 points = cma.draw()
                 generation = [curves.candidate(point) for point in points]
@@ -94,9 +92,7 @@ class Curves:
     def candidate(self, point: FloatArray) -> Candidate:
         factors = monotone(np.clip(self._log_factors + self._lines @ point[:-1], -1, 30))
         scaling = self._centre.attention_scaling * math.exp(min(1.0, max(-1.0, point[-1])))
-        return self._space.nearest(
-            np.exp(factors), scaling, self._centre.kept_initial_positions
-        )
+        return self._space.nearest(np.exp(factors), scaling, self._centre.kept_initial_positions)
 
 
 class Book:
@@ -124,9 +120,7 @@ class Book:
             known[list(documents)] = row
         return losses
 
-    def race(
-        self, candidates: Sequence[Candidate]
-    ) -> Generator[Request, FloatArray, list[int]]:
+    def race(self, candidates: Sequence[Candidate]) -> Generator[Request, FloatArray, list[int]]:
         """The places of the candidates, the best first; those that saw more documents are ahead."""
         documents = self._rng.permutation(self._documents).tolist()
         running = list(range(len(candidates)))

@@ -38,14 +38,10 @@ class CovarianceAdaptation:
         mass = 1 / (self._weights**2).sum()
         self._mass = mass
         self._step_rate = (mass + 2) / (n + mass + 5)
-        self._step_damping = (
-            1 + 2 * max(0.0, math.sqrt((mass - 1) / (n + 1)) - 1) + self._step_rate
-        )
+        self._step_damping = 1 + 2 * max(0.0, math.sqrt((mass - 1) / (n + 1)) - 1) + self._step_rate
         self._path_rate = (4 + mass / n) / (n + 4 + 2 * mass / n)
         self._one_rate = 2 / ((n + 1.3) ** 2 + mass)
-        self._many_rate = min(
-            1 - self._one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass)
-        )
+        self._many_rate = min(1 - self._one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
         self._expected = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
         self._step_path = np.zeros(n)
         self._path = np.zeros(n)

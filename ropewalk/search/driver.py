@@ -219,7 +219,9 @@ class Ledger:
     def _score(self, candidates: list[Candidate], documents: tuple[int, ...], state: str) -> None:
         schedules = [self._space.schedule(candidate) for candidate in candidates]
         losses = self._objective.losses(schedules, documents)
-        assert losses.shape == (len(candidates), len(documents)), "losses are [schedules, documents]"
+        assert losses.shape == (len(candidates), len(documents)), (
+            "losses are [schedules, documents]"
+        )
         failed = ~np.isfinite(losses).all(axis=1)
         losses = np.where(failed[:, None], np.inf, losses)
         units = [Unit(candidate, documents) for candidate in candidates]

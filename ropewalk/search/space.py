@@ -174,9 +174,7 @@ class Space:
             min(self.kept_positions, key=lambda kept: abs(kept - kept_initial_positions)),
         )
 
-    def at(
-        self, steps: Steps, attention_scaling: float, kept_initial_positions: int
-    ) -> Candidate:
+    def at(self, steps: Steps, attention_scaling: float, kept_initial_positions: int) -> Candidate:
         """The candidate of factors counted in steps."""
         factors = tuple((steps / STEPS_PER_UNIT).tolist())
         return Candidate(factors, kept_initial_positions, attention_scaling)

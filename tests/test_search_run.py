@@ -1,4 +1,4 @@
-"""A whole search on a tiny model: what it chooses, what it says of itself, and where it may start."""
+"""A whole search on a tiny model: what it chooses, what it says of it, and where it may start."""
 
 from __future__ import annotations
 

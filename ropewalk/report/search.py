@@ -44,17 +44,19 @@ def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurv
 
 
 def draw_progress(curve: SearchCurve, path: str | Path) -> None:
-    """Score against tokens; the hand-made methods are level lines, left out where far above."""
+    """Score against tokens, around the best hand-made method: what is far above it is named."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
+    by_hand = [score for score in curve.by_hand.values() if np.isfinite(score)]
+    closest = min([*by_hand, *curve.scores[:1]], default=1.0)
+    lowest = min([closest, *curve.scores])
+    margin = max(closest - lowest, 0.005 * abs(closest))
+    axes.set_ylim(lowest - 0.3 * margin, closest + 2 * margin)
     if curve.tokens:
         axes.step(curve.tokens, curve.scores, where="post", label="search, best so far", lw=2)
-    finite = {name: score for name, score in curve.by_hand.items() if np.isfinite(score)}
-    closest = min(finite.values(), default=0.0)
-    span = max([*curve.scores, closest]) - min([*curve.scores, closest])
-    shown = {name: score for name, score in finite.items() if score <= closest + max(span, 0.5)}
+    shown = {name: at for name, at in curve.by_hand.items() if at <= closest + 2 * margin}
     for i, (name, score) in enumerate(sorted(shown.items(), key=lambda item: item[1]), start=1):
         axes.axhline(score, color=f"C{i}", linestyle="--", linewidth=1.2, label=name)
     axes.set_xlabel("tokens scored")

@@ -254,9 +254,9 @@ def _show_leg(console: Console, leg: Leg) -> None:
     console.print(rows)
     if leg.method is None:
         console.print(
-            f"below {leg.best_by_hand} by {leg.gain('reporting'):.4f} on documents that decided "
-            f"nothing, by {leg.gain('search'):.4f} on those of the search: the difference is what "
-            "it learnt by heart",
+            f"score of {leg.best_by_hand} less that of the search: {leg.gain('reporting'):+.4f} on "
+            f"documents that decided nothing, {leg.gain('search'):+.4f} on those of the search; "
+            "what the second has more is learnt by heart",
             soft_wrap=True,
         )
 

@@ -45,7 +45,8 @@ class Planted:
 
     @property
     def scored_from(self) -> int:
-        return self.text.start
+        start: int = self.text.start
+        return start
 
 
 class Stretch(NamedTuple):

@@ -13,9 +13,9 @@ is a hand-made method.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -340,8 +340,8 @@ class _Work:
         }
 
         def scores(
-            stage: str, place: str, schedules: Mapping[Any, RotarySchedule]
-        ) -> dict[Any, Score]:
+            stage: str, place: str, schedules: Mapping[str, RotarySchedule]
+        ) -> dict[str, Score]:
             found = {}
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
@@ -377,21 +377,21 @@ class _Work:
             progress=report,
             notice=self.notice,
         )
-        finalists: dict[int | str, RotarySchedule] = {
-            rank: space.schedule(finalist.candidate)
-            for rank, finalist in enumerate(result.finalists)
+        finalists = {
+            f"finalist {rank}": space.schedule(finalist.candidate)
+            for rank, finalist in enumerate(result.finalists, start=1)
         }
         pool = {**by_hand, **finalists}
         selected = scores("selecting", "selection", pool)
-        chosen = _choice(selected, tuple(by_hand))
+        chosen = _choice(selected, by_hand)
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
             searched |= scores("reporting", "search", {chosen: pool[chosen]})
 
-        def arm(name: int | str) -> Arm:
+        def arm(name: str) -> Arm:
             return Arm(pool[name], searched[name], selected[name], reported[name])
 
-        if isinstance(chosen, str):
+        if chosen in by_hand:
             self.notice(
                 f"no finalist was better than {chosen} on held-out documents with as much "
                 "retrieval, so it is the plan; allow more evaluations or documents"
@@ -399,7 +399,7 @@ class _Work:
         return Leg(
             self.length,
             arm(chosen),
-            chosen if isinstance(chosen, str) else None,
+            chosen if chosen in by_hand else None,
             {name: arm(name) for name in by_hand},
             result.history,
             result.evaluations,
@@ -454,7 +454,7 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), float(measured[:, RETRIEVED].mean()))
 
 
-def _choice(scores: Mapping[Any, Score], by_hand: Sequence[str]) -> Any:
+def _choice(scores: Mapping[str, Score], by_hand: Iterable[str]) -> str:
     """The lowest score among those that retrieve no less than the best by hand."""
     most = max(scores[name].retrieval for name in by_hand)
     able = [name for name, score in scores.items() if score.retrieval >= most]

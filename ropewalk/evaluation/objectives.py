@@ -114,7 +114,7 @@ class LocalMeasure:
 
 def without_failures(measured: FloatArray) -> FloatArray:
     """The same, with NaN for a schedule on every document where it failed on one."""
-    failed = ~np.isfinite(measured).all(axis=(1, 2))
+    failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
     return np.where(failed[:, None, None], np.nan, measured)
 
 

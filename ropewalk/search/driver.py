@@ -222,8 +222,8 @@ class Ledger:
         assert losses.shape == (len(candidates), len(documents)), (
             "losses are [schedules, documents]"
         )
-        failed = ~np.isfinite(losses).all(axis=1)
-        losses = np.where(failed[:, None], np.inf, losses)
+        failed = [not np.isfinite(row).all() for row in losses]
+        losses = np.where(np.array(failed)[:, None], np.inf, losses)
         units = [Unit(candidate, documents) for candidate in candidates]
         if self._journal:
             self._journal.append(

@@ -13,9 +13,9 @@ is a hand-made method.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -47,17 +47,17 @@ STRATEGIES: Mapping[str, Strategy] = {
     "adaptive": adaptive.strategy,
     "evolution": evolution.strategy,
 }
-OWN_EVALUATIONS: Mapping[str, int] = {
-    "adaptive": adaptive.EVALUATIONS,
+EVALUATIONS: Mapping[str, int] = {
+    "adaptive": 32,
     "evolution": evolution.strategy.population
     + evolution.strategy.generations
     * (evolution.strategy.mutations + evolution.strategy.crossovers),
 }
-"""What each takes where no budget is given."""
+"""What a search may spend where nothing is said: the published algorithm all that it asks for."""
 HAND_MADE = ("linear", "ntk", "ntk_mixed", "yarn")
-FINALISTS = 6
-DOCUMENTS = (12, 18, 18)
-"""To search on, to select by, to report on; with eight facts each, 144 answers are reported."""
+FINALISTS = 4
+DOCUMENTS = (12, 16, 20)
+"""To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,9 @@ class Score(NamedTuple):
     retrieval: float
     """The share of the facts that came back whole."""
 
-    def to_json(self) -> dict[str, float]:
-        return self._asdict()
+    def to_json(self) -> dict[str, float | None]:
+        """JSON has no infinity: a schedule that failed has no score."""
+        return {key: value if np.isfinite(value) else None for key, value in self._asdict().items()}
 
 
 class Arm(NamedTuple):
@@ -120,6 +121,14 @@ class Arm(NamedTuple):
     search: Score
     selection: Score
     reporting: Score
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "schedule": self.schedule.to_json(),
+            "search": self.search.to_json(),
+            "selection": self.selection.to_json(),
+            "reporting": self.reporting.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,16 @@ class Leg:
         """
         by_hand = getattr(self.baselines[self.best_by_hand], documents)
         return float(by_hand.score - getattr(self.chosen, documents).score)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "length": self.length,
+            "chosen": self.method or "search",
+            "best": self.chosen.to_json(),
+            "baselines": {name: arm.to_json() for name, arm in self.baselines.items()},
+            "evaluations": self.evaluations,
+            "tokens": self.tokens,
+        }
 
 
 @dataclass(frozen=True)
@@ -321,8 +340,8 @@ class _Work:
         }
 
         def scores(
-            stage: str, place: str, schedules: Mapping[Any, RotarySchedule]
-        ) -> dict[Any, Score]:
+            stage: str, place: str, schedules: Mapping[str, RotarySchedule]
+        ) -> dict[str, Score]:
             found = {}
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
@@ -334,7 +353,11 @@ class _Work:
         searched = scores("hand-made methods", "search", by_hand)
         space = _space(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
-        expected = _expected(self.settings, objective)
+        evaluations, tokens = self.settings.evaluations, self.settings.tokens
+        if evaluations is None and tokens is None:
+            evaluations = EVALUATIONS[self.settings.strategy]
+        limits = (evaluations, tokens and tokens / (first * self.length))
+        expected = min(limit for limit in limits if limit)
 
         def report(now: Progress) -> None:
             beside = {name: score.score for name, score in searched.items()}
@@ -346,29 +369,29 @@ class _Work:
             objective,
             STRATEGIES[self.settings.strategy],
             seed=self.settings.seed,
-            evaluations=self.settings.evaluations,
-            tokens=self.settings.tokens,
+            evaluations=evaluations,
+            tokens=tokens,
             journal=journal(f"{self.name}.jsonl"),
             at_once=at_once,
             finalists=FINALISTS,
             progress=report,
             notice=self.notice,
         )
-        finalists: dict[int | str, RotarySchedule] = {
-            rank: space.schedule(finalist.candidate)
-            for rank, finalist in enumerate(result.finalists)
+        finalists = {
+            f"finalist {rank}": space.schedule(finalist.candidate)
+            for rank, finalist in enumerate(result.finalists, start=1)
         }
         pool = {**by_hand, **finalists}
         selected = scores("selecting", "selection", pool)
-        chosen = _choice(selected, tuple(by_hand))
+        chosen = _choice(selected, by_hand)
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
             searched |= scores("reporting", "search", {chosen: pool[chosen]})
 
-        def arm(name: int | str) -> Arm:
+        def arm(name: str) -> Arm:
             return Arm(pool[name], searched[name], selected[name], reported[name])
 
-        if isinstance(chosen, str):
+        if chosen in by_hand:
             self.notice(
                 f"no finalist was better than {chosen} on held-out documents with as much "
                 "retrieval, so it is the plan; allow more evaluations or documents"
@@ -376,7 +399,7 @@ class _Work:
         return Leg(
             self.length,
             arm(chosen),
-            chosen if isinstance(chosen, str) else None,
+            chosen if chosen in by_hand else None,
             {name: arm(name) for name in by_hand},
             result.history,
             result.evaluations,
@@ -431,21 +454,11 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), float(measured[:, RETRIEVED].mean()))
 
 
-def _choice(scores: Mapping[Any, Score], by_hand: Sequence[str]) -> Any:
+def _choice(scores: Mapping[str, Score], by_hand: Iterable[str]) -> str:
     """The lowest score among those that retrieve no less than the best by hand."""
     most = max(scores[name].retrieval for name in by_hand)
     able = [name for name, score in scores.items() if score.retrieval >= most]
     return min(able, key=lambda name: scores[name].score)
-
-
-def _expected(settings: Settings, objective: ModelObjective) -> float:
-    """How many evaluations the search will take."""
-    whole = objective.documents * objective.tokens_per_document
-    limits = [
-        *([settings.evaluations] if settings.evaluations else []),
-        *([settings.tokens / whole] if settings.tokens else []),
-    ]
-    return min(limits, default=OWN_EVALUATIONS[settings.strategy])
 
 
 def _with(present: ContextPlan, layer: str, steps: tuple[PlanStep, ...]) -> ContextPlan:

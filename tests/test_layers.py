@@ -79,6 +79,21 @@ ROOMS = {
         ),
         needs=("numpy", "torch"),
     ),
+    "evaluation.objectives": Row(
+        ("errors", "plan", "schedule", "evaluation", "evaluation.scoring", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "evaluation.ranks": Row(
+        ("schedule", "untrusted", "evaluation.objectives"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "search_run": Row(
+        (
+            *("errors", "plan", "schedule", "extension", "run", "data", "search", "models"),
+            *("evaluation", "evaluation.objectives", "evaluation.ranks"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "precision.results": Row(("lengths", "evaluation.statistics"), needs=("numpy",)),
     "precision": Row(
         (

@@ -14,7 +14,10 @@ import typer
 
 from ropewalk.errors import RopewalkError
 
-VERBS = ("bound", "inspect", "plan", "evaluate", "extend", "export", "precision", "methods")
+VERBS = (
+    *("extend", "bound", "inspect", "plan", "search", "evaluate", "export", "verify"),
+    *("precision", "methods"),
+)
 
 
 def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, print_json, table
+from ropewalk.cli.shared import JsonOption, corpus_documents, print_json, table
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
@@ -20,14 +20,12 @@ from ropewalk.records import EvalRecord, EvalResult, Mode
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ropewalk.data.corpora import Document
     from ropewalk.evaluation.results import MethodComparison
     from ropewalk.evaluation.runner import Condition
     from ropewalk.models.load import LoadedModel
 
 DEFAULT_TASKS = "perplexity,passkey,needle,lines,kv"
 AS_IT_IS = "none"
-MOST_CHARACTERS = 32 * 2**20
 
 
 def command(
@@ -95,7 +93,7 @@ def command(
 
     # Everything that can be refused without a model is, before one is loaded.
     Settings(chosen_tasks, chosen_lengths or (2,), samples, seed, mode)
-    documents = read_corpus(corpus, field)
+    documents = corpus_documents(corpus, field)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     conditions = _conditions(loaded, wanted, given, target)
     window = loaded.present_plan.target_length
@@ -228,21 +226,6 @@ def _check_reach(conditions: Sequence[Condition], lengths: Sequence[int]) -> Non
                 f"{condition.method} is planned for {condition.plan.target_length} tokens",
                 "extend further (--to), or give shorter lengths",
             )
-
-
-def read_corpus(corpus: str, field: str) -> list[Document]:
-    """A corpus may be larger than memory, and an evaluation needs little of it."""
-    from ropewalk.data.corpora import read_documents
-
-    taken: list[Document] = []
-    characters = 0
-    for document in read_documents(corpus, field=field):
-        if characters > MOST_CHARACTERS:
-            print(f"using the first {len(taken):,} documents of {corpus}", file=sys.stderr)
-            break
-        taken.append(document)
-        characters += len(document.text)
-    return taken
 
 
 def _show(

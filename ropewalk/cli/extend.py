@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, corpus_documents, print_json
 from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
@@ -69,13 +69,12 @@ def command(
     """Extend a model without training: search, evaluate, export, verify. Resumable."""
     from rich.console import Console
 
-    from ropewalk.cli.evaluate import read_corpus
     from ropewalk.journey import Journey, Settings
     from ropewalk.models.load import load
     from ropewalk.run import RunDirectory
 
     chosen = tuple(parse_length(part) for part in lengths.split(",")) if lengths else ()
-    documents = read_corpus(corpus, field)
+    documents = corpus_documents(corpus, field)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     target = target or TIMES * loaded.present_plan.target_length
     settings = Settings(target, evaluations, samples, chosen, seed)

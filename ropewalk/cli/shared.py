@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ropewalk.data.corpora import Document
+
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -34,6 +36,7 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
 
+MOST_CHARACTERS = 32 * 2**20  # of a corpus
 ROWS = 16  # of a table of pairs; all of them are in --json
 
 
@@ -49,6 +52,21 @@ def load_model_config(model: str) -> Config:
         raise InputError(
             f"{model}: there is no such file or folder, and no known model of that name; {error}"
         ) from None
+
+
+def corpus_documents(corpus: str, field: str) -> list[Document]:
+    """The texts to measure on: a corpus may be larger than memory, and little of it is needed."""
+    from ropewalk.data.corpora import read_documents
+
+    taken: list[Document] = []
+    characters = 0
+    for document in read_documents(corpus, field=field):
+        if characters > MOST_CHARACTERS:
+            print(f"using the first {len(taken):,} documents of {corpus}", file=sys.stderr)
+            break
+        taken.append(document)
+        characters += len(document.text)
+    return taken
 
 
 def print_json(value: Mapping[str, object]) -> None:

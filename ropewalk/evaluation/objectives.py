@@ -76,22 +76,22 @@ class LocalMeasure:
         self._proven = False
 
     def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        return without_failures(
-            np.array(
-                [[self.one(schedule, document) for document in documents] for schedule in schedules]
-            )
-        )
+        return without_failures(np.stack([self._row(each, documents) for each in schedules]))
 
     def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
         """One schedule on one document; NaN where the model fails under it."""
-        chosen = self._documents[document]
+        values: FloatArray = self._row(schedule, [document])[0]
+        return values
+
+    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
         # That installing works is a fact about the model, so it is proven once.
         with applied(self._model, self._plan_of(schedule), check=not self._proven):
             self._proven = True
-            scores = self._scored(chosen)
-        if scores is None:
-            return np.full(3, np.nan)
-        return _summed_up(chosen, scores)
+            return np.stack([self._on(self._documents[document]) for document in documents])
+
+    def _on(self, document: Planted) -> FloatArray:
+        scores = self._scored(document)
+        return np.full(3, np.nan) if scores is None else _summed_up(document, scores)
 
     def _scored(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):
@@ -114,7 +114,7 @@ class LocalMeasure:
 
 def without_failures(measured: FloatArray) -> FloatArray:
     """The same, with NaN for a schedule on every document where it failed on one."""
-    failed = ~np.isfinite(measured).all(axis=(1, 2))
+    failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
     return np.where(failed[:, None, None], np.nan, measured)
 
 

@@ -4,8 +4,8 @@
                                                         └ perplexity            └ retrieval
 
 Perplexity alone rewards a model for looking only at what is near, retrieval alone for forgetting
-how to write. Every document has exactly as many tokens as asked for, all documents have equally
-many scored tokens of text and equally many questions, and no two share a token of the corpus.
+how to write. Every document has exactly as many tokens as asked for and scores equally many of its
+text, and no two share a token of the corpus.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Planted:
 
     @property
     def scored_from(self) -> int:
-        return self.text.start
+        start: int = self.text.start
+        return start
 
 
 class Stretch(NamedTuple):

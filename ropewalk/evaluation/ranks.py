@@ -32,8 +32,9 @@ _END = "end"
 class Ranks:
     """The store that all ranks share, and this one's place among them."""
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self.store, self.rank, self.size = store, rank, size
+    def __init__(self, store: Any, rank: int, size: int, prefix: str = "ropewalk") -> None:
+        self._store, self.rank, self.size = store, rank, size
+        self._prefix = prefix
 
     @classmethod
     def of_environment(cls) -> Ranks:
@@ -42,7 +43,7 @@ class Ranks:
 
     def apart(self, name: str) -> Ranks:
         """The same ranks with keys of their own: for one series of requests."""
-        return Ranks(dist.PrefixStore(name, self.store), self.rank, self.size)
+        return Ranks(self._store, self.rank, self.size, f"{self._prefix}/{name}")
 
     def measure(self, one: One) -> SharedMeasure:
         """For rank 0: a measure that all ranks work on."""
@@ -51,42 +52,51 @@ class Ranks:
     def serve(self, one: One) -> None:
         """For the others: measure what rank 0 asks for, until it needs no more."""
         for number in count():
-            request = self._request(number)
+            request = self._awaited(f"request/{number}")
             if request == _END:
                 break
             self.work(number, request, one)
-        if self.store.add("gone", 1) == self.size - 1:
-            self.store.set("all gone", "")
+        if self._count("gone") == self.size - 2:
+            self._put("all gone", "")
 
     def dismiss(self, number: int) -> None:
         """For rank 0, after its last request; it may hold the store, so it leaves last."""
-        self.store.set(f"request/{number}", _END)
+        self._put(f"request/{number}", _END)
         if self.size > 1:
             self._awaited("all gone")
+
+    def ask(self, number: int, request: str) -> None:
+        """For rank 0: let the others begin."""
+        self._put(f"request/{number}", request)
 
     def work(self, number: int, request: str, one: One) -> None:
         """Take pairs of a request until there are none left."""
         schedules, documents = _read(request)
-        while (pair := self.store.add(f"next/{number}", 1) - 1) < len(schedules) * len(documents):
+        while (pair := self._count(f"next/{number}")) < len(schedules) * len(documents):
             schedule, document = divmod(pair, len(documents))
             values = one(schedules[schedule], documents[document])
             # NaN is no JSON, and repr gives every float back.
-            self.store.set(f"value/{number}/{pair}", " ".join(map(repr, values.tolist())))
+            self._put(f"value/{number}/{pair}", " ".join(map(repr, values.tolist())))
 
     def value(self, number: int, pair: int) -> list[float]:
         text: str = self._awaited(f"value/{number}/{pair}")
         return [float(value) for value in text.split()]
 
-    def _request(self, number: int) -> str:
-        return self._awaited(f"request/{number}")
+    def _put(self, key: str, value: str) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def _count(self, key: str) -> int:
+        """How often this was called for the key, on any rank, before."""
+        return int(self._store.add(f"{self._prefix}/{key}", 1)) - 1
 
     def _awaited(self, key: str) -> str:
+        key = f"{self._prefix}/{key}"
         while True:
             try:
-                self.store.wait([key], timedelta(minutes=5))
+                self._store.wait([key], timedelta(minutes=5))
             except dist.DistStoreError:  # not yet there: a forward may take longer than that
                 continue
-            text: str = self.store.get(key).decode()
+            text: str = self._store.get(key).decode()
             return text
 
 
@@ -101,7 +111,7 @@ class SharedMeasure:
         number = self._requests
         self._requests += 1
         request = json.dumps([[s.to_json() for s in schedules], [int(d) for d in documents]])
-        self._ranks.store.set(f"request/{number}", request)
+        self._ranks.ask(number, request)
         self._ranks.work(number, request, self._one)
         pairs = len(schedules) * len(documents)
         values = [self._ranks.value(number, pair) for pair in range(pairs)]

@@ -1,10 +1,9 @@
 """A search that needs a tenth of what LongRoPE's does: few numbers at a time, and early farewells.
 
-It starts from the best of the hand-made methods and moves it by a smooth curve: log λ plus straight
-lines between a few knots over the pairs, and log m, drawn by covariance adaptation. Whatever curve
-is drawn, the nearest candidate of the space is taken, so none ever breaks the order. When a share of
-what may be spent is gone, it begins again around the best so far with more knots, and last with one
-a pair. In between n̂ is tried out.
+It starts from the best of the hand-made methods and moves it by a curve: log λ plus straight lines
+between a few knots over the pairs, and log m, drawn by covariance adaptation (curves.py). When a
+share of what may be spent is gone, it begins again around the best so far with more knots, and last
+with one a pair. In between n̂ is tried out.
 
 A generation is a race: all of it is scored on a few documents, the better half on as many more,
 and so on, and only those that are left at the end see all documents. The documents of a race are
@@ -21,10 +20,12 @@ import numpy as np
 
 from ropewalk.schedule import FloatArray
 from ropewalk.search.covariance import CovarianceAdaptation
+from ropewalk.search.curves import Curves
 from ropewalk.search.driver import Request, Requests
-from ropewalk.search.space import Candidate, Space, monotone
+from ropewalk.search.space import Candidate, Space
 
 EVALUATIONS = 134  # a tenth of Algorithm 1's
+PATIENCE = 5
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,14 @@ class Adaptive:
             curves = Curves(space, book.best, stage.knots)
             deviations = np.full(curves.numbers, stage.width * math.log(space.highest))
             deviations[-1] = self.scaling_width * stage.width / self.stages[0].width
-            cma = CovarianceAdaptation(
-                np.zeros(curves.numbers), np.maximum(deviations, 1e-3), rng
-            )
-            while book.spent < stage.until * budget:
-                points = cma.draw()
-                generation = [curves.candidate(point) for point in points]
-                order = yield from book.race(generation)
-                cma.learn(points[order])
+            cma = CovarianceAdaptation(np.zeros(curves.numbers), np.maximum(deviations, 1e-3), rng)
+            idle = 0  # generations that held nothing new
+            while book.spent < stage.until * budget and idle < PATIENCE:
+                before = book.spent
+                points = [curves.inside(point) for point in cma.draw()]
+                order = yield from book.race([curves.candidate(point) for point in points])
+                cma.learn([points[i] for i in order])
+                idle = idle + 1 if book.spent == before else 0
             if number == 0 and len(space.kept_positions) > 1:
                 best = book.best
                 tries = [
@@ -76,27 +77,6 @@ class Adaptive:
                     for kept in space.kept_positions
                 ]
                 yield from book.race(tries)
-
-
-class Curves:
-    """Candidates around another: log λ moved by straight lines between knots, and log m."""
-
-    def __init__(self, space: Space, centre: Candidate, knots: int | None) -> None:
-        self._space, self._centre = space, centre
-        self._log_factors = np.log(centre.factors)
-        count = min(knots or space.pairs, space.pairs)
-        places = np.linspace(0, space.pairs - 1, count)
-        self._lines = np.stack(
-            [np.interp(np.arange(space.pairs), places, unit) for unit in np.eye(count)], axis=1
-        )
-        self.numbers = count + 1
-
-    def candidate(self, point: FloatArray) -> Candidate:
-        factors = monotone(np.clip(self._log_factors + self._lines @ point[:-1], -1, 30))
-        scaling = self._centre.attention_scaling * math.exp(min(1.0, max(-1.0, point[-1])))
-        return self._space.nearest(
-            np.exp(factors), scaling, self._centre.kept_initial_positions
-        )
 
 
 class Book:
@@ -124,9 +104,7 @@ class Book:
             known[list(documents)] = row
         return losses
 
-    def race(
-        self, candidates: Sequence[Candidate]
-    ) -> Generator[Request, FloatArray, list[int]]:
+    def race(self, candidates: Sequence[Candidate]) -> Generator[Request, FloatArray, list[int]]:
         """The places of the candidates, the best first; those that saw more documents are ahead."""
         documents = self._rng.permutation(self._documents).tolist()
         running = list(range(len(candidates)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ropewalk.search.covariance import CovarianceAdaptation
+from ropewalk.search.curves import Curves
 from ropewalk.search.driver import Request, Requests
 from ropewalk.search.space import Candidate, Space
 
@@ -31,21 +32,19 @@ def random_search(
 def plain_covariance(
     space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
 ) -> Requests:
-    """CMA-ES over log λ of every pair, log m and an index into the values of n̂, from the best
-    hand-made method."""
+    """CMA-ES over log λ of every pair and log m, from the best hand-made method."""
     everyone = tuple(range(documents))
     seeds = space.hand_made()
     losses = yield Request(seeds, everyone)
-    best = seeds[int(losses.mean(axis=1).argmin())]
-    mean = np.array([*np.log(best.factors), np.log(best.attention_scaling), 0.0])
-    deviations = np.full(len(mean), 0.3 * np.log(space.highest))
-    deviations[-2:] = 0.1, 2.0
-    cma = CovarianceAdaptation(mean, np.maximum(deviations, 0.01), rng)
+    curves = Curves(space, seeds[int(losses.mean(axis=1).argmin())])
+    deviations = np.full(curves.numbers, max(0.01, 0.3 * np.log(space.highest)))
+    deviations[-1] = 0.1
+    cma = CovarianceAdaptation(np.zeros(curves.numbers), deviations, rng)
     spent = len(seeds)
     while spent < (evaluations or EVALUATIONS):
-        points = cma.draw()
-        losses = yield Request(tuple(_at(space, point) for point in points), everyone)
-        cma.learn(points[losses.mean(axis=1).argsort(kind="stable")])
+        points = [curves.inside(point) for point in cma.draw()]
+        losses = yield Request(tuple(curves.candidate(point) for point in points), everyone)
+        cma.learn([points[i] for i in losses.mean(axis=1).argsort(kind="stable")])
         spent += len(points)
 
 
@@ -53,11 +52,3 @@ def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:
     factors = np.sort(rng.uniform(0, np.log(space.highest), space.pairs))
     scaling = float(rng.choice(space.scalings))
     return space.nearest(np.exp(factors), scaling, int(rng.choice(space.kept_positions)))
-
-
-def _at(space: Space, point: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Candidate:
-    *factors, scaling, place = np.clip(point, -20, 20).tolist()
-    kept = space.kept_positions
-    return space.nearest(
-        np.exp(factors), float(np.exp(scaling)), kept[min(max(0, round(place)), len(kept) - 1)]
-    )

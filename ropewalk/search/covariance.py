@@ -1,7 +1,7 @@
 """Covariance matrix adaptation: a normal distribution that learns which directions pay.
 
-Hansen's CMA-ES with his default constants ("The CMA Evolution Strategy: A Tutorial", 2016), rank-one
-and rank-μ updates and no restarts. It sees ranks only, so a score may be infinite.
+Hansen's CMA-ES with his default constants ("The CMA Evolution Strategy: A Tutorial", 2016): updates
+of rank one and of rank μ, no restarts. It sees ranks only, so a score may be infinite.
 """
 
 from __future__ import annotations
@@ -38,14 +38,10 @@ class CovarianceAdaptation:
         mass = 1 / (self._weights**2).sum()
         self._mass = mass
         self._step_rate = (mass + 2) / (n + mass + 5)
-        self._step_damping = (
-            1 + 2 * max(0.0, math.sqrt((mass - 1) / (n + 1)) - 1) + self._step_rate
-        )
+        self._step_damping = 1 + 2 * max(0.0, math.sqrt((mass - 1) / (n + 1)) - 1) + self._step_rate
         self._path_rate = (4 + mass / n) / (n + 4 + 2 * mass / n)
         self._one_rate = 2 / ((n + 1.3) ** 2 + mass)
-        self._many_rate = min(
-            1 - self._one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass)
-        )
+        self._many_rate = min(1 - self._one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
         self._expected = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
         self._step_path = np.zeros(n)
         self._path = np.zeros(n)
@@ -55,10 +51,14 @@ class CovarianceAdaptation:
     def draw(self) -> FloatArray:
         """[population, n]."""
         normal = self._rng.standard_normal((self.population, len(self.mean)))
-        return self.mean + self.step * (normal * self._lengths) @ self._axes.T
+        drawn: FloatArray = self.mean + self.step * (normal * self._lengths) @ self._axes.T
+        return drawn
 
-    def learn(self, ranked: FloatArray | Sequence[FloatArray]) -> None:
-        """Move: `ranked` are the points of a generation, the best first."""
+    def learn(self, ranked: Sequence[FloatArray]) -> None:
+        """Move: `ranked` are the points of a generation, the best first.
+
+        They may be other than those that were drawn, where a constraint moved them.
+        """
         n = len(self.mean)
         self._generation += 1
         steps = (np.asarray(ranked)[: len(self._weights)] - self.mean) / self.step

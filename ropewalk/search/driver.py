@@ -219,9 +219,11 @@ class Ledger:
     def _score(self, candidates: list[Candidate], documents: tuple[int, ...], state: str) -> None:
         schedules = [self._space.schedule(candidate) for candidate in candidates]
         losses = self._objective.losses(schedules, documents)
-        assert losses.shape == (len(candidates), len(documents)), "losses are [schedules, documents]"
-        failed = ~np.isfinite(losses).all(axis=1)
-        losses = np.where(failed[:, None], np.inf, losses)
+        assert losses.shape == (len(candidates), len(documents)), (
+            "losses are [schedules, documents]"
+        )
+        failed = [not np.isfinite(row).all() for row in losses]
+        losses = np.where(np.array(failed)[:, None], np.inf, losses)
         units = [Unit(candidate, documents) for candidate in candidates]
         if self._journal:
             self._journal.append(

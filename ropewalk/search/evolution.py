@@ -1,8 +1,8 @@
 """LongRoPE's search as published (Ding et al. 2024, Algorithm 1), each open choice written down.
 
 64 individuals, 40 generations of 16 mutations and 16 crossovers, the best 32 of all so far as the
-parents; beyond 512k half as many of all but the parents. n̂, and m where it is searched, are genes beside
-the factors. What the paper leaves open, and how it is read here:
+parents; beyond 512k half as many of all but the parents. n̂, and m where it is searched, are genes
+beside the factors. What the paper leaves open, and how it is read here:
 
 - *The rest of the first population* are mutations of the three seeds, taken in turn.
 - *A mutation* visits the pairs from the fastest to the slowest and, with probability p, draws λ
@@ -55,10 +55,14 @@ class Evolution:
         while len(brood) < self.population // halved:
             brood.append(nursery.mutation([seeds[len(brood) % len(seeds)]]))
         top: dict[Candidate, float] = {}
+        known = 0
         for generation in range(self.generations + 1):
             if generation:
                 brood = [nursery.mutation([*top]) for _ in range(self.mutations // halved)]
                 brood += [nursery.crossover([*top]) for _ in range(self.crossovers // halved)]
+                if nursery.known == known:  # the space is that small
+                    return
+            known = nursery.known
             losses: FloatArray = yield Request(tuple(brood), everyone)
             top |= zip(brood, losses.mean(axis=1).tolist(), strict=True)
             top = dict(sorted(top.items(), key=lambda scored: scored[1])[: self.parents])
@@ -73,6 +77,11 @@ class Nursery:
         self._lowest = np.rint(space.lowest * STEPS_PER_UNIT).astype(int).tolist()
         self._highest = round(space.highest * STEPS_PER_UNIT)
 
+    @property
+    def known(self) -> int:
+        """How many different individuals there have been."""
+        return len(self._known)
+
     def admit(self, candidate: Candidate) -> Candidate:
         self._known.add(candidate)
         return candidate
@@ -82,8 +91,8 @@ class Nursery:
         for _ in range(TRIES):
             child = self._mutated(parents[self._rng.integers(len(parents))])
             if child not in self._known:
-                break
-        return self.admit(child)
+                return self.admit(child)
+        return child
 
     def crossover(self, parents: list[Candidate]) -> Candidate:
         """A new candidate between two of the parents, who are sorted, the best first."""

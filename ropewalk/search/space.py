@@ -31,6 +31,7 @@ from ropewalk.untrusted import Fields
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
 HEADROOM = 1.25  # how far above s a factor may go
 KEPT_POSITIONS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
+SEEDS = ("linear", "ntk", "yarn")
 LOWEST_SCALING = 0.8
 # YaRN's attention grows by 0.1 ln s; three times that is more than any model has asked for.
 STEEPEST_GROWTH = 3.0
@@ -174,15 +175,14 @@ class Space:
             min(self.kept_positions, key=lambda kept: abs(kept - kept_initial_positions)),
         )
 
-    def at(
-        self, steps: Steps, attention_scaling: float, kept_initial_positions: int
-    ) -> Candidate:
+    def at(self, steps: Steps, attention_scaling: float, kept_initial_positions: int) -> Candidate:
         """The candidate of factors counted in steps."""
         factors = tuple((steps / STEPS_PER_UNIT).tolist())
         return Candidate(factors, kept_initial_positions, attention_scaling)
 
     def steps(self, candidate: Candidate) -> Steps:
-        return np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
+        steps: Steps = np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
+        return steps
 
     def violations(self, candidate: Candidate) -> Iterator[str]:
         """What a candidate breaks; nothing for a point of the space."""
@@ -224,7 +224,7 @@ class Space:
         if self.recover:
             present = self.start.rescale_factors
             return self._distinct(np.ones(self.pairs), present, np.sqrt(present))
-        return self._distinct(*(self._by_hand[name] for name in ("linear", "ntk", "yarn")))
+        return self._distinct(*(self._by_hand[name] for name in SEEDS if name in self._by_hand))
 
     def hand_made(self) -> tuple[Candidate, ...]:
         """The hand-made methods that are worth starting from."""

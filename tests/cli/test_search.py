@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ropewalk import cli
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.plan import ContextPlan
+from tests.evaluation import tiny
+
+QUICK = ("--to", 256, "--budget", 5, "--corpus")
+RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny.model().save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for document in tiny.documents(2, lines=40):  # a few stretches of 256 tokens: a quick search
+        (folder / f"{document.name}.txt").write_text(document.text)
+    return folder
+
+
+def _search(*arguments: object) -> Any:
+    result = CliRunner().invoke(cli.command_line(), ["search", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_run_holds_the_plan_the_journal_and_figures_and_goes_on(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    arguments = (model, *QUICK, corpus, "--run", tmp_path / "run", "--json")
+    first = json.loads(_search(*arguments).stdout)
+    plan = ContextPlan.read(tmp_path / "run" / "plan.json")
+    assert plan.longest().rescale_factors.tolist() == first["best"]["rescale_factors"]
+    figures = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
+    assert figures == {f"{name}.{e}" for name in ("factors", "progress") for e in ("png", "svg")}
+    kept = {name: (tmp_path / "run" / name).read_bytes() for name in RESULTS}
+
+    again = json.loads(_search(*arguments).stdout)
+    first.pop("seconds")
+    again.pop("seconds")
+    assert again == first
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in RESULTS} == kept
+    with pytest.raises(InputError, match=r"configuration\.objective was \"mixed\", now \"needle\""):
+        _search(*arguments, "--objective", "needle")
+
+
+def test_without_a_run_the_plan_goes_where_it_is_asked_for(
+    model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = _search(model, *QUICK, corpus, "--recover", "--no-stock-runtimes")
+    plan = ContextPlan.read(tmp_path / "plan.json")
+    assert [step.up_to_length for step in plan.steps()] == [tiny.WINDOW, 256]
+    for word in ("yarn", "as it is", "held out", "wrote plan.json"):
+        assert word in result.stdout
+    _search(model, *QUICK, corpus, "-o", "other.json", "--strategy", "evolution")
+    assert ContextPlan.read(tmp_path / "other.json").target_length == 256
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--to", "128"), "must be above 128, the length that the model serves"),
+        (("--to", "1x"), "whole number of tokens"),
+        (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
+        (("--corpus", "nothing.txt"), "no such file"),
+        (("--tokens", "100"), "one evaluation is"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(
+    model: Path, corpus: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(RopewalkError, match=message) as refused:
+        _search(model, *QUICK, corpus, *arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_bytes(b"\xff\xfe\x00broken")
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        _search(model, *QUICK, tmp_path / "corpus.txt")
+
+
+@pytest.mark.parametrize("option", [("--strategy", "annealing"), ("--budget", "0")])
+def test_options_say_what_they_take(model: Path, corpus: Path, option: tuple[str, str]) -> None:
+    assert _search(model, *QUICK, corpus, *option).exit_code == 2

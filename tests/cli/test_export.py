@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError, UnknownName, Unsupported
-from ropewalk.export import folder, gate
+from ropewalk.export import folder
 from ropewalk.export.folder import Job
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
@@ -20,7 +21,7 @@ from tests.export.folders import TARGET, answered_here, saved
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate.subprocess, "run", answered_here)
+    monkeypatch.setattr(subprocess, "run", answered_here)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
 
-from ropewalk.export import gate
 from tests.export.folders import answered_here
 
 
@@ -17,4 +18,4 @@ def one_thread() -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate's program without its process, for tests of what stands around it."""
-    monkeypatch.setattr(gate.subprocess, "run", answered_here)
+    monkeypatch.setattr(subprocess, "run", answered_here)

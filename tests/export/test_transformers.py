@@ -214,7 +214,7 @@ def test_a_folder_that_stock_transformers_refuses_is_named(
     def refusing(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: no such type\n")
 
-    monkeypatch.setattr(gate.subprocess, "run", refusing)
+    monkeypatch.setattr(subprocess, "run", refusing)
     with pytest.raises(GateFailed, match="cannot run the export: ValueError: no such type"):
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

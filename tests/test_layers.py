@@ -60,7 +60,7 @@ ROOMS = {
     ),
     "search": Row((*VALUES, "plan", "scaling", "run"), needs=("numpy",)),
     "export": Row(
-        (*VALUES, "plan", "scaling", "run", "models"),
+        (*VALUES, "plan", "scaling", "run", "theory", "models", "models.config", "models.runtimes"),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),
     ),

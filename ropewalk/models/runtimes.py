@@ -16,7 +16,7 @@ from ropewalk.plan import ContextPlan
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 
 # llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
-_LLAMA_CPP_FACTORS = {
+LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
 }
@@ -50,4 +50,4 @@ def _says(runtime: str, setting: Mapping[str, object], families: set[str]) -> bo
         return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting) and bool(
             setting.get("truncate", True)
         )
-    return bool(families & _LLAMA_CPP_FACTORS)
+    return bool(families & LLAMA_CPP_FACTORS)

@@ -51,7 +51,6 @@ ROOMS = {
     "models.families": Row((*VALUES, "plan")),
     "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
     "models.stock_config": Row((*VALUES, "plan", "scaling", "models.config")),
-    "models.runtimes": Row((*VALUES, "plan", "models.config", "models.stock_config")),
     "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "attention": Row(
@@ -59,8 +58,12 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
     "search": Row((*VALUES, "plan", "scaling", "run"), needs=("numpy",)),
+    "export.features": Row((*VALUES, "plan", "models.config", "models.stock_config")),
     "export": Row(
-        (*VALUES, "plan", "scaling", "run", "theory", "models", "models.config", "models.runtimes"),
+        (
+            *(*VALUES, "plan", "scaling", "run", "models", "models.config"),
+            *("models.stock_config", "export.features", "theory"),
+        ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),
     ),
@@ -96,7 +99,7 @@ ROOMS = {
     "cli": Row(
         (
             *(*VALUES, "plan", "scaling", "extension", "run", "theory", "comparison", "records"),
-            *("models.catalogue", "models.config", "models.stock_config", "models.runtimes"),
+            *("models.catalogue", "models.config", "models.stock_config", "export.features"),
         ),
         needs=("numpy", "typer"),
         wires=True,

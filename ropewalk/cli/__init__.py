@@ -14,7 +14,7 @@ import typer
 
 from ropewalk.errors import RopewalkError
 
-VERBS = ("bound", "inspect", "plan", "evaluate", "precision", "verify", "methods")
+VERBS = ("bound", "inspect", "plan", "evaluate", "export", "precision", "verify", "methods")
 
 
 def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import geometry_json, print_json, table
+from ropewalk.export.features import RUNTIMES, loadable_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
-from ropewalk.models.runtimes import RUNTIMES, loadable_by
 from ropewalk.plan import ContextPlan
 from ropewalk.run import write_atomically
 

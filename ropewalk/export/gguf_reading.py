@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.export.features import LLAMA_CPP_FACTORS
 from ropewalk.export.gguf_header import F32, GGUFHeader
 from ropewalk.export.readings import BY_ITS_RULES, Effective, Reading
 from ropewalk.export.traps import Finding
-from ropewalk.models.runtimes import LLAMA_CPP_FACTORS
 from ropewalk.plan import FULL_ATTENTION
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from ropewalk.errors import GateFailed
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Exported:
     warnings: tuple[str, ...] = ()
     load: str = ""
     """The command or the line of Python that loads it."""
+    overrides: str = ""
+    """The command that runs the source itself under the plan, where its weights are unchanged."""
+
+    def with_warnings(self, more: tuple[str, ...]) -> Exported:
+        return replace(self, warnings=(*more, *self.warnings))
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -43,4 +50,24 @@ class Exported:
             "parity": None if self.parity is None else self.parity.to_json(),
             "warnings": list(self.warnings),
             "load": self.load,
+            "overrides": self.overrides,
         }
+
+
+class NotTheSame(GateFailed):
+    """What was written computes something else: it has been removed, and this is the proof."""
+
+    def __init__(self, exported: Exported) -> None:
+        self.exported, parity = exported, exported.parity
+        assert parity is not None
+        super().__init__(
+            f"{exported.path} was not written",
+            [
+                f"its logits in {parity.runtime} differ from the planned model's by "
+                f"{parity.max_logit_difference:.3g} over {parity.tokens} tokens, "
+                f"and {parity.tolerance:g} is allowed"
+            ],
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotTheSame, (self.exported,)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.export.features import LLAMA_CPP_FACTORS
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader
-from ropewalk.models.runtimes import LLAMA_CPP_FACTORS
 from ropewalk.plan import PlanStep
 from ropewalk.schedule import FloatArray, RotarySchedule
 

@@ -51,6 +51,7 @@ KNOWN_KEYS = {
     *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
     *("mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "short_factor"),
     *("long_factor", "short_mscale", "long_mscale"),
+    "attn_factor",  # SGLang's, beside attention_factor
 }
 
 
@@ -92,12 +93,17 @@ def present_plan(source: object, model: str | None = None) -> ContextPlan:
     )
 
 
+def text_config(config: Config) -> Config:
+    """The part of a config that speaks of the language model: itself, or a part of it."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else config
+
+
 class ConfigReader:
     """One config, with its family's defaults behind it."""
 
     def __init__(self, config: Config) -> None:
-        inner = config.get("text_config")
-        self.config: Config = dict(inner) if isinstance(inner, Mapping) else config
+        self.config: Config = text_config(config)
         self.model_type = str(self.config.get("model_type") or config.get("model_type") or "")
         self.family = FAMILIES.get(self.model_type, UNKNOWN)
         if self.config.get("alibi"):

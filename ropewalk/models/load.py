@@ -67,7 +67,7 @@ def load(
     plan = present_plan(checked_config(folder), source)
     checked_weights(folder)
     tokenizer = load_tokenizer(folder)
-    model = _model(folder, chosen_dtype)
+    model = read_model(folder, chosen_dtype)
     return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
 
 
@@ -216,7 +216,8 @@ def load_tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def _model(folder: Path, dtype: torch.dtype | str) -> Any:
+def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
+    """The model of a folder whose files have been checked, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     try:

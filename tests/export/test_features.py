@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ropewalk.models.runtimes import RUNTIMES, loadable_by
 
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
-from ropewalk.models.runtimes import RUNTIMES, loadable_by
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 ALL_BUT_LLAMA_CPP = RUNTIMES[:3]

@@ -108,6 +108,13 @@ def _show(found: Audit) -> None:
     )
     for reading in found.readings:
         console.print(f"  {escape(_in_words(reading))}", soft_wrap=True)
+    if found.parity is not None:
+        console.print(
+            f"  run in {found.parity.runtime}: logits within "
+            f"{found.parity.max_logit_difference:.2g} of the planned model's over "
+            f"{found.parity.tokens} tokens (allowed: {found.parity.tolerance:.2g})",
+            soft_wrap=True,
+        )
     for note in found.notes:
         console.print(f"  {escape(note)}", soft_wrap=True)
     for finding in found.findings:

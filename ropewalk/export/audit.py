@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
-from ropewalk.export import gguf_reading, llama_cpp_run, stock_rotary, traps
+from ropewalk.export import gguf_reading, llama_cpp_run, stock_rotary, stock_trial, traps
+from ropewalk.export.folder import PLAN
 from ropewalk.export.gguf_header import is_gguf, read_header
 from ropewalk.export.gguf_trial import trial
 from ropewalk.export.parity import Parity
 from ropewalk.export.readings import BY_RULES, Reading
+from ropewalk.export.stock_trial import Trial
 from ropewalk.export.traps import Finding, Subject
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
@@ -72,8 +74,13 @@ def _of_folder(
         if name not in RUNTIMES:
             raise UnknownName("runtime", name, RUNTIMES)
     config = load_config(path)
+    notes: tuple[str, ...] = ()
+    if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
+        plan, notes = ContextPlan.read(path / PLAN), (f"beside its own {PLAN}",)
     layers = tuple(ConfigReader(config).layer_settings())
-    meant, notes = (plan, ()) if plan is not None else _present(config, path)
+    meant = plan
+    if plan is None:
+        meant, notes = _present(config, path)
     if plan is not None and set(plan.schedules) != set(layers):
         raise InvalidValue(
             "plan.schedules",
@@ -100,14 +107,21 @@ def _of_folder(
         config=config,
         tokenizer_limit=tokenizer,
     )
+    found = traps.find(subject)
+    tried = Trial()
+    if run and meant is not None and stock_rotary.RUNTIME in runtimes:
+        tried = stock_trial.trial(path, meant)
+    explained = any(f.wrong and stock_rotary.RUNTIME in f.runtimes for f in found)
     return Audit(
         target=FOLDER,
         path=path,
         length=subject.length,
         readings=readings,
-        findings=traps.find(subject),
+        # What the traps have named already, the run would only say again.
+        findings=found if explained else (*found, *tried.findings),
         compared=meant is not None,
-        notes=notes,
+        parity=tried.parity,
+        notes=(*notes, *tried.notes),
     )
 
 

@@ -84,12 +84,12 @@ def _settings(header: GGUFHeader) -> Iterator[tuple[str, int, bytes]]:
         start, form = place
         yield key, start, struct.pack(form, value * 2 if neutral is None else neutral)
     for name in (FREQUENCIES, LONG):
-        place = header.tensors.get(name)
-        if place is None or place.kind != F32:
+        tensor = header.tensors.get(name)
+        if tensor is None or tensor.kind != F32:
             continue
         factors = header.floats(name)
         if np.any(factors != 1):
-            yield name, place.start, np.ones(factors.size, dtype="<f4").tobytes()
+            yield name, tensor.start, np.ones(factors.size, dtype="<f4").tobytes()
 
 
 def _log_probabilities(path: Path) -> FloatArray:

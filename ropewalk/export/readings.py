@@ -73,7 +73,7 @@ def vllm(config: Config, tokenizer_limit: int | None) -> Reading:
         ignored = _VLLM_IGNORES if not reader.family.softmax_mscale else {"attention_factor"}
         return _served(reader, _without(rope, ignored), "vllm")
 
-    notes = ()
+    notes: tuple[str, ...] = ()
     if any(kind_of(rope) == "longrope" for rope in ropes_of(config).values()):
         notes = ("serves only the original length unless it is started with --max-model-len",)
     reading = _reading("vllm", config, seen, "by the declared length")

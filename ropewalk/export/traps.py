@@ -342,7 +342,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 (reading.runtime,),
                 f"{where}cos and sin are multiplied by {found:.6g} instead of {wanted:.6g}",
                 f"attention is {(found / wanted) ** 2:.3g} times as sharp as it should be",
-                _ATTENTION_REMEDY.get(reading.runtime, _REWRITE),
+                _attention_remedy(subject, reading.runtime, wanted),
             )
 
 
@@ -463,14 +463,6 @@ TRAPS: tuple[Trap, ...] = (
 )
 
 _REWRITE = "write the setting anew: ropewalk export does"
-_ATTENTION_REMEDY = {
-    "vllm": "write it as longrope with equal lists and short_mscale and long_mscale, which vLLM "
-    "reads (ropewalk export does)",
-    "sglang": "write it as longrope with equal lists and short_mscale and long_mscale; SGLang's "
-    "yarn reads attn_factor, and multiplies its own value by it",
-    "llama.cpp": "llama.cpp computes it from yarn's factor; write factors and "
-    "rope.scaling.attn_factor instead (ropewalk export does)",
-}
 # What at least one runtime reads, by rope type.
 _READ: Mapping[str, set[str]] = {
     "default": set(),
@@ -616,6 +608,19 @@ def _attention_trap(wanted: float, found: float) -> str:
     if abs(found / wanted**2 - 1) <= TOLERANCE:
         return "attention-factor-squared"
     return "attention-factor-ignored"
+
+
+def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
+    if runtime == "llama.cpp":
+        return "write factors and rope.scaling.attn_factor in place of yarn (ropewalk export does)"
+    if runtime not in ("vllm", "sglang"):
+        return _REWRITE
+    if any(kind_of(rope) == "longrope" for rope in subject.ropes.values()):
+        return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
+    return (
+        "write it as longrope with equal lists, and with short_mscale and long_mscale, which both "
+        "vLLM and SGLang read (ropewalk export does)"
+    )
 
 
 def _close(one: FloatArray, other: FloatArray) -> bool:

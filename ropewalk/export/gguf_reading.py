@@ -1,8 +1,8 @@
 """What llama.cpp makes of a GGUF file, by its rules and its header; and what it does when run.
 
-By its rules, which were found by running it: an architecture honours a tensor of factors or
-ignores it without a word; the type `yarn` computes its attention factor and truncates its ramp,
-whatever the file says; without a type, `rope.scaling.attn_factor` multiplies cos and sin.
+By its rules, which were found by running it: an architecture honours a tensor of factors, or does
+not; the type `yarn` truncates its ramp whatever the file says, and multiplies its own attention
+factor by `rope.scaling.attn_factor`; without a type, that alone multiplies cos and sin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.export.features import LLAMA_CPP_FACTORS
 from ropewalk.export.gguf_header import F32, GGUFHeader
 from ropewalk.export.readings import BY_ITS_RULES, Effective, Reading
-from ropewalk.export.traps import Finding
+from ropewalk.export.traps import TOLERANCE, Finding
 from ropewalk.plan import FULL_ATTENTION
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -68,7 +68,7 @@ def reading(header: GGUFHeader) -> Reading:
             beta_slow=header.number("rope.scaling.yarn_beta_slow") or 1.0,
             factor=factor,
         )
-        attention = schedule.attention_scaling
+        attention *= schedule.attention_scaling
     frequencies = schedule.inverse_frequencies
 
     def divided_by(name: str) -> Effective:
@@ -151,13 +151,15 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
     factor = header.number("rope.scaling.factor") or 1.0
     if kind == "yarn" and attention is not None and factor > 1:
         computed = 0.1 * math.log(factor) + 1
-        if abs(attention / computed - 1) > 1e-6 and attention != 1:
+        if abs(attention / computed - 1) <= TOLERANCE:
             yield Finding(
-                "attention-factor-ignored",
+                "attention-factor-squared",
                 here,
-                f"rope.scaling.attn_factor = {attention:.6g} stands beside the type yarn",
-                f"llama.cpp overwrites it with its own {computed:.6g}",
-                "write the factors as rope_freqs.weight, without a type (ropewalk export does)",
+                f"rope.scaling.attn_factor = {attention:.6g} is what the type yarn multiplies cos "
+                "and sin by anyway",
+                "llama.cpp multiplies one by the other: attention is "
+                f"{attention**2:.3g} times as sharp as it should be",
+                "leave rope.scaling.attn_factor away",
             )
     if (LONG in header.tensors) != (SHORT in header.tensors):
         yield Finding(

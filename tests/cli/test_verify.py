@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from typer.testing import CliRunner, Result
 from ropewalk.cli import command_line
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.export import transformers as to_transformers
-from ropewalk.export import vllm as to_vllm
+from ropewalk.export.folder import PLAN
 from ropewalk.extension import extend_plan
-from ropewalk.models.config import BUNDLED_FOLDER, present_plan
+from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
+from ropewalk.models.stock_config import with_plan
 from ropewalk.run import write_atomically
 from tests.export.corpus import BROKEN, CLEAN, TARGET
 
@@ -78,10 +80,19 @@ def test_a_length_is_checked_where_there_is_no_plan(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    plan = extend_plan(present_plan(BUNDLED_FOLDER), 2048, "ntk_mixed")
+    """The bundled model's weights under the config of a plan, which goes along."""
     folder = tmp_path_factory.mktemp("verify") / "model"
-    to_vllm.export("bundled", plan, folder)
+    shutil.copytree(BUNDLED_FOLDER, folder)
+    plan = extend_plan(present_plan(BUNDLED_FOLDER), 2048, "ntk_mixed")
+    write_atomically(folder / PLAN, plan.dumps())
+    _write_json(folder / "config.json", with_plan(BUNDLED_FOLDER, plan))
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    _write_json(folder / "tokenizer_config.json", tokenizer | {"model_max_length": 2048})
     return folder
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def test_what_we_export_with_weights_is_run_beside_its_own_plan(exported: Path) -> None:
@@ -94,15 +105,25 @@ def test_what_we_export_with_weights_is_run_beside_its_own_plan(exported: Path) 
 
 def test_weights_under_another_config_are_found_out(exported: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    folder.mkdir()
-    for file in exported.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(exported, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["rope_parameters"]["rope_theta"] *= 2
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    status, value = verify_json(folder)
+    _write_json(folder / "config.json", config)
+    status, value = verify_json(folder, "--no-run")
     assert status == 1
     assert {warning["trap"] for warning in value["warnings"]} == {"theta-lost"}
+
+
+def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    status, value = verify_json(folder)
+    assert status == 1
+    (warning,) = value["warnings"]
+    assert warning["trap"] == "refused"
+    assert "is not a whole safetensors file" in warning["what"]
 
 
 def test_the_bundled_model_is_well() -> None:
@@ -133,7 +154,7 @@ def test_a_config_that_would_take_for_ever_is_refused(tmp_path: Path) -> None:
     export = CLEAN["plain"]
     export.write(tmp_path)
     huge = {**export.config, "num_hidden_layers": 10**9}
-    (tmp_path / "config.json").write_text(json.dumps(huge), encoding="utf-8")
+    _write_json(tmp_path / "config.json", huge)
     with pytest.raises(RopewalkError, match="num_hidden_layers = 1000000000"):
         verify(tmp_path)
 
@@ -148,9 +169,10 @@ def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
 
 def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Path) -> None:
     """vLLM and SGLang read keys of their own for the attention factor, and else take Phi-3's."""
-    plan = extend_plan(present_plan(BUNDLED_FOLDER), 1024, "ntk_mixed")
-    to_transformers.export("bundled", plan, tmp_path / "model")
-    assert verify(tmp_path / "model", "--runtime", "transformers", "--no-run").exit_code == 0
-    status, value = verify_json(tmp_path / "model", "--no-run")
+    source = load_config(BUNDLED_FOLDER)
+    plan = extend_plan(present_plan(source), 1024, "ntk_mixed")
+    _write_json(tmp_path / "config.json", to_transformers.stock_config(source, plan))
+    assert verify(tmp_path, "--runtime", "transformers").exit_code == 0
+    status, value = verify_json(tmp_path)
     assert status == 1
     assert {w["trap"] for w in value["warnings"]} == {"attention-factor-ignored"}

@@ -203,10 +203,11 @@ BROKEN: Mapping[str, Broken] = {
         _drop("rope_type"),
         also=frozenset({"factors-dropped", "length-limit"}),
     ),
-    "a misspelt key": Broken("ignored-key", "linear", _set(scaling_factor=8.0)),
+    "a misspelt key": Broken("ignored-key", "linear", _set(scaling_factor=8.0), planned=False),
     "v5 keys read by v4": Broken(
         "factors-dropped", "any λ", _top(rope_theta=BASE), ("transformers-4",)
     ),
+    "v5 keys alone read by v4": Broken("theta-lost", "any λ", _same, ("transformers-4",)),
     "longrope through the stock converter": Broken(
         "factors-dropped", "any λ", _same, ("llama.cpp",)
     ),

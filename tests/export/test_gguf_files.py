@@ -11,17 +11,20 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError
-from ropewalk.export import llama_cpp
+from ropewalk.export import llama_cpp, llama_cpp_run
 from ropewalk.export.audit import audit
 from ropewalk.export.gguf_header import read_header
 from ropewalk.export.gguf_reading import FREQUENCIES, LONG, SHORT, geometry_of, reading
 from ropewalk.export.gguf_trial import trial
 from ropewalk.extension import extend
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
+from ropewalk.models.install import applied
+from ropewalk.models.load import load
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
 from tests.export.gguf_files import PAIRS, header_only, rewritten
@@ -136,11 +139,17 @@ def test_a_broken_file_is_named_beside_its_plan(
     assert trap in named(path, searched(tmp_path / "b.gguf"))
 
 
-def test_yarn_overwrites_its_attention_factor(tmp_path: Path) -> None:
-    keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}
-    assert named(header_only(tmp_path / "a.gguf", keys=keys)) == set()
-    keys |= {"rope.scaling.attn_factor": 1.05}
-    assert named(header_only(tmp_path / "b.gguf", keys=keys)) == {"attention-factor-ignored"}
+def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path) -> None:
+    schedule = extend(plain(tmp_path / "plain.gguf"), TARGET, "yarn")
+    keys: dict[str, Any] = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}
+    assert named(header_only(tmp_path / "a.gguf", keys=keys), plan_of(schedule)) == set()
+    keys["rope.scaling.attn_factor"] = schedule.attention_scaling
+    twice = header_only(tmp_path / "b.gguf", keys=keys)
+    assert named(twice) == {"attention-factor-squared"}
+    squared = replace(schedule, attention_scaling=schedule.attention_scaling**2)
+    found = reading(read_header(twice)).at(TARGET, FULL_ATTENTION)
+    assert found is not None
+    assert found.attention_scaling == pytest.approx(squared.attention_scaling)
 
 
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
@@ -169,12 +178,33 @@ def test_every_setting_of_our_export_takes_effect_in_llama_cpp(exported: Path) -
     assert list(trial(read_header(exported))) == []
 
 
-def test_an_attention_factor_beside_yarn_changes_nothing(exported: Path, tmp_path: Path) -> None:
+def test_the_rules_of_yarn_are_those_of_llama_cpp(exported: Path, tmp_path: Path) -> None:
+    """Its attention factor, times the file's: seen in log-probabilities beyond the window."""
+    factor = 1.05
     keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}
-    path = rewritten(exported, tmp_path / "yarn.gguf", keys, drop=[FREQUENCIES])
-    (found,) = trial(read_header(path))
+    path = rewritten(
+        exported,
+        tmp_path / "yarn.gguf",
+        {**keys, "rope.scaling.attn_factor": factor},
+        drop=[FREQUENCIES],
+    )
+    schedule = extend(present_plan(BUNDLED_FOLDER).longest(), TARGET, "yarn")
+    scaling = schedule.attention_scaling * factor
+    tokens = np.random.default_rng(8).integers(200, size=640)
+    said = llama_cpp_run.log_probabilities(path, tokens.tolist(), start=600, top=8)
+    loaded = load("bundled", dtype="float32", device="cpu")
+    plan = plan_of(replace(schedule, attention_scaling=scaling))
+    with torch.inference_mode(), applied(loaded.model, plan):
+        logits = loaded.model(torch.from_numpy(tokens)[None]).logits[0, 600:]
+    planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens[:40]))
+    np.testing.assert_allclose(said.values[:40], planned.numpy(), atol=1e-3)
+
+
+def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:
+    keys = {"rope.scaling.type": "none", "rope.scaling.factor": 8.0}
+    (found,) = trial(read_header(rewritten(exported, tmp_path / "none.gguf", keys)))
     assert found.trap == "no-effect"
-    assert found.what.startswith("rope.scaling.attn_factor changes nothing")
+    assert found.what.startswith("rope.scaling.factor changes nothing")
 
 
 def test_a_file_that_llama_cpp_refuses(exported: Path, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ropewalk.export import traps
 from ropewalk.export.audit import Audit, audit
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN
@@ -14,6 +16,7 @@ from tests.export.corpus import BROKEN, CLEAN, Export
 from tests.golden.test_golden import NAMES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
 
 
 def named(found: Audit) -> set[str]:
@@ -82,3 +85,18 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
     found = audit(export.write(tmp_path), plan=plan)
     assert named(found) == {"kept-positions-lost", "log-n-lost"}
+
+
+def test_every_trap_stands_in_the_document_and_no_other() -> None:
+    package = Path(traps.__file__).parent
+    written = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
+    by_name = set(re.findall(r'(?:Finding|_failed)\(\s*"([a-z-]+)"', written))
+    returned = re.findall(r'return \(?\s*"([a-z]+-[a-z-]+)"', written)
+    table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
+    documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
+    assert documented == by_name | set(returned)
+    assert {broken.trap for broken in BROKEN.values()} <= documented
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([a-z-]+)`", cell)

@@ -6,6 +6,7 @@ the same (Mistral), and Qwen2, which is Llama with biases on queries, keys and v
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,14 @@ FAMILIES = ("llama", "mistral", "qwen2")
 DTYPES = ("F32", "F16", "BF16", "Q8_0")
 _Q8_BLOCK = 32
 _ROPE_FREQS = "rope_freqs.weight"
+
+
+def check_installed() -> None:
+    """Raise where the package that writes GGUF is missing."""
+    if importlib.util.find_spec("gguf") is None:
+        raise Unsupported(
+            "writing GGUF needs gguf, which is missing here: pip install 'ropewalk[gguf]'"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +168,13 @@ class GGUFModel:
         for source, tensor in self.checkpoint.tensors():
             if source in kinds:
                 values = self._arranged(source, tensor)
-                written = quantize(values, GGMLQuantizationType[kinds[source]])
-                if written.dtype == np.float16 and not np.isfinite(written).all():
+                largest = np.abs(values).max(initial=0)
+                if kinds[source] == "F16" and largest > np.finfo(np.float16).max:
                     raise Unsupported(
-                        f"{source}: holds a value of {np.abs(values).max():.3g}, above the largest "
-                        "of F16; export as BF16 or F32"
+                        f"{source}: holds a value of {largest:.3g}, above the largest of F16; "
+                        "export as BF16 or F32"
                     )
-                writer.write_tensor_data(written)
+                writer.write_tensor_data(quantize(values, GGMLQuantizationType[kinds[source]]))
 
     def _tensors(self) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
         """Every tensor of the file in its order: its source's name, its own, shape and type."""

@@ -23,7 +23,7 @@ import torch
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.export import llama_cpp_run
 from ropewalk.export.checkpoint import Checkpoint, staged
-from ropewalk.export.gguf_model import GGUFModel, GGUFRope
+from ropewalk.export.gguf_model import GGUFModel, GGUFRope, check_installed
 from ropewalk.export.gguf_tokenizer import GGUFTokenizer
 from ropewalk.export.llama_cpp_run import LlamaCpp
 from ropewalk.export.parity import Exported, Parity
@@ -34,7 +34,17 @@ from ropewalk.plan import FULL_ATTENTION, ContextPlan
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
-TOLERANCES = {"F32": 1e-3, "F16": 1e-3, "BF16": 1e-3, "Q8_0": 1e-3}
+# The largest difference of log-probabilities that counts as rounding. Measured on the bundled model
+# over six plans (tests/export/test_llama_cpp.py), each about three times the worst seen:
+TOLERANCES = {
+    "F32": 1e-3,  # 4e-4: sums in another order, and angles in float32
+    "F16": 0.05,  # 0.017: weights and what they multiply are rounded to 11 bits
+    "BF16": 0.4,  # 0.12: the same, to 8 bits
+    "Q8_0": 1.5,  # 0.56: the same, to 8 bits that share a scale by blocks of 32
+}
+# llama.cpp computes angles in float32, whose error grows with the position: 1e-3 per 1024 of them
+# is again about three times what F32 shows up to 4090.
+_TOLERANCE_PER_POSITION = 1e-3 / 1024
 BEYOND = 500
 """How many positions beyond the trained length are compared."""
 _WITHIN = 12
@@ -42,7 +52,7 @@ _WITHIN = 12
 _SEED = 8
 _PROBE = (
     "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
-    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a&b \n \n"
+    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
 )
 
 
@@ -59,6 +69,7 @@ def export(
 
     `check=False` leaves out the comparison, which holds the model twice in memory.
     """
+    check_installed()
     checkpoint = Checkpoint.open(str(source))
     schedule = _schedule(checkpoint, plan)
     tokenizer = load_tokenizer(checkpoint.folder)
@@ -126,6 +137,11 @@ def rope(schedule: RotarySchedule) -> GGUFRope:
     return GGUFRope(geometry.base, attention_factor, factors=factors)
 
 
+def tolerance(dtype: str, length: int) -> float:
+    """How far log-probabilities may be off by rounding alone, in sequences of this length."""
+    return max(TOLERANCES[dtype], _TOLERANCE_PER_POSITION * length)
+
+
 def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     """The one schedule of a plan that this model can follow in llama.cpp."""
     present = present_plan(checkpoint.config)
@@ -178,7 +194,7 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
         _check_tokenizer(loaded.tokenizer, llama, path)
         said = llama.log_probabilities(tokens.tolist(), start=start)
-    with torch.inference_mode(), applied(loaded.model, plan):
+    with torch.inference_mode(), applied(loaded.model, plan, exact_angles=True):
         logits = loaded.model(
             torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
         ).logits[0]
@@ -186,7 +202,7 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
     parity = Parity(
         runtime=llama_cpp_run.runtime(),
         max_logit_difference=float(np.abs(planned - said.values).max()),
-        tolerance=TOLERANCES[model.dtype],
+        tolerance=tolerance(model.dtype, length),
         tokens=length - start,
     )
     if not parity.passed:

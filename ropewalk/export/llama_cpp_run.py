@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from importlib.metadata import version
@@ -31,8 +31,10 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 
-TOP = 256
+TOP = 64
 """How many of the likeliest tokens are asked for at each position. More of them cost time alone."""
+_CERTAIN = 1e6
+"""Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a complaint: when, and how grave it is."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
@@ -107,7 +109,9 @@ def running(path: str | Path, *, length: int, threads: int = 1) -> Iterator[Llam
                     raise InputError(
                         f"{path}: llama.cpp cannot load it: {_reason(complaints, process)}"
                     )
-                yield LlamaCpp(Path(path), address, process, complaints)
+                llama = LlamaCpp(Path(path), address, process, complaints)
+                with closing(llama):
+                    yield llama
             finally:
                 process.kill()
 
@@ -120,7 +124,7 @@ class LlamaCpp:
     ) -> None:
         self._path, self._process, self._complaints = path, process, complaints
         split = urlsplit(address)
-        self._host, self._port = split.hostname or "127.0.0.1", split.port
+        self._connection = HTTPConnection(split.hostname or "", split.port)
 
     def tokenize(self, text: str) -> list[int]:
         """A text as tokens; with BOS and EOS where the file says so, and special tokens as such."""
@@ -136,8 +140,14 @@ class LlamaCpp:
             raise InvalidValue(
                 "start", start, f"there are {len(tokens)} tokens", "give one of their positions"
             )
+        # llama.cpp answers with probabilities only where what it goes on to write is whole text,
+        # neither EOS nor half a character. So it must write this; the probabilities are of the
+        # model as it is, before any bias.
+        (*_, whole_text) = self._ask("/tokenize", {"content": "a"})["tokens"]
         rows = [
-            self._complete(tokens[: end + 1], 1, top)["completion_probabilities"][0]["top_logprobs"]
+            self._complete(tokens[: end + 1], 1, n_probs=top, logit_bias=[[whole_text, _CERTAIN]])[
+                "completion_probabilities"
+            ][0]["top_logprobs"]
             for end in range(start, len(tokens))
         ]
         return LogProbabilities(
@@ -148,28 +158,30 @@ class LlamaCpp:
 
     def generate(self, tokens: Sequence[int], count: int) -> list[int]:
         """The likeliest continuation, greedily, up to `count` tokens or the end of the text."""
-        generated: list[int] = self._complete(tokens, count, 0)["tokens"]
+        generated: list[int] = self._complete(tokens, count)["tokens"]
         return generated
 
-    def _complete(self, tokens: Sequence[int], count: int, top: int) -> Any:
+    def close(self) -> None:
+        self._connection.close()
+
+    def _complete(self, tokens: Sequence[int], count: int, **settings: object) -> Any:
         asked = {
             "prompt": [int(token) for token in tokens],
             "n_predict": count,
-            "n_probs": top,
             "temperature": 0.0,
             "cache_prompt": True,  # the next prompt begins with this one
             "return_tokens": True,
+            "response_fields": ["tokens", "completion_probabilities"],
+            **settings,
         }
         return self._ask("/completion", asked)
 
     def _ask(self, endpoint: str, asked: dict[str, object]) -> Any:
         try:
-            connection = HTTPConnection(self._host, self._port)
-            connection.request(
+            self._connection.request(
                 "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
             )
-            answer = json.loads(connection.getresponse().read())
-            connection.close()
+            answer = json.loads(self._connection.getresponse().read())
         except (OSError, ValueError):
             self._process.kill()
             self._process.wait()

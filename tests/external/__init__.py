@@ -1,0 +1,1 @@
+"""Checks that need more than the project installs; each is run by hand and says how."""

@@ -1,4 +1,4 @@
-"""The matrix: what each runtime makes of each part of a plan, and what is refused or approximated."""
+"""The matrix: what each runtime makes of each part of a plan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_yarn_with_settings_of_its_own_is_beyond_a_llama_cpp_without_factors() -
 def test_interleaved_pairs_have_no_longrope_in_vllm_and_sglang() -> None:
     plan, config = given("command-r", "ntk_mixed")
     assert loadable_by(plan, config) == ("transformers",)
-    with pytest.raises(Unsupported, match="vllm: factors by pair is refused: .*interleave"):
+    with pytest.raises(Unsupported, match=r"vllm: factors by pair is refused: .*interleave"):
         expressible(plan, config, "vllm", approximate=True)
 
 

@@ -62,7 +62,7 @@ ROOMS = {
     "export": Row(
         (
             *(*VALUES, "plan", "scaling", "run", "models", "models.config"),
-            *("models.stock_config", "export.features"),
+            *("models.stock_config", "export.features", "theory"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),

@@ -27,7 +27,7 @@ Arrangement = Literal["halves", "neighbours", "pairs"]
 # The name under which queries.py stands in transformers' table of attention functions.
 ROUTE = "ropewalk_logits"
 
-_INVERSE_FREQUENCIES = re.compile(
+INVERSE_FREQUENCIES = re.compile(
     r"(?!original_|.*_original_)(?P<prefix>(?P<layer_type>.+)_)?inv_freq"
 )
 
@@ -107,9 +107,7 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
             places.setdefault(child, []).append((parent, name))
     found = []
     for module, own_places in places.items():
-        matches = (
-            _INVERSE_FREQUENCIES.fullmatch(n) for n, _ in module.named_buffers(recurse=False)
-        )
+        matches = (INVERSE_FREQUENCIES.fullmatch(n) for n, _ in module.named_buffers(recurse=False))
         prefixes = {match["layer_type"] or "": match["prefix"] or "" for match in matches if match}
         # Rotary modules of vision towers turn patches, not positions.
         if not prefixes or "position_ids" not in inspect.signature(module.forward).parameters:
@@ -163,7 +161,7 @@ def _read(
         module,
         places,
         prefixes,
-        _arrangement(module, sin, present.longest(layer_type).geometry.pairs),
+        arrangement_of(module, sin, present.longest(layer_type).geometry.pairs),
         keeps_float32=sin.dtype == torch.float32,
         obeys=torch.equal(doubled[:, 1], sin[:, 2]),
     )
@@ -174,7 +172,7 @@ def default_kind(rope_type: Any) -> Any:
     return dict.fromkeys(rope_type, "default") if isinstance(rope_type, dict) else "default"
 
 
-def _arrangement(module: nn.Module, sin: Tensor, pairs: int) -> Arrangement:
+def arrangement_of(module: nn.Module, sin: Tensor, pairs: int) -> Arrangement:
     arrangements: tuple[Arrangement, ...] = ("halves", "neighbours", "pairs")
     for arrangement in arrangements:
         values = by_pair(sin, arrangement)

@@ -46,7 +46,7 @@ ALIASES = {
     "max_position_embeddings": ("max_position_embeddings", "n_positions"),
 }
 # Every key that a rope dict may have and that we know the meaning of.
-_KNOWN_KEYS = {
+KNOWN_KEYS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "finetuned"),
     *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
     *("mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "short_factor"),
@@ -201,7 +201,7 @@ class ConfigReader:
                 f"it reads {', '.join(_READERS)}"
             )
         for key in rope:
-            if key not in _KNOWN_KEYS:
+            if key not in KNOWN_KEYS:
                 raise Unsupported(
                     f"rope setting {key!r} of type {kind!r} is unknown, and ignoring it could "
                     "change what the model does; remove it if you know that it has no effect"

@@ -1,0 +1,287 @@
+"""What each runtime makes of a config: a written-down reading of its rules, one function a runtime.
+
+A runtime differs from transformers in which keys it reads, not in the formulas behind them. So a
+reading leaves out of a setting what its runtime does not see, puts in what it would fill in, and
+hands the rest to the reader of transformers' own configs (models/config.py). None of this is run:
+`source` says so. What transformers itself does is measured instead (stock_rotary.py).
+
+The rules are those of vLLM 0.33, SGLang 0.5 and llama.cpp, read in their sources. Where releases
+in use differ, the reading is that of the release that honours less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.export.features import LLAMA_CPP_FACTORS
+from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader
+from ropewalk.plan import PlanStep
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+BY_ITS_RULES = "by its rules, not run"
+MEASURED = "measured"
+
+Switch = Literal["never", "by the length at hand", "by the declared length"]
+
+
+@dataclass(frozen=True, eq=False)
+class Effective:
+    """What cos and sin are made of."""
+
+    inverse_frequencies: FloatArray
+    attention_scaling: float
+
+    @classmethod
+    def of(cls, schedule: RotarySchedule) -> Effective:
+        return cls(schedule.inverse_frequencies, schedule.attention_scaling)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What one runtime does with a folder or a file."""
+
+    runtime: str
+    source: str
+    """`measured`, or that it follows from written-down rules."""
+    steps: Mapping[str, tuple[tuple[int, Effective], ...]] = field(default_factory=dict)
+    """By layer type, what serves sequences up to which length; the last serves all above too."""
+    switches: Switch = "never"
+    """How it chooses among the steps."""
+    limit: int | None = None
+    """The longest sequence that it accepts unless told otherwise; None: it never refuses one."""
+    refused: str | None = None
+    """Why it would not load this."""
+    unread: str | None = None
+    """Why we cannot say what it does."""
+    notes: tuple[str, ...] = ()
+
+    def at(self, length: int, layer_type: str) -> Effective | None:
+        steps = self.steps.get(layer_type, ())
+        fitting = (effective for end, effective in steps if length <= end)
+        return next(fitting, steps[-1][1] if steps else None)
+
+
+def vllm(config: Config, tokenizer_limit: int | None) -> Reading:
+    """vLLM: longrope's table is chosen when the server starts, by `--max-model-len`."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        # DeepSeek's class always took its mscales; the common one only since 2026.
+        ignored = _VLLM_IGNORES if not reader.family.softmax_mscale else {"attention_factor"}
+        return _served(reader, _without(rope, ignored), "vllm")
+
+    notes: tuple[str, ...] = ()
+    if any(kind_of(rope) == "longrope" for rope in ropes_of(config).values()):
+        notes = ("serves only the original length unless it is started with --max-model-len",)
+    reading = _reading("vllm", config, seen, "by the declared length")
+    return replace(
+        reading, limit=_at_most(_vllm_limit(config), tokenizer_limit), notes=reading.notes + notes
+    )
+
+
+def sglang(config: Config, tokenizer_limit: int | None) -> Reading:
+    """SGLang: vLLM's classes, but longrope's tables change with the positions at hand."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        return _served(reader, _without(rope, _SGLANG_IGNORES), "sglang")
+
+    reading = _reading("sglang", config, seen, "by the length at hand")
+    return replace(reading, limit=_sglang_limit(config))
+
+
+def llama_cpp(config: Config, tokenizer_limit: int | None) -> Reading:
+    """llama.cpp, after its own converter has made a GGUF of the folder."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        kind = kind_of(rope)
+        if reader.family.softmax_mscale:
+            raise Unsupported(
+                "how llama.cpp treats DeepSeek's two mscales is not written down here"
+            )
+        takes_factors = reader.model_type in LLAMA_CPP_FACTORS
+        if kind == "longrope" and reader.model_type not in ("phi3", "phimoe", "minicpm"):
+            rope = {"rope_theta": rope["rope_theta"], **_share(rope)}  # the converter drops them
+        elif kind == "yarn":
+            rope = _without(rope, {"attention_factor", "mscale", "mscale_all_dim", "truncate"})
+        elif kind == "llama3" and takes_factors:
+            top = reader.config.get("original_max_position_embeddings")
+            rope = {**rope, "original_max_position_embeddings": top or 8192}
+        elif kind in ("llama3", "dynamic"):
+            rope = {"rope_theta": rope["rope_theta"], **_share(rope)}
+        return reader.steps(_known(rope))
+
+    reading = _reading("llama.cpp", config, seen, "by the declared length")
+    stated = ConfigReader(config).get("max_position_embeddings")
+    return replace(reading, limit=stated if isinstance(stated, int) else None)
+
+
+def transformers_4(config: Config, tokenizer_limit: int | None) -> Reading:
+    """transformers 4 and all that reads its keys: `rope_theta` and `rope_scaling`, nothing else."""
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping):
+        config = {**config, "text_config": _without(dict(inner), {"rope_parameters"})}
+    config = _without(config, {"rope_parameters"})
+    return _reading(
+        "transformers-4",
+        config,
+        lambda reader, rope: reader.steps(_known(rope)),
+        "by the length at hand",
+    )
+
+
+Rules = Callable[[Config, int | None], Reading]
+BY_RULES: Mapping[str, Rules] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "llama.cpp": llama_cpp,
+    "transformers-4": transformers_4,
+}
+
+_VLLM_IGNORES = {"attention_factor", "mscale", "mscale_all_dim"}
+_SGLANG_IGNORES = {"attention_factor"}
+
+
+def _reading(
+    runtime: str,
+    config: Config,
+    seen: Callable[[ConfigReader, Config], tuple[PlanStep, ...]],
+    switches: Switch,
+) -> Reading:
+    steps = {}
+    try:
+        reader = ConfigReader(config)
+        for layer_type, rope in reader.layer_settings().items():
+            own = seen(reader, {key: value for key, value in rope.items() if value is not None})
+            steps[layer_type] = tuple(
+                (step.up_to_length, Effective.of(step.schedule)) for step in own
+            )
+    except Unsupported as error:
+        return Reading(runtime, BY_ITS_RULES, unread=str(error))
+    except InvalidValue as error:
+        return Reading(runtime, BY_ITS_RULES, refused=str(error))
+    changes = any(len(own) > 1 for own in steps.values())
+    return Reading(runtime, BY_ITS_RULES, steps, switches if changes else "never")
+
+
+def _served(reader: ConfigReader, rope: Config, runtime: str) -> tuple[PlanStep, ...]:
+    """What vLLM's and SGLang's shared classes do with a setting."""
+    kind = kind_of(rope)
+    if kind == "longrope":
+        if reader.geometry(rope, 1).pair_layout == "interleaved":
+            raise InvalidValue(
+                "rope_type", kind, f"{runtime} has it for pairs in halves only", "use linear or ntk"
+            )
+        return _with_mscale(reader, rope)
+    if kind == "linear" and isinstance(rope.get("factor"), int):
+        raise InvalidValue(
+            "rope_parameters.factor",
+            rope["factor"],
+            f"{runtime} takes a whole number for a list of factors and stops",
+            "write it with a decimal point",
+        )
+    if kind == "dynamic":  # one base for good: that of the whole extended length
+        return reader.steps(_known(rope))[-1:]
+    steps = reader.steps(_known(rope))
+    if kind != "yarn" or rope.get("attn_factor") is None:
+        return steps
+    return tuple(
+        replace(
+            step,
+            schedule=replace(
+                step.schedule,
+                attention_scaling=step.schedule.attention_scaling * float(rope["attn_factor"]),
+            ),
+        )
+        for step in steps
+    )
+
+
+def _with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """longrope as Phi-3's class does it: the attention factor is a key of its own for each list."""
+    steps = reader.steps(_known(rope))
+    stated = reader.need("max_position_embeddings")
+    original = steps[0].schedule.geometry.original_length
+    formula = 1.0
+    if stated > original:
+        formula = math.sqrt(1 + math.log(stated / original) / math.log(original))
+    scaled = []
+    for name, step in zip(("short", "long")[-len(steps) :], steps, strict=True):
+        scaling = rope.get(f"{name}_mscale")
+        scaling = formula if scaling is None else float(scaling)
+        scaled.append(replace(step, schedule=replace(step.schedule, attention_scaling=scaling)))
+    return tuple(scaled)
+
+
+def _vllm_limit(config: Config) -> int | None:
+    reader = ConfigReader(config)
+    stated = [_whole(reader.get("max_position_embeddings"))]
+    stated += [_whole(reader.config.get(key)) for key in _VLLM_LENGTHS]
+    lengths = [length for length in stated if length is not None]
+    if not lengths:
+        return None
+    length: float = _whole(reader.config.get("model_max_length")) or min(lengths)
+    if "gemma3" in reader.model_type:  # its stated length is scaled already
+        return int(length)
+    factor = 1.0
+    for rope in ropes_of(config).values():
+        kind = kind_of(rope)
+        if kind in ("longrope", "llama3", "su"):
+            continue
+        own = rope.get("factor")
+        factor = float(own) if isinstance(own, int | float) else factor
+        if kind == "yarn":
+            length = _whole(rope.get("original_max_position_embeddings")) or length
+    return int(length * factor)
+
+
+_VLLM_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
+
+
+def _sglang_limit(config: Config) -> int | None:
+    reader = ConfigReader(config)
+    ropes = ropes_of(config)
+    factor = 1.0
+    if len(ropes) == 1:  # it does not look into settings by layer type
+        (rope,) = ropes.values()
+        own = rope.get("factor")
+        scaled = "original_max_position_embeddings" in rope
+        if not scaled and kind_of(rope) in ("linear", "dynamic") and isinstance(own, int | float):
+            factor = float(own)
+    for key in ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length"):
+        if (length := _whole(reader.config.get(key))) is not None:
+            return int(length * factor)
+    length = _whole(reader.get("max_position_embeddings"))
+    return None if length is None else int(length * factor)
+
+
+def ropes_of(config: Config) -> dict[str, Config]:
+    return ConfigReader(config).layer_settings()
+
+
+def kind_of(rope: Mapping[str, object]) -> str:
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    return "longrope" if kind == "su" else kind
+
+
+def _share(rope: Config) -> Config:
+    return {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
+
+
+def _known(rope: Config) -> Config:
+    """Without keys of which transformers' reader knows nothing."""
+    return {key: value for key, value in rope.items() if key in KNOWN_KEYS}
+
+
+def _without(rope: Config, keys: set[str]) -> Config:
+    return {key: value for key, value in rope.items() if key not in keys}
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _at_most(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)

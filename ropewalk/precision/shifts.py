@@ -42,7 +42,7 @@ class ShiftDifference(NamedTuple):
     logit: FloatArray
     """D_logit of Eq. 5 by [length, layer, head], for the first token."""
     tokens: FloatArray
-    """[position j] n_j Σ_i |…| at the longest length, summed over layers and heads."""
+    """n_j Σ_i |…| at the longest length by [layer, head, position j]."""
     losses: tuple[float, float] | None
     """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None where hidden states are frozen."""
 
@@ -157,8 +157,7 @@ def _collected(
     sums: Sequence[_LayerSums],
     losses: tuple[float, float] | None,
 ) -> ShiftDifference:
-    length = ends[-1]
-    columns = torch.stack([own.columns.sum(0) for own in sums]).sum(0).cpu().double().numpy()
+    columns = torch.stack([own.columns for own in sums]).cpu().double().numpy()
 
     def stacked(values: Sequence[list[Tensor]]) -> FloatArray:
         by_layer = [torch.stack(own).cpu().double().numpy() for own in values]
@@ -170,7 +169,7 @@ def _collected(
         ends,
         stacked([own.attention for own in sums]),
         stacked([own.logit for own in sums]),
-        columns / np.arange(length, 0, -1),
+        columns / np.arange(ends[-1], 0, -1),
         losses,
     )
 

@@ -203,7 +203,7 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
         by_layer_and_head=LayersAndHeads(
             *(
                 _by_head([r["by_layer_and_head"][key] for r in base])
-                for key in LayersAndHeads._fields
+                for key in LayersAndHeads.__dataclass_fields__
             )
         ),
         tokens=tuple(tokens.tolist()),

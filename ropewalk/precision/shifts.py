@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.precision.arms import Arm
+from ropewalk.precision.arms import Arm, matmul_format
 from ropewalk.precision.stage import Call, RowListener, Stage, prepared
 
 Mode = Literal["forward", "frozen"]
@@ -95,12 +95,9 @@ def shift_differences(
         losses = None
         if mode == "frozen":
             for call in reference:
-                again = moved(stage, call, arm, first)
-                hear = _comparison(call, sums, ends)
-                for start, end in again.rows(ends):
-                    block = again.logits(start, end)
-                    column = block[..., 0].clone()
-                    hear(start, end, column, again.weights(block, start, end))
+                _hear_again(
+                    moved(stage, call, arm, first), arm, ends, _comparison(call, sums, ends)
+                )
         else:
             logits = stage.run(
                 tokens,
@@ -113,6 +110,14 @@ def shift_differences(
             losses = (_loss(logits, tokens[-scored:]), loss_second)
         passed()
         yield _collected(first, second, ends, sums, losses)
+
+
+def _hear_again(call: Call, arm: Arm, ends: Sequence[int], hear: RowListener) -> None:
+    with matmul_format(arm):
+        for start, end in call.rows(ends):
+            block = call.logits(start, end)
+            column = block[..., 0].clone()
+            hear(start, end, column, call.weights(block, start, end))
 
 
 def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) -> RowListener:

@@ -28,6 +28,7 @@ from ropewalk.plan import ContextPlan
 from ropewalk.precision.arms import (
     Arm,
     Format,
+    cast,
     check_device,
     dtype_of,
     matmul_format,
@@ -212,7 +213,7 @@ class Stage:
                 layout,
             )
             hear_rows = listener(call) if listener is not None else None
-            value = value.to(dtype_of(arm.product)).to(wide(arm.product))
+            value = cast(value, arm.product).to(wide(arm.product))
             output = torch.empty_like(value)
             for start, end in call.rows(edges):
                 logits = call.logits(start, end)
@@ -221,8 +222,8 @@ class Stage:
                 if hear_rows is not None:
                     hear_rows(start, end, first_column, weights)
                 # FlashAttention casts the weights too.
-                cast = weights.to(dtype_of(arm.product)).to(value.dtype)
-                output[:, start:end] = cast @ value[:, :end]
+                narrow = cast(weights, arm.product).to(value.dtype)
+                output[:, start:end] = narrow @ value[:, :end]
             return output.to(dtype_of(arm.product)).to(query.dtype)
 
         with matmul_format(arm), _evaluating(model), _routed(model, anatomy, attend):
@@ -302,7 +303,7 @@ def prepared(x_HLD: Tensor, layout: Layout, table: tuple[Tensor, Tensor], arm: A
     rotated = layout.rotated(
         x_HLD.to(torch.promote_types(x_HLD.dtype, torch.float32)), *table, arm.rotation
     )
-    return rotated.to(dtype_of(arm.product)).to(wide(arm.product))
+    return cast(rotated, arm.product).to(wide(arm.product))
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.data.corpora import Document, fingerprint
@@ -312,12 +313,7 @@ def cut(
 ) -> Iterator[Tensor]:
     """So many stretches of text, evenly spread, none overlapping; each begins as the tokenizer
     begins a sequence."""
-    own = length - len(encoder.bos)
-    windows = [
-        tokens[start : start + own]
-        for tokens in (encoder.pieces(document.text) for document in documents)
-        for start in range(0, len(tokens) - own + 1, own)
-    ]
+    windows = list(stretches(encoder, documents, length))
     if len(windows) < count:
         raise InvalidValue(
             "sequences",
@@ -329,6 +325,16 @@ def cut(
     for index in range(count):
         window = windows[index * len(windows) // count]
         yield torch.from_numpy(np.concatenate([bos, window]))
+
+
+def stretches(
+    encoder: Encoder, documents: Sequence[Document], length: int
+) -> Iterator[NDArray[np.int64]]:
+    """All that text holds, one after another, each with room for how a sequence begins."""
+    own = length - len(encoder.bos)
+    for tokens in (encoder.pieces(document.text) for document in documents):
+        for start in range(0, len(tokens) - own + 1, own):
+            yield tokens[start : start + own]
 
 
 def _key(record: dict[str, Any]) -> tuple[str, str, int, int]:

@@ -40,8 +40,10 @@ from ropewalk.schedule import RotarySchedule
 
 # The name under which this stands in transformers' table of attention functions.
 ROUTE = "ropewalk-precision"
-# Numbers of one block of attention weights: small enough to stay near the processor.
-BLOCK = 2**20
+# Numbers of one block of attention weights: few enough to stay in a processor's cache, or enough to
+# fill a GPU. Fewer rows than these would read all keys too often.
+BLOCK = {"cpu": 2**18, "cuda": 2**26, "mps": 2**24}
+LEAST_ROWS = 32
 _FORMATS: dict[torch.dtype, Format] = {
     torch.float64: "float64",
     torch.float32: "float32",
@@ -107,7 +109,7 @@ class Call:
     def rows(self, edges: Sequence[int] = ()) -> list[tuple[int, int]]:
         """The rows in blocks; no block crosses an edge."""
         heads, length = self.query.shape[:2]
-        size = max(1, BLOCK // (heads * length))
+        size = max(LEAST_ROWS, BLOCK[self.query.device.type] // (heads * length))
         ends = sorted({*(edge for edge in edges if edge < length), length})
         return [
             (start, min(start + size, end))

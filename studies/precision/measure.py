@@ -2,7 +2,7 @@
 
     python -m studies.precision.measure
 
-About twenty minutes on one core. Each part is a run directory under `--runs`: a second call goes on
+MINUTES on one core. Each part is a run directory under `--runs`: a second call goes on
 where the first one was. At the end, `results.json`, `figures/` and the tables in README.md are
 written anew from all parts.
 """
@@ -25,7 +25,7 @@ from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.precision.results import ArmResult, Estimate, Precision, estimate
-from ropewalk.precision.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
+from ropewalk.precision.runner import CPU_ARMS, LENGTHS, SHIFTS, Measurement, Settings, cut
 from ropewalk.precision.weights import GIVEN, WEIGHTS, with_weights
 from ropewalk.report.precision import draw_all
 from ropewalk.run import RECORDS, RunDirectory
@@ -41,14 +41,15 @@ from studies.precision.variants import (
 HERE = Path(__file__).parent
 WINDOW, FACTOR = 512, 8
 SEQUENCES = 50
-# The held-out text holds 24 stretches of 4,096 tokens.
-LONG_SEQUENCES = 24
-# The whole grid of shifts at 4,096 tokens, where a pass takes a second.
-GRID_SEQUENCES = 5
+# A pass over 4,096 tokens takes a second, and the whole grid of shifts takes a hundred passes a
+# sequence.
+LONG_SEQUENCES = 8
+GRID_SEQUENCES = 10
+RETRIEVAL_SAMPLES = 20
 SINKS = (2.0, 4.0, 6.0, 8.0)
 FITTED = 4  # sequences that sinks and logits are fitted to
-NARROW_ARMS = ("bf16_model", "bf16_rotation", "bf16_tables", "bf16_frequencies")
-LAST_ARMS = ("bf16_positions", "fp16")
+ARMS = tuple(name for name in CPU_ARMS if name != "bf16_frequencies")
+FAR_ARMS = ("fp32", "bf16", "bf16_model", "bf16_positions", "tf32_angles")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class Part:
 def parts() -> dict[str, Part]:
     """All parts, those that take longest last."""
     window = tuple(n for n in LENGTHS if n <= WINDOW)
-    reach = tuple(n for n in LENGTHS if n <= WINDOW * FACTOR)
     one = Settings(
         WINDOW,
         arms=("bf16",),
@@ -75,31 +75,36 @@ def parts() -> dict[str, Part]:
         retrieval_samples=0,
         loading=False,
     )
-    long = replace(one, length=WINDOW * FACTOR, lengths=reach, sequences=LONG_SEQUENCES)
     return {
         "no BOS": Part(one, tokenizer=without_bos),
         **{f"sink {s:g}": Part(one, model=sunk(s)) for s in SINKS},
         **{f"{kind}, logits as trained": Part(one, model=matched(kind)) for kind in WEIGHTS[1:]},
         "all arms": Part(
             replace(
-                one,
-                arms=("fp32", "bf16", *NARROW_ARMS, *LAST_ARMS),
-                retrieval_samples=50,
-                loading=True,
+                one, arms=ARMS, weights=WEIGHTS, retrieval_samples=RETRIEVAL_SAMPLES, loading=True
             )
-        ),
-        "window": Part(
-            replace(one, arms=("fp32", "bf16"), weights=WEIGHTS, shifts=SHIFTS, anchored=True)
         ),
         "reach": Part(
             replace(
-                long, arms=("fp32", "bf16", *NARROW_ARMS, *LAST_ARMS), weights=WEIGHTS, shifts=(0,)
+                one,
+                length=WINDOW * FACTOR,
+                arms=FAR_ARMS,
+                weights=WEIGHTS,
+                shifts=(0,),
+                lengths=tuple(n for n in LENGTHS if n <= WINDOW * FACTOR),
+                sequences=LONG_SEQUENCES,
             ),
             model=lambda loaded: extended(loaded.model, FACTOR),
         ),
-        "reach, all shifts": Part(
-            replace(long, arms=("fp32", "bf16"), shifts=SHIFTS, sequences=GRID_SEQUENCES),
-            model=lambda loaded: extended(loaded.model, FACTOR),
+        "all shifts": Part(
+            replace(
+                one,
+                arms=("fp32", "bf16"),
+                weights=WEIGHTS,
+                shifts=SHIFTS,
+                sequences=GRID_SEQUENCES,
+                anchored=True,
+            )
         ),
     }
 
@@ -137,13 +142,11 @@ def main() -> None:
         folder = chosen.runs / name.replace(", ", "_").replace(" ", "_")
         with RunDirectory(folder, "precision study", measurement.identity()) as directory:
             found[name] = measurement.run(directory.journal(RECORDS), _say(name))
-        if name in ("no BOS", "window") or name.startswith("sink"):
+        if name in ("no BOS", "all arms") or name.startswith("sink"):
             rows = attention_to_first(model, measurement.sequences)
             attention[name] = estimate(rows.mean((1, 2)).tolist())
-    draw_all(found["window"], HERE / "figures" / "window")
-    draw_all(found["reach, all shifts"], HERE / "figures" / "reach_shifts")
-    draw_all(found["reach"], HERE / "figures" / "reach")
-    draw_all(found["all arms"], HERE / "figures" / "arms")
+    for name in ("all arms", "reach", "all shifts"):
+        draw_all(found[name], HERE / "figures" / name.replace(" ", "_"))
     results = {
         "machine": machine(),
         "attention_to_first": attention,
@@ -163,12 +166,12 @@ def comparisons(found: dict[str, Precision]) -> dict[str, Estimate]:
         assert result is not None
         return result
 
-    window, reach = arm("window", "bf16"), arm("reach", "bf16")
+    window, reach = arm("all arms", "bf16"), arm("reach", "bf16")
     return {
-        "bf16 over fp32, 512": times(window, arm("window", "fp32")),
+        "bf16 over fp32, 512": times(window, arm("all arms", "fp32")),
         "bf16 over fp32, 4096": times(reach, arm("reach", "fp32")),
         **{
-            f"given over {kind}, 512": times(window, arm("window", "bf16", kind))
+            f"given over {kind}, 512": times(window, arm("all arms", "bf16", kind))
             for kind in WEIGHTS[1:]
         },
         **{

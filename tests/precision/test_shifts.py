@@ -35,7 +35,8 @@ def one(stage: Stage, arm: Arm, first: int, second: int, **options: Any) -> Shif
 def test_equals_a_naive_transcription(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     # A shift that float32 angles feel, so that there is something to compare.
     first, second = 0, 1_000_000
-    monkeypatch.setattr(stages, "BLOCK", 2**10)  # many blocks of rows
+    monkeypatch.setattr(stages, "BLOCK", {"cpu": 2**10})  # many blocks of rows
+    monkeypatch.setattr(stages, "LEAST_ROWS", 1)
     tokens = tiny.tokens(LENGTH)[0]
     found = one(stage, STOCK, first, second, lengths=[7, 30])
     a, a_logits = naive.attention_and_logits(stage.given, tokens, first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,9 @@ def command(
             metavar="LENGTH", parser=parse_length, help="Tokens a sequence; the model's window."
         ),
     ] = None,
-    sequences: Annotated[int | None, typer.Option(help="How many; 50, or 4 with --quick.")] = None,
+    sequences: Annotated[
+        int | None, typer.Option(help="How many; 50, or 4 with --quick, or what the text holds.")
+    ] = None,
     arms: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Of fp64, fp32, bf16, bf16_tables, fp16 …")
     ] = None,
@@ -79,9 +82,10 @@ def command(
     chosen_arms = tuple(dict.fromkeys(a.strip() for a in arms.split(","))) if arms else None
 
     from ropewalk.data.corpora import read_documents
+    from ropewalk.evaluation.encoding import Encoder
     from ropewalk.models.load import load
     from ropewalk.precision.arms import named
-    from ropewalk.precision.runner import Measurement
+    from ropewalk.precision.runner import Measurement, stretches
 
     for name in chosen_arms or ():
         named(name)
@@ -90,6 +94,9 @@ def command(
     settings = _settings(
         loaded, quick, length, sequences, chosen_arms, chosen_shifts, chosen_lengths, frozen, seed
     )
+    if sequences is None:
+        held = sum(1 for _ in stretches(Encoder(loaded.tokenizer), documents, settings.length))
+        settings = replace(settings, sequences=max(1, min(settings.sequences, held)))
     measurement = Measurement(model, loaded.model, loaded.tokenizer, documents, settings)
     with ExitStack() as stack:
         journal = directory = None
@@ -130,6 +137,7 @@ def _settings(
     from ropewalk.precision.weights import GIVEN, WEIGHTS
 
     longest = runner.QUICK_LENGTH if quick else LONGEST
+    default_sequences = runner.QUICK_SEQUENCES if quick else runner.SEQUENCES
     length = length or min(loaded.present_plan.target_length, longest)
     lengths = lengths or tuple(n for n in runner.LENGTHS if n <= length) or (length,)
     return runner.Settings(
@@ -138,7 +146,7 @@ def _settings(
         weights=(GIVEN,) if quick else WEIGHTS,
         shifts=shifts or (runner.QUICK_SHIFTS if quick else runner.SHIFTS),
         lengths=lengths,
-        sequences=sequences or (runner.QUICK_SEQUENCES if quick else runner.SEQUENCES),
+        sequences=default_sequences if sequences is None else sequences,
         mode="frozen" if frozen else "forward",
         anchored=not quick,
         retrieval_samples=8 if quick else 50,
@@ -186,6 +194,8 @@ def _show(found: Precision, loaded: LoadedModel) -> None:
         soft_wrap=True,
     )
     rows = table("arm", "D", "95%", "first token", "growth", "loss", "moved")
+    for column in rows.columns[:3]:
+        column.no_wrap = True
     for arm in found.arms:
         name = arm.arm if arm.weights == "given" else f"{arm.arm}, {arm.weights} weights"
         rows.add_row(

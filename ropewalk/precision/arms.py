@@ -55,6 +55,8 @@ class Arm:
 
 EXACT = Arm("fp64", **dict.fromkeys((*STEPS, "model"), "float64"))  # type: ignore[arg-type]
 _BF16 = Arm("bf16", product="bfloat16")
+# The bits of a float32 that TF32 drops.
+_DROPPED_BITS = 13
 
 ARMS: dict[str, Arm] = {
     arm.name: arm
@@ -67,6 +69,7 @@ ARMS: dict[str, Arm] = {
         replace(_BF16, name="bf16_frequencies", frequencies="bfloat16"),
         replace(_BF16, name="bf16_positions", positions="bfloat16"),
         replace(_BF16, name="bf16_model", model="bfloat16"),
+        replace(_BF16, name="tf32_angles", angles="tf32"),
         Arm("fp16", product="float16"),
         Arm("tf32", angles="tf32", product="tf32", model="tf32"),
     )
@@ -79,6 +82,7 @@ SUMMARIES = {
     "bf16_tables": "cos and sin cast to bf16",
     "bf16_frequencies": "inverse frequencies cast to bf16",
     "bf16_positions": "position numbers cast to bf16",
+    "tf32_angles": "angles as a TF32 matrix product, as allow_tf32 makes them on a GPU (emulated)",
     "bf16_model": "as FlashAttention, and weights and hidden states in bf16 too",
     "fp16": "rotation in float32, q and k cast to fp16",
     "tf32": "TF32 matrix products, also for the angles",
@@ -96,11 +100,15 @@ def check_device(arms: Iterable[Arm], device: torch.device) -> None:
     """Refuse what this device cannot compute."""
     for arm in arms:
         formats = {getattr(arm, field.name) for field in fields(arm)}
-        if "tf32" in formats and (
+        # The rotary steps round to TF32 anywhere; a whole model in TF32 needs the units.
+        if arm.model == "tf32" and (
             device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)
         ):
             raise InvalidValue(
-                "arm", arm.name, f"{device} has no TF32 units", "run it on an Ampere GPU or later"
+                "arm",
+                arm.name,
+                f"{device} has no TF32 units",
+                "run it on an Ampere GPU or later; tf32_angles runs anywhere",
             )
         if "float64" in formats and device.type == "mps":
             raise InvalidValue("arm", arm.name, "mps has no float64", "add --device cpu")
@@ -110,6 +118,16 @@ def dtype_of(format: Format) -> torch.dtype:
     """The dtype that holds a format; TF32 values live in float32."""
     dtype: torch.dtype = getattr(torch, "float32" if format == "tf32" else format)
     return dtype
+
+
+def cast(x: Tensor, format: Format) -> Tensor:
+    """A tensor rounded to a format, in the dtype that holds it."""
+    if format != "tf32":
+        return x.to(dtype_of(format))
+    bits = x.float().view(torch.int32)
+    odd = (bits >> _DROPPED_BITS) & 1  # so that ties go to even
+    half = (1 << (_DROPPED_BITS - 1)) - 1
+    return ((bits + half + odd) & -(1 << _DROPPED_BITS)).view(torch.float32)
 
 
 def wide(format: Format) -> torch.dtype:
@@ -134,15 +152,14 @@ def tables(
 ) -> tuple[Tensor, Tensor]:
     """cos and sin [L, pairs] as an arm has them; the frequencies come in float64."""
     assert frequencies_P.dtype == torch.float64
-    wide_angles = dtype_of(arm.angles) if arm.angles != "bfloat16" else torch.float32
-    frequencies = frequencies_P.to(dtype_of(arm.frequencies)).to(wide_angles)
-    positions = positions_L.to(dtype_of(arm.positions)).to(wide_angles)
-    if arm.angles == "tf32":  # the outer product as a matrix product: where TF32 gets in
-        angles_LP = positions[:, None] @ frequencies[None]
+    wide_angles = wide(arm.angles)
+    frequencies = cast(frequencies_P, arm.frequencies).to(wide_angles)
+    positions = cast(positions_L, arm.positions).to(wide_angles)
+    if arm.angles == "tf32":
+        # A matrix product rounds what goes in; what comes out is float32.
+        angles_LP = cast(positions, "tf32")[:, None] * cast(frequencies, "tf32")
     else:
-        angles_LP = positions[:, None] * frequencies
-    if arm.angles in ("bfloat16", "float16"):
-        angles_LP = angles_LP.to(dtype_of(arm.angles)).float()
+        angles_LP = cast(positions[:, None] * frequencies, arm.angles).to(wide_angles)
     dtype = dtype_of(arm.tables)
     return (
         (angles_LP.cos() * attention_scaling).to(dtype),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.precision.arms import EXACT, STEPS, Arm
+from ropewalk.precision.arms import EXACT, STEPS, Arm, matmul_format
 from ropewalk.precision.results import TOGETHER, StepError
 from ropewalk.precision.shifts import moved
 from ropewalk.precision.stage import Call, Stage
@@ -53,10 +53,11 @@ def _errors(
             size = true_pair[0].square() + true_pair[1].square()
             relative = (off[0].square() + off[1].square()) / size.clamp(min=1e-30)
             pair_squares.append(relative.mean((0, 1)))
-        for start, end in call.rows():
-            difference = ours.logits(start, end).double() - exact.logits(start, end)
-            difference[..., start:].tril_()
-            logit_squares += float(difference.square().sum())
+        with matmul_format(arm):
+            for start, end in call.rows():
+                difference = ours.logits(start, end).double() - exact.logits(start, end)
+                difference[..., start:].tril_()
+                logit_squares += float(difference.square().sum())
         heads, length = call.query.shape[:2]
         count += heads * length * (length + 1) // 2
     by_pair = torch.stack(pair_squares).mean(0).sqrt().tolist()

@@ -56,6 +56,21 @@ class StepError:
     """[pair] root mean square of a rotated pair's displacement over its length."""
 
 
+ByHead = tuple[tuple[Estimate, ...], ...]
+
+
+@dataclass(frozen=True)
+class LayersAndHeads:
+    """One value for every [layer][head], at the longest length."""
+
+    attention: ByHead
+    """D."""
+    first_token: ByHead
+    """The first token's part of D."""
+    logit: ByHead
+    """D_logit."""
+
+
 @dataclass(frozen=True)
 class ArmResult:
     """One arm on one set of weights."""
@@ -68,11 +83,16 @@ class ArmResult:
     """D by Δ₂ against Δ₁ = 0; empty where not asked for."""
     sample_curves: tuple[tuple[float, ...], ...]
     """The curve of every sequence."""
-    by_layer_and_head: tuple[tuple[float, ...], ...]
-    """D between 0 and the reference shift, mean over sequences."""
+    by_layer_and_head: LayersAndHeads
+    """The parts of all that follows, between 0 and the reference shift."""
     tokens: tuple[float, ...]
     """The parts of D by the token attended to, between 0 and the reference shift."""
     first_token_share: Estimate
+    """Of D. Every row of attention sums to one, so what one column gains the others lose: no
+    token's share exceeds one half, whatever the model."""
+    first_token_flow: Estimate
+    """Of all probability that moves, how much moves to or from the first token: 0 to 1. Rows count
+    alike here; D weights late columns, which few rows see, more than the first."""
     attention_by_length: tuple[LengthEstimate, ...]
     logit_by_length: tuple[LengthEstimate, ...]
     growth: Estimate | None
@@ -180,17 +200,29 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
             tuple(by_sequence[sequence, first] for first in firsts)
             for sequence in dict.fromkeys(r["sequence"] for r in curve)
         ),
-        by_layer_and_head=_rows(np.mean([r["by_layer_and_head"] for r in base], axis=0)),
+        by_layer_and_head=LayersAndHeads(
+            *(
+                _by_head([r["by_layer_and_head"][key] for r in base])
+                for key in LayersAndHeads.__dataclass_fields__
+            )
+        ),
         tokens=tuple(tokens.tolist()),
         first_token_share=estimate(
             r["tokens"][0] / sum(r["tokens"]) if any(r["tokens"]) else 0.0 for r in base
         ),
+        first_token_flow=estimate(_flow(r["tokens"]) for r in base),
         attention_by_length=_by_length(base, "attention"),
         logit_by_length=_by_length(base, "logit"),
         growth=_growth(base),
         loss=estimate(r["losses"][1] for r in with_loss if r["first"] == 0) if with_loss else None,
         loss_change=_mean_by_sequence(with_loss, lambda r: abs(r["losses"][0] - r["losses"][1])),
     )
+
+
+def _flow(tokens: Sequence[float]) -> float:
+    """From the parts of D: without its weights, and against half of what all columns change."""
+    changes = np.asarray(tokens) * np.arange(len(tokens), 0, -1)
+    return float(2 * changes[0] / changes.sum()) if changes.any() else 0.0
 
 
 def estimate(values: Iterable[float]) -> Estimate:
@@ -237,8 +269,13 @@ def _mean_by_sequence(
     return estimate(float(np.mean(own)) for own in by_sequence.values()) if by_sequence else None
 
 
-def _rows(values: np.ndarray[Any, Any]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in values.tolist())
+def _by_head(sequences: Sequence[Sequence[Sequence[float]]]) -> ByHead:
+    values = np.asarray(sequences)
+    _, layers, heads = values.shape
+    return tuple(
+        tuple(estimate(values[:, layer, head].tolist()) for head in range(heads))
+        for layer in range(layers)
+    )
 
 
 def diagnosis(found: Precision) -> list[str]:
@@ -279,13 +316,14 @@ def _main_arm(found: Precision) -> ArmResult | None:
 def _first_token(found: Precision) -> list[str]:
     if (arm := _main_arm(found)) is None:
         return []
-    share, even = arm.first_token_share, arm.even_share
-    # Not whether it is above the even share, but whether it carries the effect.
-    carries = (share.low if share.low is not None else share.mean) > 0.5
+    share, flow, even = arm.first_token_share, arm.first_token_flow, arm.even_share
+    # Not whether it is above an even share, but whether it carries the effect.
+    carries = (flow.low if flow.low is not None else flow.mean) > 0.5
     word = "carries most of it" if carries else "does not carry it"
     return [
-        f"{arm.arm}: the first token {word}: its share of D is {_percent(share)} "
-        f"({_short(share.mean / even)} times an even share)"
+        f"{arm.arm}: the first token {word}: {_percent(flow)} of the probability that moves, moves "
+        f"to or from it; its share of D is {_percent(share)}, {_short(share.mean / even)} times an "
+        "even share (no token can have more than half)"
     ]
 
 

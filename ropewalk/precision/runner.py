@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.data.corpora import Document, fingerprint
@@ -70,6 +71,8 @@ class Settings:
     task: str = "needle"
     retrieval_samples: int = 50
     retrieval_shifts: tuple[int, ...] = (0, 16, 2000)
+    loading: bool = True
+    """Also the budget of every arm, and the traps of the ways to load the model."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -147,7 +150,7 @@ class Measurement:
         """Everything; what the journal holds already is not computed again."""
         settings = self.settings
         records = list(journal.records) if journal is not None else []
-        known = {_key(r) for r in records if r["kind"] == "shift"}
+        known = {_key(r) for r in records if r["kind"] == "shifts"}
         units = [u for u in self._units() if (u.weights, u.arm, u.sequence, u.second) not in known]
         asked = [
             (arm, shift)
@@ -157,7 +160,9 @@ class Measurement:
         ]
         answered = {(r["arm"], r["shift"]) for r in records if r["kind"] == "retrieval"}
         unasked = [pair for pair in asked if pair not in answered]
-        budgets = () if any(r["kind"] == "budget" for r in records) else settings.arms
+        spent = {r["arm"] for r in records if r["kind"] == "budget"}
+        budgets = [arm for arm in settings.arms if settings.loading and arm not in spent]
+        trapped = not settings.loading or any(r["kind"] == "traps" for r in records)
         passes = sum(len(u.firsts) + 1 for u in units)
         total = passes + len(unasked) * settings.retrieval_samples + 5 * len(budgets)
         done = 0
@@ -167,10 +172,11 @@ class Measurement:
             done += count
             progress(done, total)
 
-        def keep(added: list[dict[str, Any]]) -> None:
+        def keep(record: dict[str, Any]) -> None:
+            """One line for what is computed in one go, so that a torn file holds no half of it."""
             if journal is not None:
-                journal.append(added)
-            records.extend(added)
+                journal.append([record])
+            records.append(record)
 
         progress(0, total)
         stages = {GIVEN: self.stage}
@@ -179,21 +185,17 @@ class Measurement:
                 fresh = with_weights(self.stage.given, unit.weights, settings.seed)
                 stages = {GIVEN: self.stage, unit.weights: Stage(fresh)}
             tokens = self.sequences[unit.sequence]
-            keep(
-                [
-                    _record(unit, found)
-                    for found in shift_differences(
-                        stages[unit.weights],
-                        tokens,
-                        named(unit.arm),
-                        unit.second,
-                        unit.firsts,
-                        lengths=settings.lengths,
-                        mode=settings.mode,
-                        passed=step,
-                    )
-                ]
+            found = shift_differences(
+                stages[unit.weights],
+                tokens,
+                named(unit.arm),
+                unit.second,
+                unit.firsts,
+                lengths=settings.lengths,
+                mode=settings.mode,
+                passed=step,
             )
+            keep(_record(unit, found))
         if unasked:
             drawn = self._samples()
             for arm, shift in unasked:
@@ -201,16 +203,13 @@ class Measurement:
                 for sample in drawn:
                     right.append(retrieves(self.stage, sample, named(arm), shift))
                     step()
-                keep([{"kind": "retrieval", "arm": arm, "shift": shift, "right": right}])
-        if budgets:
-            added: list[dict[str, Any]] = []
-            for arm in budgets:
-                added += [
-                    {"kind": "budget", **asdict(error)}
-                    for error in error_budget(self.stage, self._budget_tokens, named(arm))
-                ]
-                step(5)
-            keep([*added, *({"kind": "trap", **asdict(gain)} for gain in self._gains())])
+                keep({"kind": "retrieval", "arm": arm, "shift": shift, "right": right})
+        for arm in budgets:
+            errors = error_budget(self.stage, self._budget_tokens, named(arm))
+            keep({"kind": "budget", "arm": arm, "errors": [asdict(error) for error in errors]})
+            step(5)
+        if not trapped:
+            keep({"kind": "traps", "gains": [asdict(gain) for gain in self._gains()]})
         return self._collected(records)
 
     def _units(self) -> Iterator[Unit]:
@@ -281,7 +280,12 @@ class Measurement:
         settings = self.settings
         order = {(u.weights, u.arm): i for i, u in enumerate(self._units())}
         shift_records = sorted(
-            (r for r in records if r["kind"] == "shift"),
+            (
+                {**{k: v for k, v in unit.items() if k != "points"}, **point}
+                for unit in records
+                if unit["kind"] == "shifts"
+                for point in unit["points"]
+            ),
             key=lambda r: order[(r["weights"], r["arm"])],
         )
         return Precision(
@@ -292,16 +296,13 @@ class Measurement:
             mode=settings.mode,
             arms=summarise(shift_records, settings.reference),
             budget=tuple(
-                StepError(
-                    r["arm"], r["step"], r["shift"], r["logit_error"], tuple(r["pair_errors"])
-                )
+                StepError(**{**error, "pair_errors": tuple(error["pair_errors"])})
                 for r in records
                 if r["kind"] == "budget"
+                for error in r["errors"]
             ),
             traps=tuple(
-                Gain(**{key: value for key, value in r.items() if key != "kind"})
-                for r in records
-                if r["kind"] == "trap"
+                Gain(**gain) for r in records if r["kind"] == "traps" for gain in r["gains"]
             ),
             retrieval=_retrieval([r for r in records if r["kind"] == "retrieval"]),
         )
@@ -312,12 +313,7 @@ def cut(
 ) -> Iterator[Tensor]:
     """So many stretches of text, evenly spread, none overlapping; each begins as the tokenizer
     begins a sequence."""
-    own = length - len(encoder.bos)
-    windows = [
-        tokens[start : start + own]
-        for tokens in (encoder.pieces(document.text) for document in documents)
-        for start in range(0, len(tokens) - own + 1, own)
-    ]
+    windows = list(stretches(encoder, documents, length))
     if len(windows) < count:
         raise InvalidValue(
             "sequences",
@@ -331,31 +327,56 @@ def cut(
         yield torch.from_numpy(np.concatenate([bos, window]))
 
 
+def stretches(
+    encoder: Encoder, documents: Sequence[Document], length: int
+) -> Iterator[NDArray[np.int64]]:
+    """All that text holds, one after another, each with room for how a sequence begins."""
+    own = length - len(encoder.bos)
+    for tokens in (encoder.pieces(document.text) for document in documents):
+        for start in range(0, len(tokens) - own + 1, own):
+            yield tokens[start : start + own]
+
+
 def _key(record: dict[str, Any]) -> tuple[str, str, int, int]:
     return record["weights"], record["arm"], record["sequence"], record["group"]
 
 
-def _record(unit: Unit, found: ShiftDifference) -> dict[str, Any]:
+def _record(unit: Unit, found: Iterable[ShiftDifference]) -> dict[str, Any]:
     """A line of the journal. The group is the shift that its unit compared all others to."""
-    first, second, losses = found.first, found.second, found.losses
-    if unit.anchored:
-        first, second = second, first
-        losses = losses and (losses[1], losses[0])
     return {
-        "kind": "shift",
+        "kind": "shifts",
         "weights": unit.weights,
         "arm": unit.arm,
         "sequence": unit.sequence,
         "group": unit.second,
+        "points": [_point(unit, difference) for difference in found],
+    }
+
+
+def _point(unit: Unit, found: ShiftDifference) -> dict[str, Any]:
+    first, second, losses = found.first, found.second, found.losses
+    if unit.anchored:
+        first, second = second, first
+        losses = losses and (losses[1], losses[0])
+    point = {
         "first": first,
         "second": second,
         "lengths": list(found.lengths),
         "attention": found.attention.sum((1, 2)).tolist(),
         "logit": found.logit.sum((1, 2)).tolist(),
-        "by_layer_and_head": found.attention[-1].tolist(),
-        # A number a token is much to keep: once a sequence is enough to draw.
-        "tokens": found.tokens.tolist() if first == 0 and not unit.anchored else [],
         "losses": losses,
+    }
+    if first or unit.anchored:
+        return point
+    # A number a token, layer and head is much to keep: once a sequence is enough.
+    return {
+        **point,
+        "tokens": found.tokens.sum((0, 1)).tolist(),
+        "by_layer_and_head": {
+            "attention": found.attention[-1].tolist(),
+            "first_token": found.tokens[..., 0].tolist(),
+            "logit": found.logit[-1].tolist(),
+        },
     }
 
 

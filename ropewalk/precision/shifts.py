@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.precision.arms import Arm
+from ropewalk.precision.arms import Arm, matmul_format
 from ropewalk.precision.stage import Call, RowListener, Stage, prepared
 
 Mode = Literal["forward", "frozen"]
@@ -42,7 +42,7 @@ class ShiftDifference(NamedTuple):
     logit: FloatArray
     """D_logit of Eq. 5 by [length, layer, head], for the first token."""
     tokens: FloatArray
-    """[position j] n_j Σ_i |…| at the longest length, summed over layers and heads."""
+    """n_j Σ_i |…| at the longest length by [layer, head, position j]."""
     losses: tuple[float, float] | None
     """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None where hidden states are frozen."""
 
@@ -95,12 +95,9 @@ def shift_differences(
         losses = None
         if mode == "frozen":
             for call in reference:
-                again = moved(stage, call, arm, first)
-                hear = _comparison(call, sums, ends)
-                for start, end in again.rows(ends):
-                    block = again.logits(start, end)
-                    column = block[..., 0].clone()
-                    hear(start, end, column, again.weights(block, start, end))
+                _hear_again(
+                    moved(stage, call, arm, first), arm, ends, _comparison(call, sums, ends)
+                )
         else:
             logits = stage.run(
                 tokens,
@@ -113,6 +110,14 @@ def shift_differences(
             losses = (_loss(logits, tokens[-scored:]), loss_second)
         passed()
         yield _collected(first, second, ends, sums, losses)
+
+
+def _hear_again(call: Call, arm: Arm, ends: Sequence[int], hear: RowListener) -> None:
+    with matmul_format(arm):
+        for start, end in call.rows(ends):
+            block = call.logits(start, end)
+            column = block[..., 0].clone()
+            hear(start, end, column, call.weights(block, start, end))
 
 
 def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) -> RowListener:
@@ -157,8 +162,7 @@ def _collected(
     sums: Sequence[_LayerSums],
     losses: tuple[float, float] | None,
 ) -> ShiftDifference:
-    length = ends[-1]
-    columns = torch.stack([own.columns.sum(0) for own in sums]).sum(0).cpu().double().numpy()
+    columns = torch.stack([own.columns for own in sums]).cpu().double().numpy()
 
     def stacked(values: Sequence[list[Tensor]]) -> FloatArray:
         by_layer = [torch.stack(own).cpu().double().numpy() for own in values]
@@ -170,7 +174,7 @@ def _collected(
         ends,
         stacked([own.attention for own in sums]),
         stacked([own.logit for own in sums]),
-        columns / np.arange(length, 0, -1),
+        columns / np.arange(ends[-1], 0, -1),
         losses,
     )
 

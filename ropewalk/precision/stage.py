@@ -28,6 +28,7 @@ from ropewalk.plan import ContextPlan
 from ropewalk.precision.arms import (
     Arm,
     Format,
+    cast,
     check_device,
     dtype_of,
     matmul_format,
@@ -39,8 +40,10 @@ from ropewalk.schedule import RotarySchedule
 
 # The name under which this stands in transformers' table of attention functions.
 ROUTE = "ropewalk-precision"
-# Numbers of one block of attention weights: small enough to stay near the processor.
-BLOCK = 2**20
+# Numbers of one block of attention weights: few enough to stay in a processor's cache, or enough to
+# fill a GPU. Fewer rows than these would read all keys too often.
+BLOCK = {"cpu": 2**18, "cuda": 2**26, "mps": 2**24}
+LEAST_ROWS = 32
 _FORMATS: dict[torch.dtype, Format] = {
     torch.float64: "float64",
     torch.float32: "float32",
@@ -106,7 +109,7 @@ class Call:
     def rows(self, edges: Sequence[int] = ()) -> list[tuple[int, int]]:
         """The rows in blocks; no block crosses an edge."""
         heads, length = self.query.shape[:2]
-        size = max(1, BLOCK // (heads * length))
+        size = max(LEAST_ROWS, BLOCK[self.query.device.type] // (heads * length))
         ends = sorted({*(edge for edge in edges if edge < length), length})
         return [
             (start, min(start + size, end))
@@ -212,7 +215,7 @@ class Stage:
                 layout,
             )
             hear_rows = listener(call) if listener is not None else None
-            value = value.to(dtype_of(arm.product)).to(wide(arm.product))
+            value = cast(value, arm.product).to(wide(arm.product))
             output = torch.empty_like(value)
             for start, end in call.rows(edges):
                 logits = call.logits(start, end)
@@ -221,8 +224,8 @@ class Stage:
                 if hear_rows is not None:
                     hear_rows(start, end, first_column, weights)
                 # FlashAttention casts the weights too.
-                cast = weights.to(dtype_of(arm.product)).to(value.dtype)
-                output[:, start:end] = cast @ value[:, :end]
+                narrow = cast(weights, arm.product).to(value.dtype)
+                output[:, start:end] = narrow @ value[:, :end]
             return output.to(dtype_of(arm.product)).to(query.dtype)
 
         with matmul_format(arm), _evaluating(model), _routed(model, anatomy, attend):
@@ -302,7 +305,7 @@ def prepared(x_HLD: Tensor, layout: Layout, table: tuple[Tensor, Tensor], arm: A
     rotated = layout.rotated(
         x_HLD.to(torch.promote_types(x_HLD.dtype, torch.float32)), *table, arm.rotation
     )
-    return rotated.to(dtype_of(arm.product)).to(wide(arm.product))
+    return cast(rotated, arm.product).to(wide(arm.product))
 
 
 @torch.no_grad()

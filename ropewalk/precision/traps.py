@@ -35,7 +35,8 @@ REMEDIES = {
     "frequencies": "load with from_pretrained(dtype=…), which keeps inv_freq in float32, instead "
     "of .to(…); or set inv_freq again in float32 after the cast",
     "positions": "keep position_ids as integers, and make them float32 where angles are computed",
-    "angles": "compute angles with autocast off, in float32 or wider",
+    "angles": "compute angles in float32 or wider: with autocast off, and without TF32 "
+    "(torch.backends.cuda.matmul.allow_tf32 = False)",
     "tables": "compute cos and sin in float32, rotate in float32, and cast only q and k after it",
     "unknown": "compare the rotary module with the model's config",
 }
@@ -103,7 +104,7 @@ def _inspect(stage: Stage, path: str, anatomy: Anatomy, format: Format) -> list[
         arm, predicted = _explain(seen, frequencies, positions, scaling)
         arm = replace(arm, name=path, product=product)
         casts = [(step, str(getattr(arm, step))) for step in CASTS]
-        casts = [(step, own) for step, own in casts if own in _NARROW]
+        casts = [(step, own) for step, own in casts if own in (*_NARROW, "tf32")]
         # Float32 angles are off by up to position · 2⁻²³: that much is nobody's trap.
         if predicted > 1e-4 * scaling:
             casts = [("unknown", "")]
@@ -125,11 +126,17 @@ def _explain(
     seen: tuple[Tensor, Tensor], frequencies: Tensor, positions: Tensor, scaling: float
 ) -> tuple[Arm, float]:
     """The fewest casts that predict these tables about as well as any."""
-    candidates = [Arm(""), _EXACT_TABLES] + [
-        Arm("", **dict.fromkeys(steps, format))  # type: ignore[arg-type]
-        for count in range(1, len(CASTS) + 1)
-        for steps in combinations(CASTS, count)
-        for format in _NARROW
+    candidates = [
+        Arm(""),
+        _EXACT_TABLES,
+        Arm("", angles="tf32"),
+        *(
+            Arm("", **dict.fromkeys(steps, format))  # type: ignore[arg-type]
+            for count in range(1, len(CASTS) + 1)
+            for steps in combinations(CASTS, count)
+            for format in _NARROW
+        ),
+        *(Arm("", angles="tf32", tables=format) for format in _NARROW),
     ]
     errors = [_distance(seen, tables(arm, frequencies, positions, scaling)) for arm in candidates]
     enough = 2 * min(errors) + 1e-5 * scaling

@@ -115,28 +115,36 @@ def anchored_picture(found: Precision) -> Picture | None:
 
 
 def budget_pictures(found: Precision) -> list[Picture]:
-    """How far each arm's rotated pairs stray: by pair at no shift, and logits by the shift."""
+    """How far each arm's rotated pairs stray, near and far; logits by the shift."""
     whole = [error for error in found.budget if error.step == TOGETHER]
-    arms = list(dict.fromkeys(error.arm for error in whole))
-    by_pair = tuple(
-        Line(
-            e.arm,
-            tuple(range(len(e.pair_errors))),
-            tuple(Estimate(value, None, None) for value in e.pair_errors),
+    shifts = sorted({error.shift for error in whole})
+    by_pair = [
+        Picture(
+            f"positions from {shift:,} on",
+            "pair, from fast to slow",
+            "error of a rotated pair",
+            tuple(
+                Line(
+                    e.arm,
+                    tuple(range(len(e.pair_errors))),
+                    tuple(Estimate(value, None, None) for value in e.pair_errors),
+                )
+                for e in whole
+                if e.shift == shift
+            ),
         )
-        for e in whole
-        if e.shift == 0
-    )
+        for shift in dict.fromkeys((shifts[0], shifts[-1]))
+    ]
     by_shift = tuple(
         Line(
             arm,
             tuple(e.shift for e in whole if e.arm == arm),
             tuple(Estimate(e.logit_error, None, None) for e in whole if e.arm == arm),
         )
-        for arm in arms
+        for arm in dict.fromkeys(error.arm for error in whole)
     )
     return [
-        Picture("no shift", "pair, from fast to slow", "error of a rotated pair", by_pair),
+        *by_pair,
         Picture("all steps", "shift", "error of a logit (rms)", by_shift, "symlog", 512.0),
     ]
 

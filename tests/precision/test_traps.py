@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ropewalk.precision.arms import EXACT
+from ropewalk.precision.arms import EXACT, cast
 from ropewalk.precision.budget import error_budget
 from ropewalk.precision.results import TOGETHER
 from ropewalk.precision.stage import Stage
@@ -37,6 +37,18 @@ def plant_angles(model: Any) -> None:
     def forward(_stock: Any, x: torch.Tensor, positions: torch.Tensor) -> Any:
         frequencies = model.model.rotary_emb.inv_freq
         angles = (positions[..., None].float() * frequencies).bfloat16().float()
+        angles = torch.cat([angles, angles], -1)
+        return angles.cos(), angles.sin()
+
+    _wrap(model, forward)
+
+
+def plant_tf32(model: Any) -> None:
+    """What allow_tf32 makes of a rotary module's matrix product, on a GPU that has it."""
+
+    def forward(_stock: Any, x: torch.Tensor, positions: torch.Tensor) -> Any:
+        frequencies = cast(model.model.rotary_emb.inv_freq, "tf32")
+        angles = cast(positions.float(), "tf32")[..., None] * frequencies
         angles = torch.cat([angles, angles], -1)
         return angles.cos(), angles.sin()
 
@@ -74,6 +86,7 @@ def test_a_clean_model_has_no_trap(family: str) -> None:
         (plant_half_tables, {("tables", "float16")}),
         (plant_positions, {("positions", "bfloat16")}),
         (plant_angles, {("angles", "bfloat16")}),
+        (plant_tf32, {("angles", "tf32")}),
         (plant_nonsense, {("unknown", "")}),
     ],
 )
@@ -110,7 +123,7 @@ def test_they_are_what_happens() -> None:
     }
 
 
-@pytest.mark.parametrize("plant", [plant_frequencies, plant_positions, plant_tables])
+@pytest.mark.parametrize("plant", [plant_frequencies, plant_positions, plant_tables, plant_tf32])
 def test_a_remedy_brings_logits_nearer_to_float64(plant: Callable[[Any], None]) -> None:
     model = tiny.tiny_model("llama", max_position_embeddings=1024)
     plant(model)

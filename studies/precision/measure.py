@@ -1,0 +1,243 @@
+"""The BFloat16 article's claims, measured on the bundled model.
+
+    python -m studies.precision.measure
+
+MINUTES on one core. Each part is a run directory under `--runs`: a second call goes on
+where the first one was. At the end, `results.json`, `figures/` and the tables in README.md are
+written anew from all parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.machine import machine
+from ropewalk.data.corpora import read_documents
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.precision.results import ArmResult, Estimate, Precision, estimate
+from ropewalk.precision.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
+from ropewalk.precision.weights import GIVEN, WEIGHTS, with_weights
+from ropewalk.report.precision import draw_all
+from ropewalk.run import RECORDS, RunDirectory
+from studies.precision.tables import write_tables
+from studies.precision.variants import (
+    attention_to_first,
+    extended,
+    with_logits_like,
+    with_sink,
+    without_bos,
+)
+
+HERE = Path(__file__).parent
+WINDOW, FACTOR = 512, 8
+# How many sequences: of variants, whose passes are few; of all arms; at 4,096 tokens, where a pass
+# takes a second; of the whole grid of shifts, a hundred passes each.
+SEQUENCES = 50
+ARM_SEQUENCES = 20
+LONG_SEQUENCES = 3
+GRID_SEQUENCES = 4
+SINKS = (2.0, 4.0, 6.0, 8.0)
+FITTED = 4  # sequences that sinks and logits are fitted to
+LOOKED_AT = 8  # sequences whose attention to the first token is averaged
+ARMS = ("fp32", "bf16", "bf16_model", "bf16_positions", "bf16_tables", "fp16")
+FAR_ARMS = ("fp32", "bf16", "bf16_positions")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model under one set of settings."""
+
+    settings: Settings
+    model: Callable[[LoadedModel], Any] = lambda loaded: loaded.model
+    tokenizer: Callable[[Any], Any] = lambda tokenizer: tokenizer
+
+
+def parts() -> dict[str, Part]:
+    """All parts, those that take longest last."""
+    window = tuple(n for n in LENGTHS if n <= WINDOW)
+    one = Settings(
+        WINDOW,
+        arms=("bf16",),
+        weights=(GIVEN,),
+        shifts=(0, 2000),
+        lengths=window,
+        sequences=SEQUENCES,
+        anchored=False,
+        retrieval_samples=0,
+        loading=False,
+    )
+    return {
+        "no BOS": Part(one, tokenizer=without_bos),
+        **{f"sink {s:g}": Part(one, model=sunk(s)) for s in SINKS},
+        "all arms": Part(
+            replace(one, arms=ARMS, weights=WEIGHTS, shifts=(0,), sequences=ARM_SEQUENCES)
+        ),
+        **{
+            f"{kind}, logits as trained": Part(
+                replace(one, shifts=(0,), sequences=ARM_SEQUENCES), model=matched(kind)
+            )
+            for kind in WEIGHTS[1:]
+        },
+        "reach": Part(
+            replace(
+                one,
+                length=WINDOW * FACTOR,
+                arms=FAR_ARMS,
+                weights=WEIGHTS,
+                shifts=(0,),
+                lengths=tuple(n for n in LENGTHS if n <= WINDOW * FACTOR),
+                sequences=LONG_SEQUENCES,
+            ),
+            model=lambda loaded: extended(loaded.model, FACTOR),
+        ),
+        "all shifts": Part(
+            replace(
+                one,
+                arms=("fp32", "bf16"),
+                weights=WEIGHTS,
+                shifts=SHIFTS,
+                sequences=GRID_SEQUENCES,
+                anchored=True,
+            )
+        ),
+    }
+
+
+def sunk(strength: float) -> Callable[[LoadedModel], Any]:
+    return lambda loaded: with_sink(loaded.model, _fitted(loaded), strength)
+
+
+def matched(kind: str) -> Callable[[LoadedModel], Any]:
+    return lambda loaded: with_logits_like(
+        with_weights(loaded.model, kind), loaded.model, _fitted(loaded)
+    )
+
+
+def _fitted(loaded: LoadedModel) -> list[torch.Tensor]:
+    documents = list(read_documents("held-out"))
+    return list(cut(Encoder(loaded.tokenizer), documents, WINDOW, FITTED))
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--runs", type=Path, default=Path("runs/precision"))
+    arguments.add_argument("--threads", type=int, default=1)
+    chosen = arguments.parse_args()
+    torch.set_num_threads(chosen.threads)
+
+    loaded = load("bundled", dtype="float32", device="cpu")
+    documents = list(read_documents("held-out"))
+    found: dict[str, Precision] = {}
+    attention: dict[str, Estimate] = {}
+    for name, part in parts().items():
+        model = part.model(loaded)
+        tokenizer = part.tokenizer(loaded.tokenizer)
+        measurement = Measurement(f"bundled, {name}", model, tokenizer, documents, part.settings)
+        folder = chosen.runs / name.replace(", ", "_").replace(" ", "_")
+        with RunDirectory(folder, "precision study", measurement.identity()) as directory:
+            found[name] = measurement.run(directory.journal(RECORDS), _say(name))
+        if name in ("no BOS", "all arms") or name.startswith("sink"):
+            rows = attention_to_first(model, measurement.sequences[:LOOKED_AT])
+            attention[name] = estimate(rows.mean((1, 2)).tolist())
+    for name in ("all arms", "reach", "all shifts"):
+        draw_all(found[name], HERE / "figures" / name.replace(" ", "_"))
+    results = {
+        "machine": machine(),
+        "attention_to_first": attention,
+        "comparisons": comparisons(found),
+        "parts": {name: _kept(precision) for name, precision in found.items()},
+    }
+    text = json.dumps(results, indent=1)
+    (HERE / "results.json").write_text(text + "\n")
+    write_tables(json.loads(text), HERE / "README.md")
+
+
+def comparisons(found: dict[str, Precision]) -> dict[str, Estimate]:
+    """How many times larger D is, sequence by sequence: the geometric mean of the ratios."""
+
+    def arm(part: str, name: str, weights: str = GIVEN) -> ArmResult:
+        result = found[part].arm(name, weights)
+        assert result is not None
+        return result
+
+    window, reach = arm("all arms", "bf16"), arm("reach", "bf16")
+    return {
+        "bf16 over fp32, 512": times(window, arm("all arms", "fp32")),
+        "bf16 over fp32, 4096": times(reach, arm("reach", "fp32")),
+        **{
+            f"given over {kind}, 512": times(window, arm("all arms", "bf16", kind))
+            for kind in WEIGHTS[1:]
+        },
+        **{
+            f"given over {kind}, 4096": times(reach, arm("reach", "bf16", kind))
+            for kind in WEIGHTS[1:]
+        },
+        **{
+            f"given over {kind} with logits as trained, 512": times(
+                window, arm(f"{kind}, logits as trained", "bf16")
+            )
+            for kind in WEIGHTS[1:]
+        },
+    }
+
+
+def times(ours: ArmResult, theirs: ArmResult) -> Estimate:
+    """Between shift 0 and the reference: the first point of every sequence's curve."""
+    pairs = zip(ours.sample_curves, theirs.sample_curves, strict=True)
+    mean, low, high = estimate(float(np.log(a[0] / b[0])) for a, b in pairs)
+    return Estimate(
+        float(np.exp(mean)),
+        None if low is None else float(np.exp(low)),
+        None if high is None else float(np.exp(high)),
+    )
+
+
+def _kept(found: Precision) -> dict[str, object]:
+    """What the results file keeps: not the number of every token and sequence."""
+    kept = found.to_json()
+    kept["arms"] = [
+        {**asdict(arm), "tokens": _summary(arm.tokens), "sample_curves": len(arm.sample_curves)}
+        for arm in found.arms
+    ]
+    kept["budget"] = [
+        {k: v for k, v in asdict(error).items() if k != "pair_errors"} for error in found.budget
+    ]
+    return kept
+
+
+def _summary(parts_of_d: Sequence[float]) -> dict[str, Any]:
+    values = np.asarray(parts_of_d)
+    return {
+        "first": float(values[0]),
+        "rank_of_first": int((values > values[0]).sum()) + 1,
+        "median": float(np.median(values)),
+        "largest": float(values.max()),
+        "last": float(values[-1]),
+    }
+
+
+def _say(name: str) -> Callable[[int, int], None]:
+    shown = -1
+
+    def say(done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 * done // max(total, 1)
+        if percent >= shown + 5 or (done == total and percent != shown):
+            shown = percent
+            print(f"{name}: {percent}%", file=sys.stderr, flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    main()

@@ -89,7 +89,8 @@ WARM_UP = 50
 SIZES = {
     "bundled": Size(hidden=128, layers=3, heads=4, head_dim=32, intermediate=352, stages=3),
     "narrow": Size(hidden=96, layers=3, heads=4, head_dim=24, intermediate=256, stages=2),
-    "wide": Size(hidden=160, layers=3, heads=4, head_dim=40, intermediate=448, stages=2),
+    "slim": Size(hidden=64, layers=3, heads=4, head_dim=16, intermediate=176, stages=2),
+    "deep": Size(hidden=96, layers=4, heads=4, head_dim=24, intermediate=256, stages=2),
 }
 
 

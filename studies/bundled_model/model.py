@@ -1,4 +1,4 @@
-"""One training run: a stock Llama from nothing, at a window of 128, then at 512."""
+"""One training run: a stock Llama from nothing, at windows of 64, 128 and 512 tokens."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ class Stage:
     first_reach: int  # how far apart question and answer are at the start; grows to the window
     reach_growth: float  # over this share of the steps
     shares: Mapping[str, float]  # of each kind of window
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, and how many of the stages it goes through."""
+
+    hidden: int
+    layers: int
+    heads: int
+    head_dim: int
+    intermediate: int
+    stages: int
+
+    @property
+    def window(self) -> int:
+        return STAGES[self.stages - 1].window
 
 
 STAGES = (
@@ -69,24 +85,31 @@ STAGES = (
 )
 WARM_UP = 50
 
+# The first one ships. The others are for studies that must not rest on one model.
+SIZES = {
+    "bundled": Size(hidden=128, layers=3, heads=4, head_dim=32, intermediate=352, stages=3),
+    "narrow": Size(hidden=96, layers=3, heads=4, head_dim=24, intermediate=256, stages=2),
+    "slim": Size(hidden=64, layers=3, heads=4, head_dim=16, intermediate=176, stages=2),
+    "deep": Size(hidden=96, layers=4, heads=4, head_dim=24, intermediate=256, stages=2),
+}
 
-def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+
+def new_model(tokenizer: PreTrainedTokenizerFast, seed: int, size: Size) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    hidden, layers = 128, 3
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=32,
-            intermediate_size=352,
-            max_position_embeddings=WINDOW,
+            hidden_size=size.hidden,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            num_key_value_heads=size.heads,
+            head_dim=size.head_dim,
+            intermediate_size=size.intermediate,
+            max_position_embeddings=size.window,
             rope_parameters={"rope_type": "default", "rope_theta": BASE},
             tie_word_embeddings=True,
             # With the default of 0.02 a model this narrow does not begin to retrieve.
-            initializer_range=hidden**-0.5,
+            initializer_range=size.hidden**-0.5,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

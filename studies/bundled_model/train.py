@@ -5,6 +5,10 @@
 Seeds are trained side by side, one thread each, and each stage is kept under `--candidates`; a
 second call goes on where the first one was. The best candidate is written if it passes the gate;
 otherwise nothing is written, the figures are shown, and the exit status is 1.
+
+    python -m studies.bundled_model.train --size narrow --seeds 1 2
+
+trains models of another size for studies that need more than one; they stay under `--candidates`.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from studies.bundled_model.corpus import (
     shingles,
 )
 from studies.bundled_model.measure import METHODS, Questions, exact_match, perplexity, put
-from studies.bundled_model.model import STAGES, WINDOW, new_model, train
+from studies.bundled_model.model import SIZES, STAGES, WINDOW, new_model, train
 from studies.bundled_model.tokenizer import BOS, EOS, train_tokenizer
 from studies.bundled_model.windows import TextStream
 
@@ -59,33 +63,36 @@ CHOOSING_SEED, RECORDED_SEED = 1, 2
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[9])
+    parser.add_argument("--size", choices=SIZES, default="bundled")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--candidates", type=Path, default=REPOSITORY / "runs" / "bundled_model")
     arguments = parser.parse_args()
     transformers_logging.set_verbosity_error()
     torch.set_num_threads(1)
 
-    missing = [
-        seed for seed in arguments.seeds if not _finished(arguments.candidates, seed).exists()
-    ]
+    folder = arguments.candidates / arguments.size
+    missing = [seed for seed in arguments.seeds if not finished(folder, seed).exists()]
     # A forked process would inherit torch's threads.
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=fresh) as pool:
-        list(pool.map(_train_candidate, missing, [arguments.candidates] * len(missing)))
+        list(pool.map(_train_candidate, missing, [folder] * len(missing)))
 
     corpus = read_corpus()
     candidates = {}
     for seed in arguments.seeds:
-        candidates[seed] = _gate(_finished(arguments.candidates, seed), corpus, CHOOSING_SEED)
+        candidates[seed] = _gate(finished(folder, seed), corpus, CHOOSING_SEED)
         print(f"seed {seed}: {candidates[seed]}", flush=True)
     best = max(candidates, key=lambda seed: min(candidates[seed].values()))
-    chosen = _finished(arguments.candidates, best)
+    chosen = finished(folder, best)
     reached = _gate(chosen, corpus, RECORDED_SEED)
     print(f"chosen: seed {best}: {reached}", flush=True)
     failed = [task for task, least in GATE.items() if reached[task] < least]
     if failed:
         print(f"gate not met: {', '.join(failed)}; nothing is written", file=sys.stderr)
         return 1
+    if arguments.size != "bundled":
+        print(chosen)
+        return 0
     _write_package(chosen, corpus)
     record = {
         "seed": best,
@@ -122,7 +129,8 @@ def _folder(candidates: Path, seed: int) -> Path:
     return candidates / sha256(sources)[:8] / f"seed-{seed}"
 
 
-def _finished(candidates: Path, seed: int) -> Path:
+def finished(candidates: Path, seed: int) -> Path:
+    """Where a trained candidate is kept, in the folder of its size."""
     return _folder(candidates, seed) / "finished"
 
 
@@ -132,14 +140,15 @@ def _train_candidate(seed: int, candidates: Path) -> None:
     texts = list(read_corpus().training.values())
     tokenizer = train_tokenizer(texts, TOKENIZER_SEED)
     stream, words = TextStream(tokenizer, texts), _words(texts)
-    model = new_model(tokenizer, seed)
+    size = SIZES[candidates.name]
+    model = new_model(tokenizer, seed, size)
     losses: list[dict[str, float]] = []
 
     def report(line: dict[str, float]) -> None:
         losses.append(line)
         print(f"seed {seed}: {line}", flush=True)
 
-    for number in range(len(STAGES)):
+    for number in range(size.stages):
         done = _folder(candidates, seed) / f"stage-{number}"
         if done.exists():
             model = LlamaForCausalLM.from_pretrained(done, local_files_only=True)
@@ -148,7 +157,7 @@ def _train_candidate(seed: int, candidates: Path) -> None:
             train(model, tokenizer, stream, words, seed, number, report)
             _save(done, model, tokenizer, losses)
     # Half the bytes; the configuration still says float32, so that it is computed in float32.
-    _save(_finished(candidates, seed), model.to(torch.bfloat16), tokenizer, losses)
+    _save(finished(candidates, seed), model.to(torch.bfloat16), tokenizer, losses)
 
 
 def _save(folder: Path, model: Any, tokenizer: Any, losses: list[dict[str, float]]) -> None:
@@ -195,7 +204,7 @@ def _questions(tokenizer: Any, corpus: Corpus, length: int) -> Questions:
 
 def _gate(folder: Path, corpus: Corpus, seed: int) -> dict[str, float]:
     model, tokenizer = _load(folder)
-    ask, count = _questions(tokenizer, corpus, WINDOW), GATE_SAMPLES
+    ask, count = _questions(tokenizer, corpus, model.config.max_position_embeddings), GATE_SAMPLES
     tasks = {
         "single needle": ask.needle(count, seed, distractors=0),
         "needle among three distractors": ask.needle(count, seed, distractors=3),

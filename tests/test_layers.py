@@ -94,6 +94,14 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "journey": Row(
+        (
+            *("errors", "lengths", "plan", "extension", "records", "run", "untrusted", "data"),
+            *("comparison", "models", "search_run", "evaluation.results", "evaluation.runner"),
+            *("report", "export"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
+    ),
     "precision.results": Row(("lengths", "evaluation.statistics"), needs=("numpy",)),
     "precision": Row(
         (

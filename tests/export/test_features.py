@@ -1,4 +1,4 @@
-"""The matrix: what each runtime makes of each part of a plan, and what is refused or approximated."""
+"""The matrix: what each runtime makes of each part of a plan."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ropewalk.export.features import RUNTIMES, Cell, expressible, loadable_by, m
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.plan import ContextPlan, PlanStep
+from tests.export import runtimes_page
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 ALL_BUT_LLAMA_CPP = RUNTIMES[:3]
@@ -62,7 +63,7 @@ def test_yarn_with_settings_of_its_own_is_beyond_a_llama_cpp_without_factors() -
 def test_interleaved_pairs_have_no_longrope_in_vllm_and_sglang() -> None:
     plan, config = given("command-r", "ntk_mixed")
     assert loadable_by(plan, config) == ("transformers",)
-    with pytest.raises(Unsupported, match="vllm: factors by pair is refused: .*interleave"):
+    with pytest.raises(Unsupported, match=r"vllm: factors by pair is refused: .*interleave"):
         expressible(plan, config, "vllm", approximate=True)
 
 
@@ -113,3 +114,8 @@ def test_an_unknown_runtime_is_named() -> None:
 def test_a_cell_says_how() -> None:
     assert str(Cell("exact")) == "exact"
     assert str(Cell("equivalent", "longrope")) == "equivalent (longrope)"
+
+
+def test_the_page_of_the_docs_holds_this_matrix() -> None:
+    page = Path(__file__).parents[2] / "docs" / "runtimes.md"
+    assert runtimes_page.matrix_table() in page.read_text(encoding="utf-8")

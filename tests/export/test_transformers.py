@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -153,6 +154,7 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
         transformers.export(llama, plan, out)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "yarn")
     made = transformers.export(
@@ -161,7 +163,7 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
     assert made.parity is not None
     assert made.parity.passed
     config = load_config(tmp_path / "out")
-    assert config["rope_scaling"]["rope_type"] == "longrope"
+    assert config["rope_scaling"]["rope_type"] == "longrope"  # YaRN has a factor of its own
     assert config["rope_scaling"]["attention_factor"] == 1
     assert config["rope_theta"] == 10000.0
     assert "rope_parameters" not in config
@@ -175,6 +177,7 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
     assert "lm_head.weight" not in weights
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_failing_gate_leaves_nothing(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,12 +198,26 @@ def test_a_failing_gate_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_cannot_be_said_is_refused_or_approximated_by_name(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "ntk", log_n="beyond")
     with pytest.raises(Unsupported, match=r"log-n.*--approximate"):
         transformers.export(llama, plan, tmp_path / "out")
     made = transformers.export(llama, plan, tmp_path / "out", approximate=True)
     assert any("nats a token" in warning for warning in made.warnings)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_folder_that_stock_transformers_refuses_is_named(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: no such type\n")
+
+    monkeypatch.setattr(subprocess, "run", refusing)
+    with pytest.raises(GateFailed, match="cannot run the export: ValueError: no such type"):
+        transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_input_is_named_before_anything_is_written(llama: str, tmp_path: Path) -> None:

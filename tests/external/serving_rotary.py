@@ -104,7 +104,7 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, engine: str, length: int) -> None:
         self.engine = engine
         config = types.SimpleNamespace(model_config=types.SimpleNamespace(max_model_len=length))
-        self.values = {
+        self.values: dict[str, object] = {
             "CustomOp": _Module,
             "BaseFusedOp": _Module,
             "init_logger": logging.getLogger,

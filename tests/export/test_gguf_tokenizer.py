@@ -28,7 +28,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 
 def splitting(digits: str) -> dict[str, Any]:
     """The pre-tokenizer of the bundled model, with digits cut in another way."""
-    changed = copy.deepcopy(STATED["pre_tokenizer"])
+    changed: dict[str, Any] = copy.deepcopy(STATED["pre_tokenizer"])
     pattern = changed["pretokenizers"][0]["pattern"]
     pattern["Regex"] = pattern["Regex"].replace(r"|\p{N}|", f"|{digits}|")
     return changed

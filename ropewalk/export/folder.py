@@ -28,6 +28,7 @@ from ropewalk.export.checkpoint import (
 from ropewalk.export.features import expressible, is_dynamic
 from ropewalk.export.folding import fold as folded
 from ropewalk.export.parity import Exported, NotTheSame, Parity
+from ropewalk.export.stock_run import settle
 from ropewalk.models.config import Config, present_plan
 from ropewalk.models.load import read_model
 from ropewalk.plan import ContextPlan
@@ -250,7 +251,7 @@ def _in_words(geometry: RotaryGeometry) -> str:
 
 def _reference(job: Job) -> Any:
     """The source model, its weights rounded as the export's are."""
-    model = read_model(job.checkpoint.folder, job.compared_in).eval()
+    model = settle(read_model(job.checkpoint.folder, job.compared_in))
     if job.dtype is not None:
         with torch.no_grad():
             for weight in model.parameters():  # not the buffers: frequencies are never stored

@@ -178,6 +178,31 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("family", ["gpt_neox", "phi3", "stablelm", "deepseek_v3"])
+def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", family)
+    plan = plan_for(source, "longrope")
+    made = transformers.export(source, plan, tmp_path / "out", v4_keys=True)
+    assert made.parity is not None
+    assert made.parity.passed
+
+
+@pytest.mark.usefixtures("in_process")
+def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "gemma3_text")
+    with pytest.raises(Unsupported, match="v4 keys"):
+        transformers.export(source, plan_for(source, "linear"), tmp_path / "out", v4_keys=True)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "mixtral")
+    made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
+    assert made.parity is not None
+    assert made.parity.passed
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_failing_gate_leaves_nothing(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.export import llama_cpp_run
 from ropewalk.export.checkpoint import Checkpoint, staged
 from ropewalk.export.gguf_model import GGUFModel, GGUFRope, check_installed
+from ropewalk.export.gguf_sentencepiece import OTHER_SPACES
 from ropewalk.export.gguf_tokenizer import GGUFTokenizer
 from ropewalk.export.llama_cpp_run import LlamaCpp
 from ropewalk.export.parity import Exported, NotTheSame, Parity
@@ -107,7 +108,7 @@ def export(
             return exported.with_warnings(
                 (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
             )
-        exported = replace(exported, parity=_parity(model, plan, path))
+        exported = replace(exported, parity=_parity(model, plan, path, words))
         if exported.parity is not None and not exported.parity.passed:
             raise NotTheSame(exported)
     return exported
@@ -186,7 +187,7 @@ def _config(checkpoint: Checkpoint) -> Any:
     )
 
 
-def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
+def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
     """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
     length = min(model.original_length + BEYOND, plan.target_length)
@@ -194,7 +195,7 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
-        _check_tokenizer(loaded.tokenizer, llama, path)
+        _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
     with torch.inference_mode(), applied(loaded.model, plan, exact_angles=True):
         logits = loaded.model(
@@ -209,8 +210,11 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
     )
 
 
-def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, path: Path) -> None:
-    text = _PROBE + "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
+def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
+    """Raise GateFailed where a text becomes other tokens, for more than was warned of."""
+    text = _PROBE
+    if OTHER_SPACES not in words.warnings:
+        text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
     ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)
     if ours != theirs:
         at = next(

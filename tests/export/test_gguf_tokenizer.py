@@ -133,7 +133,7 @@ def add_two_tokens(stated: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda s: s["model"].update(byte_fallback=True), "SentencePiece-style BPE"),
+        (lambda s: s["model"].update(byte_fallback=True), "SentencePiece-style tokenizer"),
         (lambda s: s.update(pre_tokenizer=splitting(r"\p{N}+")), r"know.*qwen2"),
         (lambda s: s.update(pre_tokenizer={**BYTES, "add_prefix_space": True}), "ByteLevel"),
         (lambda s: s.update(pre_tokenizer=None), "words"),

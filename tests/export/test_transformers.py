@@ -113,6 +113,10 @@ def test_the_gate_sees_another_plan(written: dict[tuple[str, str], Any]) -> None
     plan = replace(job.followed, schedules={"full_attention": (louder,)})
     parity, _ = folder.prove(replace(job, followed=plan), asked, answers)
     assert not parity.passed
+    first, *rest = answers
+    unreal = replace(first, logits=first.logits / 0 * 0)
+    parity, _ = folder.prove(job, asked, [unreal, *rest])
+    assert not parity.passed
 
 
 def test_both_places_and_explicit_head_size(written: dict[tuple[str, str], Any]) -> None:

@@ -28,7 +28,7 @@ def scores(
     """A score for every token, 0 for those that nothing is joined to. `apart` are never joined."""
     joined = [piece for piece, _ in groupby(left + right for left, right in merges)]
     if len(set(joined)) < len(joined):
-        _refuse("its rules for one piece do not follow each other")
+        raise _not_said("its rules for one piece do not follow each other")
     rules = set(merges)
     for piece, token in vocab.items():
         if token in apart:
@@ -36,7 +36,7 @@ def scores(
         for at in range(1, len(piece)):
             left, right = piece[:at], piece[at:]
             if left in vocab and right in vocab and (left, right) not in rules:
-                _refuse(f"it has the pieces {left!r}, {right!r} and {piece!r}, and does not join")
+                raise _not_said(f"no rule joins its pieces {left!r} and {right!r} to {piece!r}")
     found = [0.0] * size
     for rank, piece in enumerate(joined):
         found[vocab[piece]] = -1.0 - rank
@@ -58,11 +58,11 @@ def begins_with_space(stated: Mapping[str, Any]) -> tuple[bool, bool]:
             # Metaspace puts none where a text begins with one, and maybe none behind a token.
             begins = cuts["prepend_scheme"] != "never"
             return begins, not begins
-    return _refuse("it treats spaces in a way that is not known")
+    raise _not_said("it treats spaces in a way that is not known")
 
 
-def _refuse(reason: str) -> Any:
-    raise Unsupported(
+def _not_said(reason: str) -> Unsupported:
+    return Unsupported(
         f"SentencePiece-style tokenizer: {reason}, so llama.cpp would read texts otherwise; "
         "convert this model with llama.cpp's own converter"
     )

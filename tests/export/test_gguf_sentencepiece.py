@@ -76,7 +76,7 @@ def test_earlier_rules_score_higher_and_one_piece_has_one_score() -> None:
 @pytest.mark.parametrize(
     ("merges", "complaint"),
     [
-        ([("a", "b"), ("b", "a"), ("ab", "a")], "'a', 'ba' and 'aba'"),
+        ([("a", "b"), ("b", "a"), ("ab", "a")], "'a' and 'ba' to 'aba'"),
         ([("a", "b"), ("ab", "a"), ("b", "a"), ("a", "ba")], "do not follow each other"),
     ],
 )
@@ -91,7 +91,7 @@ def test_rules_that_no_score_says_are_refused(
 def test_tokens_that_stand_apart_need_no_rule() -> None:
     vocab = {"<": 0, "s>": 1, "<s>": 2}
     assert scores(vocab, [], {2}, 3) == [0, 0, 0]
-    with pytest.raises(Unsupported, match="'<', 's>' and '<s>'"):
+    with pytest.raises(Unsupported, match="'<' and 's>' to '<s>'"):
         scores(vocab, [], set(), 3)
 
 

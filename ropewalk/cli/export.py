@@ -51,6 +51,9 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what stands at OUT.")
     ] = False,
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what each runtime makes of the plan.")
     ] = False,
@@ -73,10 +76,11 @@ def command(
     if fold and target == "llama.cpp":
         raise InputError("--fold is not for llama.cpp, which has an attention factor of its own")
     from ropewalk.export.parity import NotTheSame
+    from ropewalk.models.load import model_folder
 
     try:
         exported = _export(
-            *(model, plan, target, output, dtype),
+            *(str(model_folder(model, allow_download)), plan, target, output, dtype),
             overwrite=overwrite,
             fold=fold,
             approximate=approximate,

@@ -213,10 +213,16 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
     schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
     if any(schedule.attention_scaling != 1 for schedule in schedules):
         default = setting["rope_type"] == "yarn" and _default_yarn(setting)
+        vllm = Cell("exact", "attention_factor, short_mscale and long_mscale")
+        sglang = Cell("exact", "attn_factor, short_mscale and long_mscale")
+        if "attention_factor" in setting and ConfigReader(config).get("qk_rope_head_dim"):
+            vllm = sglang = Cell(
+                "refused", "its latent attention reads mscale, mscale_all_dim only"
+            )
         rows["attention scaling"] = _row(
             transformers=Cell("exact", "attention_factor"),
-            vllm=Cell("exact", "attention_factor, short_mscale and long_mscale"),
-            sglang=Cell("exact", "attn_factor, short_mscale and long_mscale"),
+            vllm=vllm,
+            sglang=sglang,
             llama_cpp=EXACT if default else _llama_cpp_factors(config),
         )
     if any(schedule.softmax_scaling != 1 for schedule in schedules):

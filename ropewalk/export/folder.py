@@ -28,7 +28,8 @@ from ropewalk.export.checkpoint import (
 from ropewalk.export.features import expressible, is_dynamic
 from ropewalk.export.folding import fold as folded
 from ropewalk.export.parity import Exported, NotTheSame, Parity
-from ropewalk.models.config import Config, present_plan, text_config
+from ropewalk.export.stock_run import settle
+from ropewalk.models.config import Config, present_plan
 from ropewalk.models.load import read_model
 from ropewalk.plan import ContextPlan
 from ropewalk.schedule import RotaryGeometry
@@ -232,8 +233,13 @@ def _check_plan(checkpoint: Checkpoint, plan: ContextPlan) -> None:
 
 
 def _probe_ids(checkpoint: Checkpoint) -> list[int]:
-    vocabulary = int(text_config(checkpoint.config)["vocab_size"])
-    return gate.probe_ids(checkpoint.folder, vocabulary)
+    from transformers import AutoConfig
+
+    # Its config class knows the vocabulary where the file leaves that to it.
+    config = AutoConfig.from_pretrained(
+        checkpoint.folder, local_files_only=True, trust_remote_code=False
+    )
+    return gate.probe_ids(checkpoint.folder, int(config.get_text_config().vocab_size))
 
 
 def _in_words(geometry: RotaryGeometry) -> str:
@@ -245,7 +251,7 @@ def _in_words(geometry: RotaryGeometry) -> str:
 
 def _reference(job: Job) -> Any:
     """The source model, its weights rounded as the export's are."""
-    model = read_model(job.checkpoint.folder, job.compared_in).eval()
+    model = settle(read_model(job.checkpoint.folder, job.compared_in))
     if job.dtype is not None:
         with torch.no_grad():
             for weight in model.parameters():  # not the buffers: frequencies are never stored

@@ -16,71 +16,59 @@ from torch import Tensor
 from ropewalk.errors import Unsupported
 from ropewalk.export.checkpoint import Checkpoint, Rewrite
 from ropewalk.models.config import ConfigReader
-from ropewalk.plan import ContextPlan
+from ropewalk.plan import FULL_ATTENTION, ContextPlan
 
-_QUERY = re.compile(r"(?:.*\.)?layers\.(\d+)\.self_attn\.q_proj\.(?:weight|bias)")
+_QUERY = re.compile(r"(?:.*\.)?layers\.\d+\.self_attn\.q_proj\.(?:weight|bias)")
 # What rescales or cuts queries after their projection, so that a factor before it is lost.
 _NORMS = re.compile(r".*\.(?:q_norm|q_layernorm|query_layernorm|qk_norm)\b.*")
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The plan without its attention scalings, and the weights that make up for them."""
+    """The plan without its attention scaling, and the weights that make up for them."""
 
     plan: ContextPlan
     rewrite: Rewrite
 
 
 def fold(checkpoint: Checkpoint, plan: ContextPlan) -> Folded:
-    """Take every attention scaling of the plan into the query weights, or refuse by name."""
-    reader = ConfigReader(checkpoint.config)
-    factors = {name: _constant(plan, name) for name in plan.schedules}
-    names = [name for name, _, _ in checkpoint.stored()]
-    _refuse(checkpoint, reader, plan, names)
-    layer_types = reader.get("layer_types")
-
-    def factor(name: str) -> float:
-        found = _QUERY.fullmatch(name)
-        if found is None:
-            return 1.0
-        if len(factors) == 1:
-            return next(iter(factors.values()))
-        return factors[layer_types[int(found[1])]]
-
-    def rewrite(name: str, tensor: Tensor) -> Tensor:
-        scale = factor(name)
-        return tensor if scale == 1 else (tensor.double() * scale).to(tensor.dtype)
-
-    schedules = {
-        name: tuple(
-            replace(step, schedule=replace(step.schedule, attention_scaling=1.0)) for step in steps
-        )
-        for name, steps in plan.schedules.items()
-    }
-    return Folded(replace(plan, schedules=schedules), rewrite)
-
-
-def _constant(plan: ContextPlan, layer_type: str) -> float:
-    scalings = {step.schedule.attention_scaling for step in plan.steps(layer_type)}
+    """Take the attention scaling of the plan into the query weights, or refuse by name."""
+    _refuse(checkpoint, plan)
+    steps = plan.steps()
+    scalings = sorted({step.schedule.attention_scaling for step in steps})
     if len(scalings) > 1:
         raise Unsupported(
-            f"folding: {layer_type} has the attention scalings "
-            f"{', '.join(f'{m:g}' for m in sorted(scalings))} by length, and weights have one"
+            f"folding: this plan has the attention scalings "
+            f"{', '.join(f'{m:g}' for m in scalings)} by length, and weights have one"
         )
-    return scalings.pop() ** 2
+    factor = scalings[0] ** 2
+
+    def rewrite(name: str, tensor: Tensor) -> Tensor:
+        if factor == 1 or not _QUERY.fullmatch(name):
+            return tensor
+        return (tensor.double() * factor).to(tensor.dtype)
+
+    unscaled = tuple(
+        replace(step, schedule=replace(step.schedule, attention_scaling=1.0)) for step in steps
+    )
+    return Folded(replace(plan, schedules={FULL_ATTENTION: unscaled}), rewrite)
 
 
-def _refuse(
-    checkpoint: Checkpoint, reader: ConfigReader, plan: ContextPlan, names: list[str]
-) -> None:
+def _refuse(checkpoint: Checkpoint, plan: ContextPlan) -> None:
     """Name what keeps a factor in the weights from being the factor of cos and sin."""
-    for layer_type, steps in plan.schedules.items():
-        geometry = steps[-1].schedule.geometry
-        if geometry.rotary_dim < geometry.head_dim:
-            raise Unsupported(
-                f"folding: {layer_type} turns {geometry.rotary_dim} of {geometry.head_dim} "
-                "dimensions, and query weights would scale the others too"
-            )
+    reader = ConfigReader(checkpoint.config)
+    names = [name for name, _, _ in checkpoint.stored()]
+    if set(plan.schedules) != {FULL_ATTENTION}:
+        raise Unsupported(
+            f"folding: {', '.join(sorted(plan.schedules))} have schedules of their own, and layers "
+            "without one may not turn at all"
+        )
+    geometry = plan.longest().geometry
+    if geometry.rotary_dim < geometry.head_dim:
+        raise Unsupported(
+            f"folding: {geometry.rotary_dim} of {geometry.head_dim} dimensions turn, and query "
+            "weights would scale the others too"
+        )
     norms = [name for name in names if _NORMS.fullmatch(name)]
     if norms:
         raise Unsupported(f"folding: {norms[0]} normalises queries after their projection")
@@ -91,10 +79,6 @@ def _refuse(
         raise Unsupported(
             "folding: some layers of this model do not rotate, and the scaling is not theirs"
         )
-    types = reader.get("layer_types")
-    covered = isinstance(types, list) and set(types) <= set(plan.schedules)
-    if len(plan.schedules) > 1 and not covered:
-        raise Unsupported("folding: the config does not say which layer is of which type")
     if not any(_QUERY.fullmatch(name) for name in names):
         raise Unsupported(
             f"folding: {checkpoint.folder} has no query projection of its own "

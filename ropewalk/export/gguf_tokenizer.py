@@ -7,11 +7,13 @@ recognised piece by piece in the tokenizer that transformers runs, and refuse th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.errors import Unsupported
+from ropewalk.export import gguf_sentencepiece
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -26,17 +28,24 @@ _PRE_TOKENIZERS = {
     ((_DIGITS_BY_THREE,), True): "llama-bpe",
     ((_DIGITS_BY_THREE,), False): "dbrx",
 }
-NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # llama.cpp's kinds of tokens
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
 class GGUFTokenizer:
-    """A byte-level BPE, as llama.cpp reads one."""
+    """A BPE over bytes, or one in SentencePiece's manner, as llama.cpp reads it."""
 
-    pre_tokenizer: str
+    pre_tokenizer: str | None
+    """How it cuts texts into words, as a BPE over bytes does. The other has None."""
     tokens: Sequence[str]
     kinds: Sequence[int]
     merges: Sequence[str]
+    """What a BPE over bytes goes by."""
+    scores: Sequence[float]
+    """What the other goes by."""
+    begins_with_space: bool
+    """Whether the other puts a space before a text."""
     bos: int | None
     eos: int | None
     pad: int | None
@@ -56,13 +65,12 @@ class GGUFTokenizer:
             )
         stated = json.loads(backend.to_str())
         model = stated["model"]
-        if model["type"] != "BPE" or model.get("byte_fallback"):
-            kind = "SentencePiece-style BPE" if model.get("byte_fallback") else model["type"]
+        if model["type"] != "BPE":
             raise Unsupported(
-                f"tokenizer of the kind {kind}: the export writes byte-level BPE alone; convert "
+                f"tokenizer of the kind {model['type']}: the export writes BPE alone; convert "
                 "this model with llama.cpp's own converter"
             )
-        tokens, kinds = _vocabulary(model["vocab"], stated["added_tokens"], vocabulary)
+        tokens, kinds = _vocabulary(model, stated["added_tokens"], vocabulary)
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         plain, whole = (tokenizer("a", add_special_tokens=s)["input_ids"] for s in (False, True))
         extra = len(whole) - len(plain)
@@ -74,28 +82,46 @@ class GGUFTokenizer:
                 "and EOS behind a text; change its post-processor"
             )
         template = tokenizer.chat_template
+        warnings = _template_warnings(template)
+        merges = [
+            tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]
+        ]
+        begins_with_space, scores = False, []
+        if model["byte_fallback"]:
+            apart = {token for token, kind in enumerate(kinds) if kind != NORMAL}
+            scores = gguf_sentencepiece.scores(model["vocab"], merges, apart, vocabulary)
+            begins_with_space, just_so = gguf_sentencepiece.begins_with_space(stated)
+            if not just_so:
+                warnings.append(gguf_sentencepiece.OTHER_SPACES)
+        else:
+            warnings += _normalizer_warnings(stated["normalizer"])
         return cls(
-            pre_tokenizer=_pre_tokenizer(stated),
+            pre_tokenizer=None if model["byte_fallback"] else _pre_tokenizer(stated),
             tokens=tokens,
             kinds=kinds,
-            merges=[
-                merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]
-            ],
+            merges=[" ".join(pair) for pair in merges],
+            scores=scores,
+            begins_with_space=begins_with_space,
             bos=bos,
             eos=eos,
             pad=tokenizer.pad_token_id,
             adds_bos=adds_bos,
             adds_eos=adds_eos,
             chat_template=template if isinstance(template, str) else None,
-            warnings=_warnings(stated, template),
+            warnings=tuple(warnings),
         )
 
     def write(self, writer: Any) -> None:
-        writer.add_tokenizer_model("gpt2")  # llama.cpp's name for every byte-level BPE
-        writer.add_tokenizer_pre(self.pre_tokenizer)
+        if self.pre_tokenizer is None:
+            writer.add_tokenizer_model("llama")
+            writer.add_token_scores(self.scores)
+            writer.add_add_space_prefix(self.begins_with_space)
+        else:
+            writer.add_tokenizer_model("gpt2")
+            writer.add_tokenizer_pre(self.pre_tokenizer)
+            writer.add_token_merges(self.merges)
         writer.add_token_list(self.tokens)
         writer.add_token_types(self.kinds)
-        writer.add_token_merges(self.merges)
         for add, token in (
             (writer.add_bos_token_id, self.bos),
             (writer.add_eos_token_id, self.eos),
@@ -110,9 +136,10 @@ class GGUFTokenizer:
 
 
 def _vocabulary(
-    vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]], size: int
+    model: Mapping[str, Any], added: Sequence[Mapping[str, Any]], size: int
 ) -> tuple[list[str], list[int]]:
     """Every token's text and kind, by its id."""
+    vocab: Mapping[str, int] = model["vocab"]
     tokens = [f"[PAD{i}]" for i in range(size)]
     kinds = [UNUSED] * size
     highest = max((*vocab.values(), *(token["id"] for token in added)))
@@ -122,7 +149,8 @@ def _vocabulary(
             "they do not belong together, or the embeddings were not resized"
         )
     for text, token in vocab.items():
-        tokens[token], kinds[token] = text, NORMAL
+        is_byte = model["byte_fallback"] and _BYTE_PIECE.fullmatch(text)
+        tokens[token], kinds[token] = text, BYTE if is_byte else NORMAL
     for entry in added:
         if entry["lstrip"] or entry["rstrip"] or entry["single_word"]:
             raise Unsupported(
@@ -131,6 +159,8 @@ def _vocabulary(
             )
         tokens[entry["id"]] = entry["content"]
         kinds[entry["id"]] = CONTROL if entry["special"] else USER_DEFINED
+    if model["byte_fallback"] and model["unk_token"] in vocab:
+        kinds[vocab[model["unk_token"]]] = UNKNOWN
     return tokens, kinds
 
 
@@ -138,7 +168,8 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     """The name by which llama.cpp knows how this tokenizer cuts a text into words."""
     steps = stated["pre_tokenizer"] or {}
     steps = steps.get("pretokenizers", [steps])
-    known = _PRE_TOKENIZERS.get((_cuts(steps), bool(stated["model"].get("ignore_merges"))))
+    whole_words = bool(stated["model"].get("ignore_merges"))
+    known = _PRE_TOKENIZERS.get((_cuts(steps), whole_words))
     if known is None:
         kinds = ", ".join(str(step.get("type")) for step in steps)
         raise Unsupported(
@@ -149,32 +180,34 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     return known
 
 
-def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
-    """What cuts, step by step, or None where a step does something else besides."""
+def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What cuts, step by step, in the words of the table above; a step of another kind as such."""
     found = []
     for step in steps:
         match step:
             case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", **rest}:
-                found.append("" if rest.get("invert") else str(regex))
+                found.append(f"all but {regex}" if rest.get("invert") else str(regex))
             case {"type": "Digits", "individual_digits": True}:
                 found.append("Digits")
             case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": uses_regex}:
                 found += ["ByteLevel"] if uses_regex else []
             case _:
-                return None
+                found.append(f"unknown: {step}")
     return tuple(found)
 
 
-def _warnings(stated: Mapping[str, Any], template: object) -> tuple[str, ...]:
-    found = []
-    normalizer = stated["normalizer"]
-    if normalizer is not None:
-        if normalizer["type"] != "NFC":
-            raise Unsupported(
-                f"this tokenizer changes texts by {normalizer['type']} first, which llama.cpp does "
-                "not do; convert this model with llama.cpp's own converter"
-            )
-        found.append("llama.cpp does not bring texts into Unicode's form NFC before it tokenizes")
-    if template is not None and not isinstance(template, str):
-        found.append("of several chat templates none is exported")
-    return tuple(found)
+def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:
+    if normalizer is None:
+        return []
+    if normalizer["type"] != "NFC":
+        raise Unsupported(
+            f"this tokenizer changes texts by {normalizer['type']} first, which llama.cpp does "
+            "not do; convert this model with llama.cpp's own converter"
+        )
+    return ["llama.cpp does not bring texts into Unicode's form NFC before it tokenizes"]
+
+
+def _template_warnings(template: object) -> list[str]:
+    if template is None or isinstance(template, str):
+        return []
+    return ["of several chat templates none is exported"]

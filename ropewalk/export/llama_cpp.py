@@ -14,6 +14,7 @@ dropped. Kept initial positions, log-n and a change of factors with the length a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.export import llama_cpp_run
 from ropewalk.export.checkpoint import Checkpoint, staged
 from ropewalk.export.gguf_model import GGUFModel, GGUFRope, check_installed
+from ropewalk.export.gguf_sentencepiece import OTHER_SPACES
 from ropewalk.export.gguf_tokenizer import GGUFTokenizer
 from ropewalk.export.llama_cpp_run import LlamaCpp
-from ropewalk.export.parity import Exported, Parity
+from ropewalk.export.parity import Exported, NotTheSame, Parity
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_tokenizer
@@ -37,10 +39,10 @@ TARGET = "llama.cpp"
 # The largest difference of log-probabilities that counts as rounding. Measured on the bundled model
 # over six plans (tests/export/test_llama_cpp.py), each about three times the worst seen:
 TOLERANCES = {
-    "F32": 1e-3,  # 4e-4: sums in another order, and angles in float32
-    "F16": 0.05,  # 0.017: weights and what they multiply are rounded to 11 bits
+    "F32": 1e-3,  # 3.7e-4: sums in another order, and angles in float32
+    "F16": 0.05,  # 0.016: weights and what they multiply are rounded to 11 bits
     "BF16": 0.4,  # 0.12: the same, to 8 bits
-    "Q8_0": 1.5,  # 0.56: the same, to 8 bits that share a scale by blocks of 32
+    "Q8_0": 1.5,  # 0.54: the same, to 8 bits that share a scale by blocks of 32
 }
 # llama.cpp computes angles in float32, whose error grows with the position: 1e-3 per 1024 of them
 # is again about three times what F32 shows up to 4090.
@@ -50,6 +52,7 @@ BEYOND = 500
 _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
+_VERIFY = "run `ropewalk verify` on it"
 _PROBE = (
     "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
     "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
@@ -88,27 +91,27 @@ def export(
             f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
             "too"
         )
-    parity = None
+    exported = Exported(
+        target=TARGET,
+        path=Path(out),
+        parity=None,
+        warnings=tuple(warnings),
+        load=f"llama-cli -m {out} -c {plan.target_length}",
+    )
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         model.write(path, plan.model, words)
         if not check:
-            warnings.append("not compared, as asked: run `ropewalk verify` on it")
-        elif not llama_cpp_run.available():
-            warnings.append(
-                "not compared: llama.cpp is not here; pip install 'ropewalk[gguf]', then run "
-                "`ropewalk verify` on it"
+            return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
+        if not llama_cpp_run.available():
+            return exported.with_warnings(
+                (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
             )
-        else:
-            parity = _parity(model, plan, path)
-    return Exported(
-        target=TARGET,
-        path=Path(out),
-        parity=parity,
-        warnings=tuple(warnings),
-        load=f"llama-cli -m {out} -c {plan.target_length}",
-    )
+        exported = replace(exported, parity=_parity(model, plan, path, words))
+        if exported.parity is not None and not exported.parity.passed:
+            raise NotTheSame(exported)
+    return exported
 
 
 def rope(schedule: RotarySchedule) -> GGUFRope:
@@ -184,40 +187,34 @@ def _config(checkpoint: Checkpoint) -> Any:
     )
 
 
-def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
-    """Run both, and raise GateFailed where they differ."""
+def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
+    """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
     length = min(model.original_length + BEYOND, plan.target_length)
     start = max(0, length - BEYOND - _WITHIN)
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
-        _check_tokenizer(loaded.tokenizer, llama, path)
+        _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
     with torch.inference_mode(), applied(loaded.model, plan, exact_angles=True):
         logits = loaded.model(
             torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
         ).logits[0]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
-    parity = Parity(
+    return Parity(
         runtime=llama_cpp_run.runtime(),
         max_logit_difference=float(np.abs(planned - said.values).max()),
         tolerance=tolerance(model.dtype, length),
         tokens=length - start,
     )
-    if not parity.passed:
-        raise GateFailed(
-            f"export to {TARGET} as {model.dtype}",
-            [
-                f"log-probabilities of {parity.runtime} differ from the planned model's by "
-                f"{parity.max_logit_difference:.3g} (tolerance {parity.tolerance:g})"
-            ],
-        )
-    return parity
 
 
-def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, path: Path) -> None:
-    text = _PROBE + "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
+def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
+    """Raise GateFailed where a text becomes other tokens, for more than was warned of."""
+    text = _PROBE
+    if OTHER_SPACES not in words.warnings:
+        text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
     ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)
     if ours != theirs:
         at = next(

@@ -21,6 +21,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
+def settle(model: Any) -> Any:
+    """The model, to be compared: no dropout, and experts computed one by one, in any type."""
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    return model.eval()
+
+
 @torch.no_grad()
 def logits_of(
     model: Any,
@@ -67,7 +74,7 @@ def answer(job: dict[str, Any]) -> None:
             trust_remote_code=False,
             output_loading_info=True,
         )
-        model.eval()
+        settle(model)
         absent = sorted(report["missing_keys"])
         if absent:
             raise RuntimeError(f"{len(absent)} weights are missing: {', '.join(absent[:3])}")

@@ -58,7 +58,7 @@ def stock_config(config: Config, plan: ContextPlan, *, v4_keys: bool = False) ->
             setting.pop("short_mscale", None)
             setting.pop("long_mscale", None)
     if v4_keys:
-        _to_v4_keys(inner)
+        _to_v4_keys(inner, reader.model_type)
     return written
 
 
@@ -85,7 +85,11 @@ def rope_settings(inner: Config) -> dict[str, dict[str, Any]]:
     return nested or {"": rope}
 
 
-def _to_v4_keys(inner: Config) -> None:
+# What transformers 4 called them elsewhere: rope_theta, partial_rotary_factor.
+_V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
+
+
+def _to_v4_keys(inner: Config, model_type: str) -> None:
     """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
     rope = inner.pop("rope_parameters")
     if any(isinstance(value, Mapping) for value in rope.values()):
@@ -93,8 +97,9 @@ def _to_v4_keys(inner: Config) -> None:
             "v4 keys: this model has a setting for every layer type, which transformers 4 kept "
             "under names of each family's own; write the keys of version 5"
         )
+    base, share = _V4_NAMES.get(model_type, ("rope_theta", "partial_rotary_factor"))
     scaling = dict(rope)
-    inner["rope_theta"] = scaling.pop("rope_theta")
+    inner[base] = scaling.pop("rope_theta")
     if "partial_rotary_factor" in scaling:
-        inner["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
+        inner[share] = scaling.pop("partial_rotary_factor")
     inner["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling

@@ -26,6 +26,7 @@ from ropewalk.export.parity import Exported
 from ropewalk.export.transformers import complete_config, rope_settings
 from ropewalk.models.config import Config, text_config
 from ropewalk.plan import ContextPlan
+from ropewalk.untrusted import read_json
 
 ENGINES = ("vllm", "sglang")
 
@@ -54,13 +55,16 @@ def export(
         approximate=approximate,
     )
     serve = SERVE[engine]
+    command = serve(str(job.checkpoint.folder), plan.target_length, _overrides(job))
+    if _tokenizer_limit(job.checkpoint.folder) < plan.target_length:
+        command = ""  # the source's own files would be held against it
     return export_folder(
         engine,
         job,
         out,
         overwrite=overwrite,
         load=serve(str(out), plan.target_length, None),
-        overrides=serve(str(job.checkpoint.folder), plan.target_length, _overrides(job)),
+        overrides=command,
         warnings=(
             f"not verified in {engine} itself, whose engine does not run here: compared in "
             "transformers, and its rotary modules by tests/external/serving_rotary.py",
@@ -93,6 +97,13 @@ def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:
     if setting.get("mscale") is not None and setting.get("mscale_all_dim") is not None:
         return growth(setting["mscale"]) / growth(setting["mscale_all_dim"])
     return growth(1.0)
+
+
+def _tokenizer_limit(folder: Path) -> float:
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.is_file() else {}
+    limit = settings.get("model_max_length") if isinstance(settings, dict) else None
+    return float(limit) if isinstance(limit, int | float) else math.inf
 
 
 def _overrides(job: Job) -> dict[str, Any]:

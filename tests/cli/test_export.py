@@ -24,7 +24,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", answered_here)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return saved(tmp_path_factory.mktemp("source"))
 
@@ -60,6 +60,7 @@ def test_json_has_exactly_the_promised_members(source: str, tmp_path: Path, targ
 
 def test_a_person_reads_what_was_proven_and_how_to_load_it(source: str, tmp_path: Path) -> None:
     plan = plan_file(source, tmp_path, "yarn")
+    (Path(source) / "tokenizer_config.json").unlink()
     said = export(source, "--plan", plan, "--to", "vllm", "-o", tmp_path / "out").stdout
     assert "computes what the plan says" in said
     assert f"vllm serve {tmp_path / 'out'} --max-model-len {TARGET}" in said

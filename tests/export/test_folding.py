@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from ropewalk.export.checkpoint import Checkpoint
 from ropewalk.export.folding import fold
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
-from ropewalk.plan import ContextPlan
+from ropewalk.plan import ContextPlan, PlanStep
+from ropewalk.schedule import RotarySchedule
 from tests.export.folders import TARGET, saved
+from tests.models.tiny import WINDOW
 
 
 def planned(tmp_path: Path, family: str, **changes: Any) -> tuple[Checkpoint, ContextPlan]:
@@ -40,24 +43,23 @@ def test_queries_grow_by_the_square_and_nothing_else_does(tmp_path: Path) -> Non
     }
 
 
-def test_layers_of_several_types_have_their_own_factor(tmp_path: Path) -> None:
-    """gpt_oss has layer types, but one setting; olmo3 has two, and a query norm in both."""
-    checkpoint, plan = planned(tmp_path, "gpt_oss")
-    folded = fold(checkpoint, plan)
-    name = "model.layers.1.self_attn.q_proj.weight"
-    tensor = dict(checkpoint.tensors())[name]
-    assert not torch.equal(folded.rewrite(name, tensor), tensor)
+def test_one_factor_for_all_lengths(tmp_path: Path) -> None:
+    checkpoint, plan = planned(tmp_path, "llama")
+    (long,) = plan.steps()
+    short = PlanStep(WINDOW, RotarySchedule.plain(long.schedule.geometry))
+    with pytest.raises(Unsupported, match=r"attention scalings 1, 1\.13"):
+        fold(checkpoint, replace(plan, schedules={"full_attention": (short, long)}))
 
 
 @pytest.mark.parametrize(
     ("family", "changes", "complaint"),
     [
         ("qwen3", {}, "q_norm.* normalises queries"),
-        ("gpt_neox", {}, "turns 8 of 16 dimensions"),
+        ("gpt_neox", {}, "8 of 16 dimensions turn"),
         ("smollm3", {}, "do not rotate"),
         ("phi3", {}, "no query projection of its own"),
-        ("olmo3", {}, "normalises queries"),
-        ("deepseek_v3", {}, "turns 8 of 16"),
+        ("olmo3", {}, "full_attention, sliding_attention have schedules"),
+        ("deepseek_v3", {}, "8 of 16 dimensions turn"),
     ],
 )
 def test_what_stands_in_the_way_is_named(

@@ -113,6 +113,10 @@ def test_the_gate_sees_another_plan(written: dict[tuple[str, str], Any]) -> None
     plan = replace(job.followed, schedules={"full_attention": (louder,)})
     parity, _ = folder.prove(replace(job, followed=plan), asked, answers)
     assert not parity.passed
+    first, *rest = answers
+    unreal = replace(first, logits=first.logits / 0 * 0)
+    parity, _ = folder.prove(job, asked, [unreal, *rest])
+    assert not parity.passed
 
 
 def test_both_places_and_explicit_head_size(written: dict[tuple[str, str], Any]) -> None:
@@ -175,6 +179,31 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
     }
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert "lm_head.weight" not in weights
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("family", ["gpt_neox", "phi3", "stablelm", "deepseek_v3"])
+def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", family)
+    plan = plan_for(source, "longrope")
+    made = transformers.export(source, plan, tmp_path / "out", v4_keys=True)
+    assert made.parity is not None
+    assert made.parity.passed
+
+
+@pytest.mark.usefixtures("in_process")
+def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "gemma3_text")
+    with pytest.raises(Unsupported, match="v4 keys"):
+        transformers.export(source, plan_for(source, "linear"), tmp_path / "out", v4_keys=True)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "mixtral")
+    made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
+    assert made.parity is not None
+    assert made.parity.passed
 
 
 @pytest.mark.usefixtures("in_process")

@@ -145,8 +145,8 @@ def prove(
     )
     if not job.approximations:
         return parity, None
-    right = [gate.planned_logits(model, job.asked, sequence) for sequence in asked.to_measure]
-    return parity, gate.loss(right, [answer.logits for answer in answers[count:]])
+    logits = [answer.logits for answer in answers[count:]]
+    return parity, gate.loss(model, job.asked, asked.to_measure, logits)
 
 
 def nearest(
@@ -171,13 +171,11 @@ def approximation_loss(source: str, plan: ContextPlan, followed: ContextPlan) ->
     model = read_model(checkpoint.folder, torch.float32).eval()
     asked = gate.sequences(plan, _probe_ids(checkpoint))
     switching = any(len(steps) > 1 for steps in followed.schedules.values())
-    return gate.loss(
-        [gate.planned_logits(model, plan, sequence) for sequence in asked],
-        [
-            gate.planned_logits(model, followed, sequence, by_current_length=switching)
-            for sequence in asked
-        ],
-    )
+    near = [
+        gate.planned_logits(model, followed, sequence, by_current_length=switching)
+        for sequence in asked
+    ]
+    return gate.loss(model, plan, asked, near)
 
 
 def export_folder(

@@ -60,6 +60,10 @@ class Asked:
     positions: tuple[int, ...]
     cuts: tuple[int, ...] = ()
 
+    @property
+    def length(self) -> int:
+        return self.positions[-1] + 1
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -174,9 +178,14 @@ def compare(
 
 
 def planned_logits(
-    model: Any, plan: ContextPlan, sequence: Asked, *, by_current_length: bool = False
+    model: Any,
+    plan: ContextPlan,
+    sequence: Asked,
+    *,
+    length: int | None = None,
+    by_current_length: bool = False,
 ) -> Tensor:
-    """What the source model computes with the plan installed.
+    """What the source model computes with the plan installed, for sequences declared to `length`.
 
     By current length, the plan is installed anew for the length that every piece reaches. (The
     install's own `by_current_length` does that in float64, and stock code does it in float32.)
@@ -185,7 +194,7 @@ def planned_logits(
     def follow(length: int) -> None:
         install(model, plan, length=length, check=False)
 
-    with applied(model, plan, check=False):
+    with applied(model, plan, length=length, check=False):
         return stock_run.logits_of(
             model,
             sequence.ids,
@@ -210,8 +219,11 @@ class Loss:
         )
 
 
-def loss(exact: Sequence[Tensor], approximate: Sequence[Tensor]) -> Loss:
-    """The divergence of approximate logits from exact ones, over all tokens of all sequences."""
+def loss(
+    model: Any, plan: ContextPlan, asked: Sequence[Asked], approximate: Sequence[Tensor]
+) -> Loss:
+    """The divergence of approximate logits from the planned ones, each sequence at its length."""
+    exact = [planned_logits(model, plan, own, length=own.length) for own in asked]
     nats = [
         torch.nn.functional.kl_div(
             own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
@@ -233,7 +245,7 @@ def _with_frequencies(
     """The plan with the float32 frequencies that the stock model really has, once checked."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
     for sequence, answer in zip(asked, answers, strict=True):
-        length = sequence.positions[-1] + 1 if by_current_length else plan.target_length
+        length = sequence.length if by_current_length else plan.target_length
         for layer_type, steps in plan.schedules.items():
             n = next(n for n, step in enumerate(steps) if length <= step.up_to_length)
             schedule = steps[n].schedule

@@ -138,7 +138,8 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     """The name by which llama.cpp knows how this tokenizer cuts a text into words."""
     steps = stated["pre_tokenizer"] or {}
     steps = steps.get("pretokenizers", [steps])
-    known = _PRE_TOKENIZERS.get((_cuts(steps), bool(stated["model"].get("ignore_merges"))))
+    whole_words = bool(stated["model"].get("ignore_merges"))
+    known = _PRE_TOKENIZERS.get((_cuts(steps), whole_words))
     if known is None:
         kinds = ", ".join(str(step.get("type")) for step in steps)
         raise Unsupported(
@@ -149,19 +150,19 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     return known
 
 
-def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
-    """What cuts, step by step, or None where a step does something else besides."""
+def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What cuts, step by step, in the words of the table above; a step of another kind as such."""
     found = []
     for step in steps:
         match step:
             case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", **rest}:
-                found.append("" if rest.get("invert") else str(regex))
+                found.append(f"all but {regex}" if rest.get("invert") else str(regex))
             case {"type": "Digits", "individual_digits": True}:
                 found.append("Digits")
             case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": uses_regex}:
                 found += ["ByteLevel"] if uses_regex else []
             case _:
-                return None
+                found.append(f"unknown: {step}")
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ dropped. Kept initial positions, log-n and a change of factors with the length a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ropewalk.export.checkpoint import Checkpoint, staged
 from ropewalk.export.gguf_model import GGUFModel, GGUFRope, check_installed
 from ropewalk.export.gguf_tokenizer import GGUFTokenizer
 from ropewalk.export.llama_cpp_run import LlamaCpp
-from ropewalk.export.parity import Exported, Parity
+from ropewalk.export.parity import Exported, NotTheSame, Parity
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_tokenizer
@@ -50,6 +51,7 @@ BEYOND = 500
 _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
+_VERIFY = "run `ropewalk verify` on it"
 _PROBE = (
     "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
     "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
@@ -88,27 +90,27 @@ def export(
             f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
             "too"
         )
-    parity = None
+    exported = Exported(
+        target=TARGET,
+        path=Path(out),
+        parity=None,
+        warnings=tuple(warnings),
+        load=f"llama-cli -m {out} -c {plan.target_length}",
+    )
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         model.write(path, plan.model, words)
         if not check:
-            warnings.append("not compared, as asked: run `ropewalk verify` on it")
-        elif not llama_cpp_run.available():
-            warnings.append(
-                "not compared: llama.cpp is not here; pip install 'ropewalk[gguf]', then run "
-                "`ropewalk verify` on it"
+            return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
+        if not llama_cpp_run.available():
+            return exported.with_warnings(
+                (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
             )
-        else:
-            parity = _parity(model, plan, path)
-    return Exported(
-        target=TARGET,
-        path=Path(out),
-        parity=parity,
-        warnings=tuple(warnings),
-        load=f"llama-cli -m {out} -c {plan.target_length}",
-    )
+        exported = replace(exported, parity=_parity(model, plan, path))
+        if exported.parity is not None and not exported.parity.passed:
+            raise NotTheSame(exported)
+    return exported
 
 
 def rope(schedule: RotarySchedule) -> GGUFRope:
@@ -185,7 +187,7 @@ def _config(checkpoint: Checkpoint) -> Any:
 
 
 def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
-    """Run both, and raise GateFailed where they differ."""
+    """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
     length = min(model.original_length + BEYOND, plan.target_length)
     start = max(0, length - BEYOND - _WITHIN)
@@ -199,21 +201,12 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path) -> Parity:
             torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
         ).logits[0]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
-    parity = Parity(
+    return Parity(
         runtime=llama_cpp_run.runtime(),
         max_logit_difference=float(np.abs(planned - said.values).max()),
         tolerance=tolerance(model.dtype, length),
         tokens=length - start,
     )
-    if not parity.passed:
-        raise GateFailed(
-            f"export to {TARGET} as {model.dtype}",
-            [
-                f"log-probabilities of {parity.runtime} differ from the planned model's by "
-                f"{parity.max_logit_difference:.3g} (tolerance {parity.tolerance:g})"
-            ],
-        )
-    return parity
 
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def searched(start: RotarySchedule, length: int = TARGET) -> RotarySchedule:
     )
 
 
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[[RotarySchedule], RotarySchedule]] = {
     "plain": lambda start: start,
     "linear": lambda start: linear.schedule(start, TARGET),
     "ntk": lambda start: ntk.schedule(start, TARGET),
@@ -52,6 +53,13 @@ def plan_of(schedule: RotarySchedule, length: int = TARGET) -> ContextPlan:
 
 def named_plan(name: str, folder: Path = BUNDLED_FOLDER) -> ContextPlan:
     return plan_of(SCHEDULES[name](start_of(folder)))
+
+
+def bundled_folder(path: Path, **tokenizer: Any) -> Path:
+    """The bundled model, its tokenizer changed in these parts."""
+    shutil.copytree(BUNDLED_FOLDER, path)
+    edit_json(path / "tokenizer.json", **tokenizer)
+    return path
 
 
 def tiny_folder(path: Path, family: str = "llama", *, shards: bool = False, **changes: Any) -> Path:

@@ -15,6 +15,7 @@ from ropewalk.export.features import RUNTIMES, Cell, expressible, loadable_by, m
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.plan import ContextPlan, PlanStep
+from tests.export import runtimes_page
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 ALL_BUT_LLAMA_CPP = RUNTIMES[:3]
@@ -113,3 +114,8 @@ def test_an_unknown_runtime_is_named() -> None:
 def test_a_cell_says_how() -> None:
     assert str(Cell("exact")) == "exact"
     assert str(Cell("equivalent", "longrope")) == "equivalent (longrope)"
+
+
+def test_the_page_of_the_docs_holds_this_matrix() -> None:
+    page = Path(__file__).parents[2] / "docs" / "runtimes.md"
+    assert runtimes_page.matrix_table() in page.read_text(encoding="utf-8")

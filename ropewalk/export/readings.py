@@ -212,9 +212,9 @@ def _times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ..
 def _dynamic_of_vllm(reader: ConfigReader, rope: Config) -> Config:
     """One base for good, by the ratio of the stated length to `max_trained_positions`."""
     plain = {"rope_theta": rope["rope_theta"], **_share(rope)}
-    stated, factor = reader.need("max_position_embeddings"), rope.get("factor")
-    trained = rope.get("max_trained_positions", stated)
-    if not all(isinstance(value, int | float) and value > 0 for value in (stated, factor, trained)):
+    stated = float(reader.need("max_position_embeddings"))
+    factor, trained = rope.get("factor"), rope.get("max_trained_positions", stated)
+    if not isinstance(factor, int | float) or not isinstance(trained, int | float) or trained <= 0:
         return plain
     growth = factor * stated / trained - (factor - 1)
     dimensions = reader.geometry(rope, 1).rotary_dim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.run import write_atomically
 from tests.export.corpus import BROKEN, CLEAN, TARGET
+from tests.export.folders import answered_here
 
 
 def verify(*arguments: object) -> Result:
@@ -100,7 +102,10 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-def test_what_we_export_with_weights_is_run_beside_its_own_plan(exported: Path) -> None:
+def test_what_we_export_with_weights_is_run_beside_its_own_plan(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", answered_here)  # a fresh process is slow to start
     status, value = verify_json(exported)
     assert status == 0
     assert value["parity"]["passed"]

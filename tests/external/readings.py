@@ -23,11 +23,12 @@ import torch
 
 from ropewalk.export.readings import BY_RULES, Effective
 from ropewalk.export.stock_rotary import stock_config
+from ropewalk.export.vllm import ENGINES
 from ropewalk.models.config import ConfigReader
 from ropewalk.plan import FULL_ATTENTION
 from ropewalk.schedule import RotarySchedule
 from tests.export.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
-from tests.external.serving_rotary import ENGINES, cos_sin, rotary_module, rotary_package
+from tests.external.serving_rotary import cos_sin, rotary_module, rotary_package
 
 CLOSE = 1e-5
 """Of angles and scalings, in parts: the modules compute both in float32."""

@@ -38,7 +38,7 @@ def command(
         list[str] | None,
         typer.Option(
             help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp (after its "
-            "own converter), transformers-4. Repeatable; else by the first three."
+            "own converter), transformers-4, vllm-2025. Repeatable; else by the first three."
         ),
     ] = None,
     run: Annotated[

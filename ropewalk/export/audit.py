@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.export import gguf_reading, llama_cpp_run, stock_rotary, stock_trial, traps
 from ropewalk.export.folder import PLAN
 from ropewalk.export.gguf_header import is_gguf, read_header
-from ropewalk.export.gguf_trial import trial
+from ropewalk.export.gguf_trial import compared, trial
 from ropewalk.export.parity import Parity
 from ropewalk.export.readings import BY_RULES, Reading
-from ropewalk.export.stock_trial import Trial
+from ropewalk.export.stock_trial import Trial, differs
 from ropewalk.export.traps import Finding, Subject
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
@@ -142,9 +142,18 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
     )
     found = [*gguf_reading.findings(header), *traps.find(subject)]
     notes: tuple[str, ...] = ()
+    parity = None
     if run and llama_cpp_run.available():
         found += trial(header)
         notes = (f"run in {llama_cpp_run.runtime()}",)
+        wrong = any(finding.wrong for finding in found)
+        if plan is not None and not wrong:  # what is named already would only be said again
+            try:
+                parity = compared(header, plan.longest())
+            except Unsupported as error:
+                notes += (f"not compared with its weights in transformers: {error}",)
+            else:
+                found += () if parity.passed else (differs(gguf_reading.RUNTIME, parity),)
     elif run:
         notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
     return Audit(
@@ -154,6 +163,7 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
         readings=(reading,),
         findings=tuple(found),
         compared=plan is not None,
+        parity=parity,
         notes=notes,
     )
 

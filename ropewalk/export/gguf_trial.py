@@ -2,7 +2,8 @@
 
 Whether a setting takes effect is seen, not believed: a copy of the file in which nothing but this
 setting is neutralised must give other log-probabilities. Where it gives the same, the setting is a
-silent no-op in this llama.cpp.
+silent no-op in this llama.cpp. And where the file's weights can be put into a stock transformers
+model, that model with the schedule installed must give the same log-probabilities as llama.cpp.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from ropewalk.errors import RopewalkError
-from ropewalk.export import llama_cpp_run
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.export import llama_cpp, llama_cpp_run
 from ropewalk.export.gguf_header import F32, GGUFHeader
 from ropewalk.export.gguf_reading import FREQUENCIES, LONG, RUNTIME
+from ropewalk.export.gguf_weights import model_of, stored_type
+from ropewalk.export.parity import Parity
 from ropewalk.export.traps import Finding
-from ropewalk.schedule import FloatArray
+from ropewalk.models.install import applied
+from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
 """Of a file that is copied and run for every setting; a larger one is only loaded."""
@@ -37,7 +43,8 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     """Load the file, and neutralise its settings one by one."""
     small = header.path.stat().st_size <= MOST_BYTES
     try:
-        whole = _log_probabilities(header.path)
+        count = min(TOKENS, _longest(header))
+        whole = _log_probabilities(header.path, count)
     except RopewalkError as error:
         yield Finding(
             "refused",
@@ -64,7 +71,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
             with copy.open("r+b") as file:
                 file.seek(start)
                 file.write(content)
-            without = _log_probabilities(copy)
+            without = _log_probabilities(copy, count)
         if np.array_equal(whole, without):
             yield Finding(
                 "no-effect",
@@ -73,6 +80,35 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
                 "the model runs as if it were not there",
                 "export the plan in a way that llama.cpp honours (ropewalk export does)",
             )
+
+
+def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
+    """llama.cpp beside the file's own weights under this schedule, beyond the trained length."""
+    stored = stored_type(header)
+    if stored not in llama_cpp.TOLERANCES:
+        raise Unsupported(f"how far rounding takes weights stored as {stored} is not known here")
+    if header.path.stat().st_size > MOST_BYTES:
+        raise Unsupported("it is too large to be computed here a second time")
+    model = model_of(header)
+    plan = ContextPlan(header.path.name, {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})
+    vocabulary = int(model.state_dict()["model.embed_tokens.weight"].shape[0])
+    length = min(
+        schedule.geometry.original_length + llama_cpp.BEYOND, schedule.length, _longest(header)
+    )
+    start = max(0, length - llama_cpp.BEYOND)
+    tokens = np.random.default_rng(0).integers(vocabulary, size=length)
+    said = llama_cpp_run.log_probabilities(header.path, tokens.tolist(), start=start)
+    with torch.inference_mode(), applied(model, plan, exact_angles=True, check=False):
+        logits = model(
+            torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
+        ).logits[0]
+    planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        max_logit_difference=float(np.abs(planned - said.values).max()),
+        tolerance=llama_cpp.tolerance(stored, length),
+        tokens=length - start,
+    )
 
 
 def _settings(header: GGUFHeader) -> Iterator[tuple[str, int, bytes]]:
@@ -92,7 +128,12 @@ def _settings(header: GGUFHeader) -> Iterator[tuple[str, int, bytes]]:
             yield name, tensor.start, np.ones(factors.size, dtype="<f4").tobytes()
 
 
-def _log_probabilities(path: Path) -> FloatArray:
-    tokens = [3 + i % 29 for i in range(TOKENS)]
-    found = llama_cpp_run.log_probabilities(path, tokens, start=TOKENS // 2, top=8)
+def _longest(header: GGUFHeader) -> int:
+    """The longest sequence after which llama.cpp still has room for one token more."""
+    return max(1, int(header.number("context_length") or TOKENS) - 1)
+
+
+def _log_probabilities(path: Path, count: int) -> FloatArray:
+    tokens = [3 + i % 29 for i in range(count)]
+    found = llama_cpp_run.log_probabilities(path, tokens, start=count // 2, top=8)
     return found.values

@@ -5,8 +5,8 @@ reading leaves out of a setting what its runtime does not see, puts in what it w
 hands the rest to the reader of transformers' own configs (models/config.py). None of this is run:
 `source` says so. What transformers itself does is measured instead (stock_rotary.py).
 
-The rules are those of vLLM 0.33, SGLang 0.5 and llama.cpp, read in their sources. Where releases
-in use differ, the reading is that of the release that honours less.
+The rules are those of vLLM 0.33, SGLang 0.5.23 and llama.cpp, read in their sources; those of the
+first two are held against the rotary modules of the released wheels by tests/external/readings.py.
 """
 
 from __future__ import annotations
@@ -69,24 +69,46 @@ def vllm(config: Config, tokenizer_limit: int | None) -> Reading:
     """vLLM: longrope's table is chosen when the server starts, by `--max-model-len`."""
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        # DeepSeek's class always took its mscales; the common one only since 2026.
-        ignored = _VLLM_IGNORES if not reader.family.softmax_mscale else {"attention_factor"}
-        return _served(reader, _without(rope, ignored), "vllm")
+        kind = kind_of(rope)
+        if kind == "dynamic":
+            return reader.steps(_dynamic_of_vllm(reader, rope))
+        _refuse_what_the_servers_do(reader, rope, "vllm")
+        return _with_mscale(reader, rope) if kind == "longrope" else reader.steps(_known(rope))
 
-    notes: tuple[str, ...] = ()
-    if any(kind_of(rope) == "longrope" for rope in ropes_of(config).values()):
-        notes = ("serves only the original length unless it is started with --max-model-len",)
     reading = _reading("vllm", config, seen, "by the declared length")
-    return replace(
-        reading, limit=_at_most(_vllm_limit(config), tokenizer_limit), notes=reading.notes + notes
-    )
+    return replace(reading, limit=_vllm_limit(config, tokenizer_limit))
+
+
+def vllm_2025(config: Config, tokenizer_limit: int | None) -> Reading:
+    """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        _refuse_what_the_servers_do(reader, rope, "vllm-2025")
+        kind = kind_of(rope)
+        if kind == "longrope":
+            return _with_mscale(reader, rope)
+        if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
+            rope = _without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
+            return _times_attn_factor(reader, rope)
+        if kind == "dynamic":
+            raise Unsupported("what vLLM made of dynamic NTK in 2025 is not written down here")
+        return reader.steps(_known(rope))
+
+    return _reading("vllm-2025", config, seen, "by the declared length")
 
 
 def sglang(config: Config, tokenizer_limit: int | None) -> Reading:
     """SGLang: vLLM's classes, but longrope's tables change with the positions at hand."""
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        return _served(reader, _without(rope, _SGLANG_IGNORES), "sglang")
+        _refuse_what_the_servers_do(reader, rope, "sglang")
+        kind = kind_of(rope)
+        if kind == "longrope":
+            return _with_mscale(reader, rope)
+        if kind == "yarn":
+            return _times_attn_factor(reader, _without(rope, {"attention_factor"}))
+        # Of dynamic's bases one is taken for good: that of the whole extended length.
+        return reader.steps(_known(rope))[-1:]
 
     reading = _reading("sglang", config, seen, "by the length at hand")
     return replace(reading, limit=_sglang_limit(config))
@@ -135,13 +157,11 @@ def transformers_4(config: Config, tokenizer_limit: int | None) -> Reading:
 Rules = Callable[[Config, int | None], Reading]
 BY_RULES: Mapping[str, Rules] = {
     "vllm": vllm,
+    "vllm-2025": vllm_2025,
     "sglang": sglang,
     "llama.cpp": llama_cpp,
     "transformers-4": transformers_4,
 }
-
-_VLLM_IGNORES = {"attention_factor", "mscale", "mscale_all_dim"}
-_SGLANG_IGNORES = {"attention_factor"}
 
 
 def _reading(
@@ -166,37 +186,39 @@ def _reading(
     return Reading(runtime, BY_ITS_RULES, steps, switches if changes else "never")
 
 
-def _served(reader: ConfigReader, rope: Config, runtime: str) -> tuple[PlanStep, ...]:
-    """What vLLM's and SGLang's shared classes do with a setting."""
+def _refuse_what_the_servers_do(reader: ConfigReader, rope: Config, runtime: str) -> None:
     kind = kind_of(rope)
-    if kind == "longrope":
-        if reader.geometry(rope, 1).pair_layout == "interleaved":
-            raise InvalidValue(
-                "rope_type", kind, f"{runtime} has it for pairs in halves only", "use linear or ntk"
-            )
-        return _with_mscale(reader, rope)
-    if kind == "linear" and isinstance(rope.get("factor"), int):
+    if kind == "longrope" and reader.geometry(rope, 1).pair_layout == "interleaved":
         raise InvalidValue(
-            "rope_parameters.factor",
-            rope["factor"],
-            f"{runtime} takes a whole number for a list of factors and stops",
-            "write it with a decimal point",
+            "rope_type", kind, f"{runtime} has it for pairs in halves only", "use linear or ntk"
         )
-    if kind == "dynamic":  # one base for good: that of the whole extended length
-        return reader.steps(_known(rope))[-1:]
-    steps = reader.steps(_known(rope))
-    if kind != "yarn" or rope.get("attn_factor") is None:
-        return steps
+
+
+def _times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """yarn's own attention factor, multiplied by what `attn_factor` says."""
+    factor = rope.get("attn_factor")
+    factor = float(factor) if isinstance(factor, int | float) else 1.0
     return tuple(
         replace(
             step,
             schedule=replace(
-                step.schedule,
-                attention_scaling=step.schedule.attention_scaling * float(rope["attn_factor"]),
+                step.schedule, attention_scaling=step.schedule.attention_scaling * factor
             ),
         )
-        for step in steps
+        for step in reader.steps(_known(rope))
     )
+
+
+def _dynamic_of_vllm(reader: ConfigReader, rope: Config) -> Config:
+    """One base for good, by the ratio of the stated length to `max_trained_positions`."""
+    plain = {"rope_theta": rope["rope_theta"], **_share(rope)}
+    stated = float(reader.need("max_position_embeddings"))
+    factor, trained = rope.get("factor"), rope.get("max_trained_positions", stated)
+    if not isinstance(factor, int | float) or not isinstance(trained, int | float) or trained <= 0:
+        return plain
+    growth = factor * stated / trained - (factor - 1)
+    dimensions = reader.geometry(rope, 1).rotary_dim
+    return {**plain, "rope_theta": plain["rope_theta"] * growth ** (dimensions / (dimensions - 2))}
 
 
 def _with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -215,25 +237,23 @@ def _with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     return tuple(scaled)
 
 
-def _vllm_limit(config: Config) -> int | None:
+def _vllm_limit(config: Config, tokenizer_limit: int | None) -> int | None:
     reader = ConfigReader(config)
     stated = [_whole(reader.get("max_position_embeddings"))]
     stated += [_whole(reader.config.get(key)) for key in _VLLM_LENGTHS]
     lengths = [length for length in stated if length is not None]
     if not lengths:
         return None
-    length: float = _whole(reader.config.get("model_max_length")) or min(lengths)
+    length = _whole(reader.config.get("model_max_length")) or min(lengths)
+    if tokenizer_limit is not None:
+        length = min(length, tokenizer_limit)
     if "gemma3" in reader.model_type:  # its stated length is scaled already
-        return int(length)
+        return length
     factor = 1.0
     for rope in ropes_of(config).values():
-        kind = kind_of(rope)
-        if kind in ("longrope", "llama3", "su"):
-            continue
         own = rope.get("factor")
-        factor = float(own) if isinstance(own, int | float) else factor
-        if kind == "yarn":
-            length = _whole(rope.get("original_max_position_embeddings")) or length
+        if kind_of(rope) in ("linear", "dynamic") and isinstance(own, int | float):
+            factor = float(own)
     return int(length * factor)
 
 
@@ -281,7 +301,3 @@ def _without(rope: Config, keys: set[str]) -> Config:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _at_most(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)

@@ -50,11 +50,9 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
     try:
         parity = _compared(checkpoint, plan)
     except GateFailed as error:
-        return Trial(findings=(_differs("; ".join(error.problems)),))
-    if parity.passed:
-        return Trial(parity)
-    difference = f"{parity.max_logit_difference:.3g}, and {parity.tolerance:.2g} is allowed"
-    return Trial(parity, (_differs(f"logits differ from the planned model's by {difference}"),))
+        said = "; ".join(error.problems)
+        return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
+    return Trial(parity, () if parity.passed else (differs(RUNTIME, parity),))
 
 
 def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
@@ -70,9 +68,15 @@ def _weights(folder: Path) -> Iterator[Path]:
         yield from folder.glob(pattern)
 
 
-def _differs(what: str) -> Finding:
-    return _failed("model-differs", what, "run in stock transformers, it does not follow the plan")
+def differs(runtime: str, parity: Parity) -> Finding:
+    return _failed(
+        "model-differs",
+        f"in {parity.runtime}, logits differ from the planned model's by "
+        f"{parity.max_logit_difference:.3g}, and {parity.tolerance:.2g} is allowed",
+        "it does not follow the plan",
+        runtime,
+    )
 
 
-def _failed(trap: str, what: str, consequence: str) -> Finding:
-    return Finding(trap, (RUNTIME,), what, consequence, "export the model anew: ropewalk export")
+def _failed(trap: str, what: str, consequence: str, runtime: str = RUNTIME) -> Finding:
+    return Finding(trap, (runtime,), what, consequence, "export the model anew: ropewalk export")

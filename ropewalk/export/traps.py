@@ -284,14 +284,21 @@ def not_extended(subject: Subject) -> Iterator[Finding]:
 
 def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
     limit = subject.tokenizer_limit
-    if limit is not None and limit < subject.length:
-        yield Finding(
-            "tokenizer-limit",
-            ("transformers", "vllm"),
-            f"the tokenizer's model_max_length is {limit}",
-            "vLLM refuses longer sequences, and transformers cuts them where truncation is on",
-            f"write model_max_length = {subject.length} into tokenizer_config.json",
-        )
+    if limit is None or limit >= subject.length:
+        return
+    stopped = [
+        reading.runtime
+        for reading in subject.readings
+        if reading.runtime == "vllm" and reading.limit is not None
+        if reading.limit < subject.length
+    ]
+    yield Finding(
+        "tokenizer-limit",
+        ("transformers", *stopped),
+        f"the tokenizer's model_max_length is {limit}",
+        "transformers cuts longer text where truncation is on, and vLLM refuses it",
+        f"write model_max_length = {subject.length} into tokenizer_config.json",
+    )
 
 
 def remote_code(subject: Subject) -> Iterator[Finding]:
@@ -362,6 +369,26 @@ def cache_switch(subject: Subject) -> Iterator[Finding]:
             )
 
 
+def one_position(subject: Subject) -> Iterator[Finding]:
+    for reading in subject.readings:
+        for rope in subject.ropes.values() if reading.runtime == "sglang" else ():
+            original = rope.get("original_max_position_embeddings")
+            original = subject.inner.get("original_max_position_embeddings", original)
+            if kind_of(rope) != "longrope" or not isinstance(original, int):
+                continue
+            if original < subject.length:
+                yield Finding(
+                    "one-position-lost",
+                    (reading.runtime,),
+                    f"longrope with original_max_position_embeddings = {original}",
+                    "SGLang, decoding one token at a time, turns the one at that position as if "
+                    "it were the first",
+                    "export it for SGLang (ropewalk export --to sglang), where it stands at the "
+                    "target",
+                    wrong=False,
+                )
+
+
 def declared_switch(subject: Subject) -> Iterator[Finding]:
     for reading in subject.readings:
         if reading.switches == "by the declared length":
@@ -382,8 +409,8 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
         limit = reading.limit
         if limit is None or limit >= subject.length:
             continue
-        if reading.runtime == "vllm" and limit == subject.tokenizer_limit:
-            continue
+        if reading.runtime == "vllm" and any(tokenizer_limit(subject)):
+            continue  # the tokenizer's limit is named as its own
         yield Finding(
             "length-limit",
             (reading.runtime,),
@@ -458,6 +485,7 @@ TRAPS: tuple[Trap, ...] = (
     refused,
     rotation,
     cache_switch,
+    one_position,
     declared_switch,
     length_limit,
     length_multiplied,
@@ -469,7 +497,7 @@ _REWRITE = "write the setting anew: ropewalk export does"
 _READ: Mapping[str, set[str]] = {
     "default": set(),
     "linear": {"factor"},
-    "dynamic": {"factor", "alpha"},
+    "dynamic": {"factor", "alpha", "max_trained_positions"},
     "llama3": {"factor", "low_freq_factor", "high_freq_factor"},
     "yarn": {
         *("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor"),
@@ -615,7 +643,7 @@ def _attention_trap(wanted: float, found: float) -> str:
 def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
     if runtime == "llama.cpp":
         return "write factors and rope.scaling.attn_factor in place of yarn (ropewalk export does)"
-    if runtime not in ("vllm", "sglang"):
+    if runtime not in ("vllm", "vllm-2025", "sglang"):
         return _REWRITE
     if any(kind_of(rope) == "longrope" for rope in subject.ropes.values()):
         return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"

@@ -126,7 +126,7 @@ class ConfigReader:
 
     def layer_settings(self) -> dict[str, Config]:
         """The rope settings by layer type, each a flat dict with its base."""
-        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling")
+        rope = self.config.get("rope_scaling") or self.config.get("rope_parameters")
         rope = rope or self.family.rope
         if not isinstance(rope, Mapping):
             raise InvalidValue("config.rope_parameters", rope, "must be an object", "write {…}")

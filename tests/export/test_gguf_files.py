@@ -15,18 +15,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.export import llama_cpp, llama_cpp_run
 from ropewalk.export.audit import audit
 from ropewalk.export.gguf_header import read_header
 from ropewalk.export.gguf_reading import FREQUENCIES, LONG, SHORT, geometry_of, reading
-from ropewalk.export.gguf_trial import trial
+from ropewalk.export.gguf_trial import compared, trial
+from ropewalk.export.gguf_weights import model_of
 from ropewalk.extension import extend
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
+from tests.export.gguf_cases import start_of, tiny_folder
 from tests.export.gguf_files import PAIRS, header_only, rewritten
 
 TARGET = 4096
@@ -198,6 +200,35 @@ def test_the_rules_of_yarn_are_those_of_llama_cpp(exported: Path, tmp_path: Path
         logits = loaded.model(torch.from_numpy(tokens)[None]).logits[0, 600:]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens[:40]))
     np.testing.assert_allclose(said.values[:40], planned.numpy(), atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "Q8_0"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    folder = tiny_folder(tmp_path / "model", family)
+    schedule = extend(start_of(folder), 64, "ntk_mixed")
+    plan = ContextPlan("tiny", {FULL_ATTENTION: (PlanStep(64, schedule),)})
+    out = tmp_path / "model.gguf"
+    llama_cpp.export(str(folder), plan, out, dtype=dtype, check=False)
+    header = read_header(out)
+    assert header.architecture == "llama"
+    assert compared(header, schedule).passed
+    found = audit(out, plan=plan)
+    assert found.parity is not None
+    assert found.parity.passed
+    assert found.findings == ()
+    if dtype == "F32":
+        assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
+
+
+def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> None:
+    header = read_header(header_only(tmp_path / "a.gguf", architecture="gemma", **WHOLE))
+    with pytest.raises(Unsupported, match="architecture 'gemma'"):
+        model_of(header)
+    header = read_header(header_only(tmp_path / "b.gguf", tensors={"blk.0.odd.weight": FACTORS}))
+    with pytest.raises(Unsupported, match=r"blk\.0\.odd\.weight"):
+        model_of(header)
 
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:

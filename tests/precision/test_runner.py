@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import pytest
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.precision.results import Precision
+from ropewalk.precision.results import Precision, diagnosis
 from ropewalk.precision.runner import Measurement, Settings, arms_for
 from ropewalk.run import RECORDS, RunDirectory
+from tests.precision import test_traps
 
 TEXT = [Document("text", "def f(x):\n    return x + 1\n" * 120)]
 SETTINGS = Settings(
@@ -102,6 +105,33 @@ def test_random_weights_and_both_grids_are_in_the_result(loaded: LoadedModel) ->
         assert {len(row) for row in values} == {config.num_attention_heads}
         assert all(v.low is not None and v.low <= v.mean for row in values for v in row)
     assert sum(v.mean for row in heads.attention for v in row) == pytest.approx(bf16.strays.mean)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (test_traps.plant_frequencies, "inverse frequencies cast to bfloat16"),
+        (test_traps.plant_tables, "cos and sin in bfloat16"),
+        (test_traps.plant_positions, "positions cast to bfloat16"),
+        (test_traps.plant_tf32, "angles computed in tf32"),
+    ],
+)
+def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
+    loaded: LoadedModel, plant: Callable[[Any], None], name: str
+) -> None:
+    model = copy.deepcopy(loaded.model)
+    plant(model)
+    planted = replace(loaded, model=model)
+    found = measurement(
+        planted, arms=("bf16",), weights=("given",), anchored=False, loading=True
+    ).run()
+    [gain] = [gain for gain in found.traps if gain.path == "as given"]
+    assert gain.trap == name
+    assert gain.logit_error_after < gain.logit_error_before
+    [line] = [line for line in diagnosis(found) if line.startswith("TRAP, as given")]
+    assert name in line
+    assert gain.remedy in line
+    assert not any("no trap" in line for line in diagnosis(found))
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,7 @@ def _shift_axis(axes: object, picture: Picture) -> None:
     assert isinstance(axes, Axes)
     if picture.x_scale == "symlog":
         axes.set_xscale("symlog", linthresh=picture.linear_to)
+        axes.set_xlim(left=-0.05 * picture.linear_to)
     elif picture.x_scale == "log":
         axes.set_xscale("log", base=2)
         lengths = sorted({x for line in picture.lines for x in line.x})

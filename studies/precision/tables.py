@@ -79,11 +79,12 @@ def _sinks(results: Results) -> str:
                 _shown(arm["first_token_flow"], percent=True),
                 f"{arm['tokens']['rank_of_first']}",
                 f"{arm['tokens']['first'] / arm['tokens']['median']:.1f}",
-                _shown(_at_zero(arm)),
+                f"{arm['logit_by_length'][-1][1][0]:.2g}",
+                _shown(arm["growth"]),
             ]
         )
     columns = ["model", "attention to it", "share of D", "flow", "rank", "over the median token"]
-    return _table([*columns, "D(0, 16)"], rows)
+    return _table([*columns, "D_logit", "growth"], rows)
 
 
 def _shifts(part: dict[str, Any]) -> str:

@@ -41,7 +41,11 @@ def test_a_run_goes_on_where_it_was_and_says_the_same(tmp_path: Path) -> None:
     [
         (("--arms", "fp23"), "fp23"),
         (("--arms", "fp32", "--length", "9M"), "9437184|shorter|longer|tokens"),
-        (("--shifts", "16,32"), "0"),
+        (("--shifts", "16,32"), "0 is not among them"),
+        (("--shifts", "a,b"), "no list of whole numbers"),
+        (("--arms", "tf32", "--device", "cpu"), "no TF32 units"),
+        (("--sequences", "0"), "must be positive"),
+        (("--length", "128", "--lengths", "256"), "only 128 tokens"),
     ],
 )
 def test_bad_input_is_refused(arguments: tuple[str, ...], text: str) -> None:

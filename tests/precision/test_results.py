@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.precision.results import Precision, diagnosis, summarise
+from ropewalk.precision.results import Estimate, Precision, diagnosis, summarise
 
 LENGTH = 12
 
@@ -72,7 +72,7 @@ def test_estimates_are_means_over_sequences_by_layer_and_head_too() -> None:
     heads = arm.by_layer_and_head
     assert heads.first_token[0][0].mean == pytest.approx(0.6)
     assert heads.logit[0][0] == pytest.approx((2, 1, 3))
-    assert heads.logit[0][1] == (0, 0, 0)
+    assert heads.logit[0][1] == Estimate(0, 0, 0)
     assert sum(v.mean for v in heads.attention[0]) == pytest.approx(arm.strays.mean)
     assert arm.growth is not None
     assert arm.growth.mean == pytest.approx(0.5)

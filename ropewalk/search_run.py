@@ -39,21 +39,12 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.run import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.search import adaptive, evolution
-from ropewalk.search.driver import Point, Progress, Strategy, search
+from ropewalk.search import strategies
+from ropewalk.search.driver import Point, Progress, search
 from ropewalk.search.space import Space
 
-STRATEGIES: Mapping[str, Strategy] = {
-    "adaptive": adaptive.strategy,
-    "evolution": evolution.strategy,
-}
-EVALUATIONS: Mapping[str, int] = {
-    "adaptive": 32,
-    "evolution": evolution.strategy.population
-    + evolution.strategy.generations
-    * (evolution.strategy.mutations + evolution.strategy.crossovers),
-}
-"""What a search may spend where nothing is said: the published algorithm all that it asks for."""
+QUICK, PUBLISHED = 32, 1344
+"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 HAND_MADE = ("linear", "ntk", "ntk_mixed", "yarn")
 FINALISTS = 4
 DOCUMENTS = (12, 16, 20)
@@ -75,8 +66,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise UnknownName("strategy", self.strategy, STRATEGIES)
+        strategies.named(self.strategy)
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
@@ -355,7 +345,7 @@ class _Work:
         objective = ModelObjective(measure, kind, first, self.length)
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
-            evaluations = EVALUATIONS[self.settings.strategy]
+            evaluations = QUICK if self.settings.strategy == "adaptive" else PUBLISHED
         limits = (evaluations, tokens and tokens / (first * self.length))
         expected = min(limit for limit in limits if limit)
 
@@ -367,7 +357,7 @@ class _Work:
         result = search(
             space,
             objective,
-            STRATEGIES[self.settings.strategy],
+            strategies.named(self.settings.strategy),
             seed=self.settings.seed,
             evaluations=evaluations,
             tokens=tokens,

@@ -39,21 +39,12 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.run import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.search import adaptive, evolution
-from ropewalk.search.driver import Point, Progress, Strategy, search
+from ropewalk.search import strategies
+from ropewalk.search.driver import Point, Progress, Result, search
 from ropewalk.search.space import Space
 
-STRATEGIES: Mapping[str, Strategy] = {
-    "adaptive": adaptive.strategy,
-    "evolution": evolution.strategy,
-}
-EVALUATIONS: Mapping[str, int] = {
-    "adaptive": 32,
-    "evolution": evolution.strategy.population
-    + evolution.strategy.generations
-    * (evolution.strategy.mutations + evolution.strategy.crossovers),
-}
-"""What a search may spend where nothing is said: the published algorithm all that it asks for."""
+QUICK, PUBLISHED = 32, 1344
+"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 HAND_MADE = ("linear", "ntk", "ntk_mixed", "yarn")
 FINALISTS = 4
 DOCUMENTS = (12, 16, 20)
@@ -75,8 +66,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise UnknownName("strategy", self.strategy, STRATEGIES)
+        strategies.named(self.strategy)
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
@@ -351,31 +341,15 @@ class _Work:
 
         by_hand = self._by_hand()
         searched = scores("hand-made methods", "search", by_hand)
+        beside = {name: score.score for name, score in searched.items()}
         space = _space(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
-        evaluations, tokens = self.settings.evaluations, self.settings.tokens
-        if evaluations is None and tokens is None:
-            evaluations = EVALUATIONS[self.settings.strategy]
-        limits = (evaluations, tokens and tokens / (first * self.length))
-        expected = min(limit for limit in limits if limit)
-
-        def report(now: Progress) -> None:
-            beside = {name: score.score for name, score in searched.items()}
-            done = min(1.0, now.evaluations / expected)
-            progress(Status("searching", done, now.evaluations, now.tokens, now.score, beside))
-
-        result = search(
+        result = self._search(
             space,
             objective,
-            STRATEGIES[self.settings.strategy],
-            seed=self.settings.seed,
-            evaluations=evaluations,
-            tokens=tokens,
-            journal=journal(f"{self.name}.jsonl"),
-            at_once=at_once,
-            finalists=FINALISTS,
-            progress=report,
-            notice=self.notice,
+            journal(f"{self.name}.jsonl"),
+            at_once,
+            lambda status: progress(status._replace(baselines=beside)),
         )
         finalists = {
             f"finalist {rank}": space.schedule(finalist.candidate)
@@ -404,6 +378,39 @@ class _Work:
             result.history,
             result.evaluations,
             result.tokens,
+        )
+
+    def _search(
+        self,
+        space: Space,
+        objective: ModelObjective,
+        journal: Journal | None,
+        at_once: int,
+        progress: Callable[[Status], None],
+    ) -> Result:
+        """Run the strategy for what it may spend."""
+        evaluations, tokens = self.settings.evaluations, self.settings.tokens
+        if evaluations is None and tokens is None:
+            evaluations = QUICK if self.settings.strategy == "adaptive" else PUBLISHED
+        limits = (evaluations, tokens and tokens / (objective.documents * self.length))
+        expected = min(limit for limit in limits if limit)
+
+        def report(now: Progress) -> None:
+            done = min(1.0, now.evaluations / expected)
+            progress(Status("searching", done, now.evaluations, now.tokens, now.score))
+
+        return search(
+            space,
+            objective,
+            strategies.named(self.settings.strategy),
+            seed=self.settings.seed,
+            evaluations=evaluations,
+            tokens=tokens,
+            journal=journal,
+            at_once=at_once,
+            finalists=FINALISTS,
+            progress=report,
+            notice=self.notice,
         )
 
     def _by_hand(self) -> dict[str, RotarySchedule]:

@@ -197,7 +197,7 @@ def _live(*, as_lines: bool) -> Iterator[Callable[[Status], None]]:
 
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=8),
         TextColumn("{task.fields[detail]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
@@ -220,11 +220,11 @@ def _live(*, as_lines: bool) -> Iterator[Callable[[Status], None]]:
 def _detail(status: Status) -> str:
     if status.best is None:
         return ""
-    best = f"best {status.best:.4f}"
+    best = f"best {status.best:.3f}"
     if status.baselines:
         name = min(status.baselines, key=lambda name: status.baselines[name])
-        best += f" ({name} {status.baselines[name]:.4f})"
-    return f"{best}  {status.evaluations:,.0f} evaluations  {status.tokens:,} tokens"
+        best += f" ({name} {status.baselines[name]:.3f})"
+    return f"{best}  {status.evaluations:,.0f} evaluations  {status.tokens / 1000:,.0f}k tokens"
 
 
 def _show(model: str, loaded: LoadedModel, found: Found) -> None:

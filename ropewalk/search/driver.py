@@ -248,20 +248,21 @@ class Ledger:
         known = self._losses.setdefault(unit.candidate, {})
         known.update(zip(unit.documents, losses.tolist(), strict=True))
         self._spent += len(unit.documents)
-        if len(known) < self._objective.documents:
-            return
+        if len(known) == self._objective.documents:
+            self._rank(unit.candidate, known)
+        if self._progress and self._best is not None:
+            evaluations = self._spent / self._objective.documents
+            score = self._scores[self._best]
+            self._progress(Progress(evaluations, self._tokens, score, self._best))
+
+    def _rank(self, candidate: Candidate, known: dict[int, float]) -> None:
         # In the order of the documents, so that a sum does not depend on which came first.
         score = float(np.mean([known[d] for d in range(self._objective.documents)]))
-        self._scores[unit.candidate] = score
+        self._scores[candidate] = score
         if np.isfinite(score) and (self._best is None or score < self._scores[self._best]):
-            self._best = unit.candidate
-        if self._best is None:
-            return
-        point = Point(self._tokens, self._scores[self._best])
-        self._history.append(point)
-        if self._progress:
-            evaluations = self._spent / self._objective.documents
-            self._progress(Progress(evaluations, *point, self._best))
+            self._best = candidate
+        if self._best is not None:
+            self._history.append(Point(self._tokens, self._scores[self._best]))
 
     def _of_another_search(self) -> InputError:
         assert self._journal

@@ -148,7 +148,7 @@ def main() -> None:
         if name in ("no BOS", "all arms") or name.startswith("sink"):
             rows = attention_to_first(model, measurement.sequences[:LOOKED_AT])
             attention[name] = estimate(rows.mean((1, 2)).tolist())
-    for name in ("all arms", "reach", "all shifts"):
+    for name in ("reach", "all shifts"):
         draw_all(found[name], HERE / "figures" / name.replace(" ", "_"))
     results = {
         "machine": machine(),

@@ -284,7 +284,9 @@ def _verify(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
     plan = ContextPlan.read(directory.path / "plan.json")
     found = []
     for written in journey.results["export"]["written"]:
-        audited = audit(Path(written["path"]), plan=plan)
+        # What other runtimes would make of a folder written for one is no fault of it.
+        runtimes = [written["target"]] if written["target"] != "llama.cpp" else []
+        audited = audit(Path(written["path"]), plan=plan, runtimes=runtimes)
         wrong = [finding for finding in audited.findings if finding.wrong]
         if wrong:
             raise RopewalkError(

@@ -1,0 +1,360 @@
+"""LongRoPE's evolutionary search beside the adaptive one: held-out score against tokens.
+
+    python -m benchmarks.search                 hours of two cores; started again, it goes on
+    python -m benchmarks.search --report        what is there so far, as results/search.json
+
+Three small models, five seeds each, both strategies in the same space on the same documents, with
+the attention scaling m held at 1, held at YaRN's, and searched: so the share of m and the share of
+the search are told apart. Random search and plain CMA-ES (`covariance`) run with three seeds and m
+searched. Each run is a journal under --runs, one thread each; a seed draws the documents too.
+
+Only documents that no search saw are reported on. What is compared, for every model and m:
+
+- the tokens after which the adaptive search holds a candidate no worse than the one that the
+  evolution ends with, as a share of the evolution's tokens (the aim: a median of at most 10%);
+- how the candidates that both hold after as many tokens differ on the held-out documents, with the
+  95% interval of a bootstrap over documents.
+
+The models other than the bundled one are trained by the study of the bundled model:
+
+    python -m studies.bundled_model.train --size narrow --seeds 2
+    python -m studies.bundled_model.train --size slim --seeds 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.machine import machine
+from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.objectives import LocalMeasure, ModelObjective, loss_of
+from ropewalk.evaluation.planted import split_corpus
+from ropewalk.extension import extend
+from ropewalk.models.config import BUNDLED
+from ropewalk.models.load import load
+from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.run import Journal, write_atomically
+from ropewalk.schedule import RotarySchedule
+from ropewalk.search.driver import Progress, search
+from ropewalk.search.space import Candidate, Space
+from ropewalk.search.strategies import STRATEGIES
+from studies.bundled_model.train import finished
+
+REPOSITORY = Path(__file__).parents[1]
+RESULTS = Path(__file__).with_name("results") / "search.json"
+CANDIDATES = REPOSITORY / "runs" / "bundled_model"
+
+
+class Subject(NamedTuple):
+    """A model and how far it is extended."""
+
+    seed: int | None  # of its training; None for the model that ships
+    target: int
+    documents: int  # to search on
+
+
+SUBJECTS = {
+    "narrow": Subject(2, 512, 6),
+    "slim": Subject(1, 512, 6),
+    "bundled": Subject(None, 1024, 4),
+}
+SCALINGS = ("one", "yarn", "free")
+SEEDS, CONTROL_SEEDS = 5, 3
+HELD_OUT_DOCUMENTS = 24
+# Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
+ALGORITHM_1 = 1344
+LOOKS = sorted({*(2.0**-k for k in np.arange(0, 7.5, 0.5)), *np.arange(0.01, 0.11, 0.01)})
+RESAMPLES = 10_000
+
+
+class Run(NamedTuple):
+    """One search."""
+
+    model: str
+    scaling: str
+    strategy: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, self))
+
+
+def runs() -> list[Run]:
+    """All of them, the seeds outermost: what is cut short is complete for fewer seeds."""
+    found = []
+    for seed in range(SEEDS):
+        for model in SUBJECTS:
+            for scaling in SCALINGS:
+                found += [Run(model, scaling, name, seed) for name in ("adaptive", "evolution")]
+            if seed < CONTROL_SEEDS:
+                found += [Run(model, "free", name, seed) for name in ("random", "covariance")]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs" / "search")
+    parser.add_argument("--candidates", type=Path, default=CANDIDATES)
+    parser.add_argument("--models", default=",".join(SUBJECTS), help="only these, by comma")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="only these, by comma")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    arguments = parser.parse_args()
+    models, strategies = arguments.models.split(","), arguments.strategies.split(",")
+    chosen = [run for run in runs() if run.model in models and run.strategy in strategies]
+    arguments.runs.mkdir(parents=True, exist_ok=True)
+    if not arguments.report:
+        missing = [run for run in chosen if not _result(arguments.runs, run).exists()]
+        with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+            works = [
+                pool.submit(work, run, arguments.runs, arguments.candidates) for run in missing
+            ]
+            for done, future in enumerate(as_completed(works), start=1):
+                print(f"{done} of {len(works)}: {future.result()}", flush=True)
+    results = {
+        run: json.loads(_result(arguments.runs, run).read_text())
+        for run in runs()
+        if _result(arguments.runs, run).exists()
+    }
+    write_atomically(RESULTS, json.dumps(summary(results), indent=2) + "\n")
+    print(table(summary(results)))
+    return 0
+
+
+def _result(folder: Path, run: Run) -> Path:
+    return folder / f"{run.name}.json"
+
+
+def work(run: Run, folder: Path, candidates: Path) -> str:
+    """One search with its looks at the held-out documents."""
+    torch.set_num_threads(1)
+    subject = SUBJECTS[run.model]
+    loaded = load(
+        BUNDLED if subject.seed is None else str(finished(candidates / run.model, subject.seed))
+    )
+    start = loaded.present_plan.longest()
+    split = split_corpus(
+        list(read_documents(HELD_OUT)),
+        Encoder(loaded.tokenizer),
+        subject.target,
+        (subject.documents, 1, HELD_OUT_DOCUMENTS),
+        run.seed,
+    )
+
+    def plan_of(schedule: RotarySchedule) -> ContextPlan:
+        steps = (PlanStep(schedule.length, schedule),)
+        return ContextPlan(loaded.present_plan.model, {FULL_ATTENTION: steps})
+
+    measure = LocalMeasure(loaded.model, split.all, plan_of)
+    yarn = extend(start, subject.target, "yarn").attention_scaling
+    fixed = {"one": 1.0, "yarn": yarn, "free": None}[run.scaling]
+    space = Space(start, subject.target, attention_scaling=fixed, stock_runtimes=True)
+    objective = ModelObjective(measure, "mixed", len(split.search), subject.target)
+    everything = ALGORITHM_1 * objective.documents * objective.tokens_per_document
+    looks = [round(share * everything) for share in LOOKS]
+    incumbents: dict[int, Candidate] = {}
+    spent = 0
+
+    def note(progress: Progress) -> None:
+        # What is held at a look is the best of before it, until something new is found.
+        nonlocal spent
+        spent = progress.tokens
+        for look in looks:
+            if look >= progress.tokens:
+                incumbents[look] = progress.best
+
+    began = time.perf_counter()
+    journal = Journal(folder / f"{run.name}.jsonl")
+    result = search(
+        space, objective, STRATEGIES[run.strategy], seed=run.seed, journal=journal, progress=note
+    )
+    journal.close()
+    reporting = range(len(split.all) - len(split.reporting), len(split.all))
+    reached = {
+        look: candidate
+        for look, candidate in incumbents.items()
+        if look <= spent or look == min(each for each in looks if each >= spent)
+    }
+    held_out = {
+        candidate: measure([space.schedule(candidate)], reporting)[0]
+        for candidate in dict.fromkeys([*reached.values(), result.best])
+    }
+    by_hand = {
+        name: measure([extend(start, subject.target, name)], reporting)[0]
+        for name in ("linear", "ntk", "ntk_mixed", "yarn")
+    }
+    write_atomically(
+        _result(folder, run),
+        json.dumps(
+            {
+                **run._asdict(),
+                "target": subject.target,
+                "search_documents": len(split.search),
+                "held_out_documents": len(split.reporting),
+                "evaluations": result.evaluations,
+                "tokens": result.tokens,
+                "search_score": result.score,
+                "best": result.best.to_json(),
+                "looks": [
+                    {"tokens": look, "held_out": _losses(held_out[candidate])}
+                    for look, candidate in sorted(reached.items())
+                ],
+                "final": _shown(held_out[result.best]),
+                "by_hand": {name: _shown(value) for name, value in by_hand.items()},
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+        ),
+    )
+    return run.name
+
+
+def _losses(measured: NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in loss_of(measured, "mixed")]
+
+
+def _shown(measured: NDArray[np.float64]) -> dict[str, object]:
+    text, answers, retrieved = measured.mean(axis=0)
+    return {
+        "held_out": _losses(measured),
+        "score": float(text + answers),
+        "perplexity": float(np.exp(text)),
+        "retrieval": float(retrieved),
+    }
+
+
+def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
+    """Every model and m: what each strategy reached, and the adaptive one beside the evolution."""
+    rows = []
+    for model in SUBJECTS:
+        for scaling in SCALINGS:
+            own = {r: v for r, v in results.items() if (r.model, r.scaling) == (model, scaling)}
+            pairs = [
+                (value, own[other])
+                for run, value in own.items()
+                if run.strategy == "adaptive"
+                and (other := run._replace(strategy="evolution")) in own
+            ]
+            if pairs:
+                rows.append({"model": model, "scaling": scaling, **_compared(pairs, own)})
+    return {"machine": machine(), "torch": torch.__version__, "rows": rows}
+
+
+def _compared(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], own: dict[Run, dict[str, Any]]
+) -> dict[str, Any]:
+    costs = [_cost_to_reach(adaptive, evolution) for adaptive, evolution in pairs]
+    strategies = sorted({run.strategy for run in own})
+    at_the_end = [_held(a, a["tokens"]) - _held(e, e["tokens"]) for a, e in pairs]
+    as_many = [_held(a, a["tokens"]) - _held(e, a["tokens"]) for a, e in pairs]
+    return {
+        "seeds": len(pairs),
+        "cost_to_reach": [None if np.isinf(cost) else round(cost, 4) for cost in costs],
+        "median_cost_to_reach": None if np.isinf(np.median(costs)) else float(np.median(costs)),
+        "spent": float(np.median([a["tokens"] / e["tokens"] for a, e in pairs])),
+        "difference_at_equal_tokens": _interval(as_many),
+        "difference_at_the_end": _interval(at_the_end),
+        "reached": {
+            name: {
+                key: float(
+                    np.median([v["final"][key] for r, v in own.items() if r.strategy == name])
+                )
+                for key in ("score", "perplexity", "retrieval")
+            }
+            for name in strategies
+        },
+        "by_hand": {
+            name: {
+                key: float(np.median([v["by_hand"][name][key] for v in own.values()]))
+                for key in ("score", "perplexity", "retrieval")
+            }
+            for name in pairs[0][0]["by_hand"]
+        },
+        "curves": {
+            name: _curve([v for r, v in own.items() if r.strategy == name]) for name in strategies
+        },
+    }
+
+
+def _cost_to_reach(adaptive: dict[str, Any], evolution: dict[str, Any]) -> float:
+    """The share of the evolution's tokens after which the adaptive search is no worse held out."""
+    goal = evolution["final"]["score"]
+    reached = [look["tokens"] for look in adaptive["looks"] if np.mean(look["held_out"]) <= goal]
+    return min(reached) / evolution["tokens"] if reached else float("inf")
+
+
+def _held(result: dict[str, Any], tokens: int) -> NDArray[np.float64]:
+    """The held-out losses of what a search held when it had spent so many tokens."""
+    if tokens >= result["tokens"]:
+        return np.array(result["final"]["held_out"])
+    # Between two looks the later one: it had more to spend.
+    look = next(look for look in result["looks"] if look["tokens"] >= tokens)
+    return np.array(look["held_out"])
+
+
+def _interval(differences: Sequence[NDArray[np.float64]]) -> dict[str, float]:
+    """The mean over seeds of the mean over documents; below 0 the adaptive search is better."""
+    rng = np.random.default_rng(0)
+    means = np.zeros(RESAMPLES)
+    for difference in differences:
+        drawn = rng.integers(0, len(difference), (RESAMPLES, len(difference)))
+        means += difference[drawn].mean(axis=1) / len(differences)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {
+        "mean": float(np.mean([difference.mean() for difference in differences])),
+        "low": float(low),
+        "high": float(high),
+    }
+
+
+def _curve(values: Sequence[dict[str, Any]]) -> list[list[float]]:
+    """Tokens, and the median held-out score over seeds, at every look that all seeds reached."""
+    by_look: dict[int, list[float]] = {}
+    for value in values:
+        for look in value["looks"]:
+            by_look.setdefault(look["tokens"], []).append(float(np.mean(look["held_out"])))
+    return [
+        [tokens, float(np.median(scores))]
+        for tokens, scores in sorted(by_look.items())
+        if len(scores) == len(values)
+    ]
+
+
+def table(value: dict[str, Any]) -> str:
+    lines = [
+        "model    m      seeds  cost to reach  at equal tokens            at the end"
+        "                 evolution  adaptive  (score; retrieval)"
+    ]
+    for row in value["rows"]:
+        cost = row["median_cost_to_reach"]
+        intervals = [
+            f"{d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
+            for d in (row["difference_at_equal_tokens"], row["difference_at_the_end"])
+        ]
+        reached = [
+            f"{row['reached'][name]['score']:.4f}; {row['reached'][name]['retrieval']:.3f}"
+            for name in ("evolution", "adaptive")
+        ]
+        lines.append(
+            f"{row['model']:8} {row['scaling']:6} {row['seeds']:5}  "
+            f"{'not reached' if cost is None else f'{cost:.1%}':>13}  {'  '.join(intervals)}  "
+            f"{'  '.join(reached)}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

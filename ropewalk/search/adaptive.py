@@ -25,7 +25,7 @@ from ropewalk.search.driver import Request, Requests
 from ropewalk.search.space import Candidate, Space
 
 EVALUATIONS = 128  # with the race that is on when they are spent, a tenth of Algorithm 1's
-PATIENCE = 5
+PATIENCE = 5  # generations with nothing new to score, before a stage is over
 
 
 @dataclass(frozen=True)

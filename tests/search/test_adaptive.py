@@ -40,8 +40,8 @@ def book(first: int = 2) -> Book:
 
 
 def test_the_better_half_goes_on_to_twice_the_documents() -> None:
-    quality = np.random.default_rng(1).permutation(12)
-    places, requests = race(book(), FIELD, np.repeat(quality[:, None], DOCUMENTS, axis=1) * 1.0)
+    quality = np.random.default_rng(1).permutation(12).astype(np.float64)
+    places, requests = race(book(), FIELD, np.repeat(quality[:, None], DOCUMENTS, axis=1))
     assert [len(request.candidates) for request in requests] == [12, 6, 3]
     assert [len(request.documents) for request in requests] == [2, 4, 8]
     assert places == list(quality.argsort())

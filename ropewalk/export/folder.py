@@ -46,6 +46,8 @@ class Job:
     checkpoint: Checkpoint
     asked: ContextPlan
     """The plan that was given."""
+    carried: ContextPlan
+    """The plan that goes along: as given, but for an attention scaling folded into weights."""
     followed: ContextPlan
     """The plan that the export follows: the same, or the nearest that its runtime has."""
     approximations: tuple[str, ...]
@@ -76,7 +78,7 @@ def prepare(
     checkpoint = Checkpoint.open(source)
     _check_plan(checkpoint, plan)
     rewrites: list[Rewrite] = []
-    written = plan
+    carried = plan
     if wanted is not None:
         rewrites.append(lambda name, tensor: _cast(tensor, wanted))
     if fold:
@@ -86,9 +88,9 @@ def prepare(
                 "could tell from an error; write float32 (--dtype float32), or do not fold"
             )
         folding = folded(checkpoint, plan)
-        written = folding.plan
+        carried = folding.plan
         rewrites.append(folding.rewrite)
-    written, near = expressible(written, checkpoint.config, runtime, approximate=approximate)
+    written, near = expressible(carried, checkpoint.config, runtime, approximate=approximate)
     followed = written
     if fold:  # the reference keeps the scaling where it was
         followed, _ = expressible(plan, checkpoint.config, runtime, approximate=approximate)
@@ -97,7 +99,8 @@ def prepare(
     if wanted is not None:
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
-    return Job(checkpoint, plan, followed, near, config, _chained(rewrites), wanted, compared_in)
+    rewrite = _chained(rewrites)
+    return Job(checkpoint, plan, carried, followed, near, config, rewrite, wanted, compared_in)
 
 
 def write(job: Job, folder: Path) -> None:
@@ -106,7 +109,7 @@ def write(job: Job, folder: Path) -> None:
     copy_companions(job.checkpoint, folder)
     _raise_tokenizer_limit(folder / "tokenizer_config.json", job.asked.target_length)
     write_json(folder / "config.json", job.config)
-    write_json(folder / PLAN, job.asked.to_json())
+    write_json(folder / PLAN, job.carried.to_json())
     write_weights(job.checkpoint, folder, rewrite=job.rewrite)
 
 

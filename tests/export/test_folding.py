@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from ropewalk.errors import Unsupported
+from ropewalk.export.audit import audit
 from ropewalk.export.checkpoint import Checkpoint
 from ropewalk.export.folding import fold
+from ropewalk.export.transformers import export
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
 from ropewalk.plan import ContextPlan, PlanStep
@@ -67,3 +69,13 @@ def test_what_stands_in_the_way_is_named(
 ) -> None:
     with pytest.raises(Unsupported, match=complaint):
         fold(*planned(tmp_path, family, **changes))
+
+
+def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -> None:
+    checkpoint, plan = planned(tmp_path, "llama")
+    exported = export(str(checkpoint.folder), plan, tmp_path / "out", fold=True, dtype="float32")
+    assert exported.parity is not None
+    assert exported.parity.passed  # beside the plan as it was given
+    carried = ContextPlan.read(exported.path / "plan.json")
+    assert carried.longest() == replace(plan.longest(), attention_scaling=1.0)
+    assert audit(exported.path, plan=carried, runtimes=["transformers"], run=False).passed

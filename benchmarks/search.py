@@ -69,13 +69,16 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "narrow": Subject(2, 512, 6),
     "slim": Subject(1, 512, 6),
-    "bundled": Subject(None, 1024, 4),
+    "bundled": Subject(None, 1024, 3),
 }
+COMPARED = ("adaptive", "evolution")
 SCALINGS = ("one", "yarn", "free")
 SEEDS, CONTROL_SEEDS = 5, 3
 HELD_OUT_DOCUMENTS = 24
 # Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
 ALGORITHM_1 = 1344
+CONTROLS = 336
+"""Evaluations of the controls: a quarter of Algorithm 1's."""
 LOOKS = sorted({*(2.0**-k for k in np.arange(0, 7.5, 0.5)), *np.arange(0.01, 0.11, 0.01)})
 RESAMPLES = 10_000
 
@@ -99,9 +102,10 @@ def runs() -> list[Run]:
     for seed in range(SEEDS):
         for model in SUBJECTS:
             for scaling in SCALINGS:
-                found += [Run(model, scaling, name, seed) for name in ("adaptive", "evolution")]
+                found += [Run(model, scaling, name, seed) for name in COMPARED]
             if seed < CONTROL_SEEDS:
-                found += [Run(model, "free", name, seed) for name in ("random", "covariance")]
+                controls = [name for name in STRATEGIES if name not in COMPARED]
+                found += [Run(model, "free", name, seed) for name in controls]
     return found
 
 
@@ -180,7 +184,13 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
     began = time.perf_counter()
     journal = Journal(folder / f"{run.name}.jsonl")
     result = search(
-        space, objective, STRATEGIES[run.strategy], seed=run.seed, journal=journal, progress=note
+        space,
+        objective,
+        STRATEGIES[run.strategy],
+        seed=run.seed,
+        evaluations=None if run.strategy in COMPARED else CONTROLS,
+        journal=journal,
+        progress=note,
     )
     journal.close()
     reporting = range(len(split.all) - len(split.reporting), len(split.all))

@@ -31,6 +31,7 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.plan import ContextPlan
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.report.evaluation import draw_all
+from ropewalk.report.extend import draw
 from ropewalk.run import RECORDS, RunDirectory
 from ropewalk.search_run import HAND_MADE, search_model, searched_layer
 from ropewalk.search_run import Settings as SearchSettings
@@ -222,10 +223,17 @@ def _evaluate(journey: Journey, directory: RunDirectory, progress: Progress) -> 
     )
     target = journey.settings.target_length
     standing = {c.method: _at(records, results, c.method, target) for c in journey.conditions}
+    chosen = _best(standing)
+    for ending in ("png", "svg"):
+        draw(
+            *(records, directory.path / f"extend.{ending}"),
+            chosen=chosen,
+            trained_length=journey.evaluation.trained_length,
+        )
     return {
         "results": [result.to_json() for result in results],
         "at_target": standing,
-        "chosen": _best(standing),
+        "chosen": chosen,
     }
 
 

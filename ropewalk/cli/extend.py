@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TIMES = 8  # how far without --to
 EVALUATIONS = 24
+WIDTH = 110
 
 
 def command(
@@ -50,7 +52,7 @@ def command(
     evaluations: Annotated[
         int, typer.Option(help="What the search may spend; 134 is its own measure of enough.")
     ] = EVALUATIONS,
-    samples: Annotated[int, typer.Option(help="Samples a task, length and method.")] = 8,
+    samples: Annotated[int, typer.Option(help="Samples a task, length and method.")] = 10,
     lengths: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="To evaluate at; doublings of the window without it."),
@@ -79,6 +81,8 @@ def command(
     target = target or TIMES * loaded.present_plan.target_length
     settings = Settings(target, evaluations, samples, chosen, seed)
     console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH  # of the table of all methods
     journey = Journey(
         model, loaded, documents, settings, notice=lambda text: print(text, file=sys.stderr)
     )
@@ -216,12 +220,19 @@ def _short(found: dict[str, Any]) -> str:
     if not worse:
         return f"{found['chosen']} costs nothing that can be told at lengths served before"
     said = ", ".join(
-        f"{row['task']} at {format_length(row['length'])} {row['difference']:+.3f}" for row in worse
+        f"{row['task']} at {format_length(row['length'])} {_change(row)}" for row in worse
     )
     return (
         f"{found['chosen']} costs something at lengths served before: {said}; "
         "`ropewalk search --recover` finds a schedule of its own for these"
     )
+
+
+def _change(row: dict[str, Any]) -> str:
+    """A difference of losses is a ratio of perplexities."""
+    if row["metric"] == "nll":
+        return f"{math.expm1(row['difference']):+.1%}"
+    return f"{100 * row['difference']:+.0f} points"
 
 
 def _exported(found: dict[str, Any]) -> str:

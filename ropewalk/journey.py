@@ -146,7 +146,7 @@ class Journey:
             self.loaded.tokenizer,
             parted(self.documents)[1],
             EvaluationSettings(TASKS, self.lengths, settings.samples, settings.seed),
-            trained_length=trained_length(self.present),
+            trained_length=self.present.trained_length,
             notice=self.notice,
         )
 
@@ -372,10 +372,6 @@ def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document
             second.append(document)
         left -= len(document.text)
     return first, second
-
-
-def trained_length(plan: ContextPlan) -> int:
-    return max(steps[-1].schedule.geometry.original_length for steps in plan.schedules.values())
 
 
 def _chosen(journey: Journey) -> str:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, corpus_documents, print_json
+from ropewalk.cli.shared import (
+    CorpusOption,
+    DeviceOption,
+    DownloadOption,
+    DtypeOption,
+    FieldOption,
+    JsonOption,
+    RunnableModel,
+    corpus_documents,
+    print_json,
+)
 from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
@@ -26,9 +36,7 @@ WIDTH = 110
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")
-    ] = "bundled",
+    model: RunnableModel = "bundled",
     target: Annotated[
         int | None,
         typer.Option(
@@ -39,16 +47,8 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Keep everything here, and resume from here."),
     ] = None,
-    corpus: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
-        ),
-    ] = "held-out",
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
-    ] = "text",
+    corpus: CorpusOption = "held-out",
+    field: FieldOption = "text",
     evaluations: Annotated[
         int, typer.Option(help="What the search may spend; 134 is its own measure of enough.")
     ] = EVALUATIONS,
@@ -58,11 +58,9 @@ def command(
         typer.Option(metavar="A,B,…", help="To evaluate at; doublings of the window without it."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Other documents and samples of the same kind.")] = 0,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    allow_download: DownloadOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the stages and what they would cost.")
     ] = False,

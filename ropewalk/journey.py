@@ -31,6 +31,7 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.plan import ContextPlan
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.report.evaluation import draw_all
+from ropewalk.report.extend import draw
 from ropewalk.run import RECORDS, RunDirectory
 from ropewalk.search_run import HAND_MADE, search_model, searched_layer
 from ropewalk.search_run import Settings as SearchSettings
@@ -145,7 +146,7 @@ class Journey:
             self.loaded.tokenizer,
             parted(self.documents)[1],
             EvaluationSettings(TASKS, self.lengths, settings.samples, settings.seed),
-            trained_length=trained_length(self.present),
+            trained_length=self.present.trained_length,
             notice=self.notice,
         )
 
@@ -222,10 +223,17 @@ def _evaluate(journey: Journey, directory: RunDirectory, progress: Progress) -> 
     )
     target = journey.settings.target_length
     standing = {c.method: _at(records, results, c.method, target) for c in journey.conditions}
+    chosen = _best(standing)
+    for ending in ("png", "svg"):
+        draw(
+            *(records, directory.path / f"extend.{ending}"),
+            chosen=chosen,
+            trained_length=journey.evaluation.trained_length,
+        )
     return {
         "results": [result.to_json() for result in results],
         "at_target": standing,
-        "chosen": _best(standing),
+        "chosen": chosen,
     }
 
 
@@ -364,10 +372,6 @@ def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document
             second.append(document)
         left -= len(document.text)
     return first, second
-
-
-def trained_length(plan: ContextPlan) -> int:
-    return max(steps[-1].schedule.geometry.original_length for steps in plan.schedules.values())
 
 
 def _chosen(journey: Journey) -> str:

@@ -94,6 +94,11 @@ class ContextPlan:
         return next(iter(self.schedules.values()))[-1].up_to_length
 
     @property
+    def trained_length(self) -> int:
+        """The context length of pretraining, before any extension."""
+        return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
+
+    @property
     def id(self) -> str:
         """A short name for exactly these schedules, whatever their provenance."""
         value = {name: _steps_to_json(steps) for name, steps in sorted(self.schedules.items())}

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, corpus_documents, print_json, table
+from ropewalk.cli.shared import (
+    CorpusOption,
+    DeviceOption,
+    DownloadOption,
+    DtypeOption,
+    FieldOption,
+    JsonOption,
+    RunnableModel,
+    corpus_documents,
+    print_json,
+    table,
+)
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.plan import FULL_ATTENTION, ContextPlan
@@ -29,7 +40,7 @@ AS_IT_IS = "none"
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")],
+    model: RunnableModel,
     plans: Annotated[
         list[Path] | None,
         typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
@@ -59,26 +70,16 @@ def command(
     mode: Annotated[
         Mode, typer.Option(help="Feed the answer and see whether it was expected, or write it.")
     ] = "teacher_forced",
-    corpus: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
-        ),
-    ] = "held-out",
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
-    ] = "text",
+    corpus: CorpusOption = "held-out",
+    field: FieldOption = "text",
     seed: Annotated[int, typer.Option(help="Other samples of the same kind.")] = 0,
     run: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep records and figures here, and resume from here."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval and perplexity at several context lengths, with intervals."""
@@ -104,7 +105,7 @@ def command(
         loaded.tokenizer,
         documents,
         Settings(chosen_tasks, chosen_lengths, samples, seed, mode),
-        trained_length=_trained_length(loaded.present_plan),
+        trained_length=loaded.present_plan.trained_length,
         notice=lambda text: print(text, file=sys.stderr),
     )
     with ExitStack() as stack:
@@ -193,10 +194,6 @@ def _conditions(
 
 def _extended_layers(plan: ContextPlan) -> tuple[str, ...]:
     return (FULL_ATTENTION,) if FULL_ATTENTION in plan.schedules else tuple(plan.schedules)
-
-
-def _trained_length(plan: ContextPlan) -> int:
-    return max(steps[-1].schedule.geometry.original_length for steps in plan.schedules.values())
 
 
 def _parse_lengths(text: str) -> tuple[int, ...]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, load_model_config, print_json, table
+from ropewalk.cli.shared import (
+    DownloadOption,
+    JsonOption,
+    RunnableModel,
+    load_model_config,
+    print_json,
+    table,
+)
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.export.features import RUNTIMES, Matrix, matrix
 from ropewalk.models.config import Config
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")],
+    model: RunnableModel,
     plan_file: Annotated[
         Path, typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan` or `search`.")
     ],
@@ -51,9 +58,7 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what stands at OUT.")
     ] = False,
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    allow_download: DownloadOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what each runtime makes of the plan.")
     ] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, corpus_documents, print_json
+from ropewalk.cli.shared import (
+    CorpusOption,
+    DeviceOption,
+    DownloadOption,
+    DtypeOption,
+    FieldOption,
+    JsonOption,
+    RunnableModel,
+    corpus_documents,
+    print_json,
+)
 from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
@@ -21,12 +32,11 @@ if TYPE_CHECKING:
 
 TIMES = 8  # how far without --to
 EVALUATIONS = 24
+WIDTH = 110
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")
-    ] = "bundled",
+    model: RunnableModel = "bundled",
     target: Annotated[
         int | None,
         typer.Option(
@@ -37,30 +47,20 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Keep everything here, and resume from here."),
     ] = None,
-    corpus: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
-        ),
-    ] = "held-out",
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
-    ] = "text",
+    corpus: CorpusOption = "held-out",
+    field: FieldOption = "text",
     evaluations: Annotated[
         int, typer.Option(help="What the search may spend; 134 is its own measure of enough.")
     ] = EVALUATIONS,
-    samples: Annotated[int, typer.Option(help="Samples a task, length and method.")] = 8,
+    samples: Annotated[int, typer.Option(help="Samples a task, length and method.")] = 10,
     lengths: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="To evaluate at; doublings of the window without it."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Other documents and samples of the same kind.")] = 0,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    allow_download: DownloadOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the stages and what they would cost.")
     ] = False,
@@ -79,6 +79,8 @@ def command(
     target = target or TIMES * loaded.present_plan.target_length
     settings = Settings(target, evaluations, samples, chosen, seed)
     console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH  # of the table of all methods
     journey = Journey(
         model, loaded, documents, settings, notice=lambda text: print(text, file=sys.stderr)
     )
@@ -216,12 +218,19 @@ def _short(found: dict[str, Any]) -> str:
     if not worse:
         return f"{found['chosen']} costs nothing that can be told at lengths served before"
     said = ", ".join(
-        f"{row['task']} at {format_length(row['length'])} {row['difference']:+.3f}" for row in worse
+        f"{row['task']} at {format_length(row['length'])} {_change(row)}" for row in worse
     )
     return (
         f"{found['chosen']} costs something at lengths served before: {said}; "
         "`ropewalk search --recover` finds a schedule of its own for these"
     )
+
+
+def _change(row: dict[str, Any]) -> str:
+    """A difference of losses is a ratio of perplexities."""
+    if row["metric"] == "nll":
+        return f"{math.expm1(row['difference']):+.1%}"
+    return f"{100 * row['difference']:+.0f} points"
 
 
 def _exported(found: dict[str, Any]) -> str:

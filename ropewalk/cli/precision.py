@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, print_json, table
+from ropewalk.cli.shared import (
+    CorpusOption,
+    DeviceOption,
+    DownloadOption,
+    JsonOption,
+    RunnableModel,
+    print_json,
+    table,
+)
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length
 
@@ -25,7 +33,7 @@ LONGEST = 4096
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")],
+    model: RunnableModel,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few shifts and sequences, no random weights.")
     ] = False,
@@ -51,13 +59,7 @@ def command(
         bool,
         typer.Option("--frozen", help="Keep hidden states, so each layer shows its own error."),
     ] = False,
-    corpus: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
-        ),
-    ] = "held-out",
+    corpus: CorpusOption = "held-out",
     seed: Annotated[int, typer.Option(help="Of random weights and retrieval samples.")] = 0,
     run: Annotated[
         Path | None,
@@ -66,10 +68,8 @@ def command(
     dtype: Annotated[
         str, typer.Option(help="How to load the model; arms choose their own formats.")
     ] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    device: DeviceOption = "auto",
+    allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure what bf16 and other formats do to relative positions, and say what to do."""

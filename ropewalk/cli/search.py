@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ropewalk.cli.shared import JsonOption, corpus_documents, print_json, table
+from ropewalk.cli.shared import (
+    CorpusOption,
+    DeviceOption,
+    DownloadOption,
+    DtypeOption,
+    FieldOption,
+    JsonOption,
+    RunnableModel,
+    corpus_documents,
+    print_json,
+    table,
+)
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.run import RunDirectory, write_atomically
 
@@ -28,21 +39,13 @@ PLAN = "plan.json"
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")],
+    model: RunnableModel,
     target: Annotated[
         int,
         typer.Option("--to", metavar="LENGTH", parser=parse_length, help="Such as 32768 or 32k."),
     ],
-    corpus: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH",
-            help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
-        ),
-    ] = "held-out",
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
-    ] = "text",
+    corpus: CorpusOption = "held-out",
+    field: FieldOption = "text",
     strategy: Annotated[
         Literal["adaptive", "evolution"],
         typer.Option(help="Ours, or LongRoPE's algorithm as published."),
@@ -77,11 +80,9 @@ def command(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Other documents and another search.")] = 0,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-    ] = False,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""

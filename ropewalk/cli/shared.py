@@ -32,6 +32,24 @@ ModelArgument = Annotated[
         help="A model's folder, a config.json, or the name of a known model such as llama-3-8b.",
     ),
 ]
+RunnableModel = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")
+]
+CorpusOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
+    ),
+]
+FieldOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
+]
+DtypeOption = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+DownloadOption = Annotated[
+    bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]

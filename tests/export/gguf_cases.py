@@ -18,6 +18,8 @@ from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import model_of, tiny_config
 
 TARGET = 4096
+FOUND = Path(__file__).with_name("searched.json")
+"""What `ropewalk search bundled --to 2k -o tests/export/searched.json` found."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 

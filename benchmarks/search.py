@@ -6,7 +6,8 @@
 Three small models, five seeds each, both strategies in the same space on the same documents, with
 the attention scaling m held at 1, held at YaRN's, and searched: so the share of m and the share of
 the search are told apart. Random search and plain CMA-ES (`covariance`) run with three seeds and m
-searched. Each run is a journal under --runs, one thread each; a seed draws the documents too.
+searched, for a quarter of Algorithm 1's evaluations. Each run is a journal under --runs, one thread
+each; a seed draws the documents too.
 
 Only documents that no search saw are reported on. What is compared, for every model and m:
 
@@ -29,6 +30,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +48,7 @@ from ropewalk.extension import extend
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.report.schedules import save
 from ropewalk.run import Journal, write_atomically
 from ropewalk.schedule import RotarySchedule
 from ropewalk.search.driver import Progress, search
@@ -55,6 +58,7 @@ from studies.bundled_model.train import finished
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
+PICTURE = REPOSITORY / "docs" / "images" / "search.png"
 CANDIDATES = REPOSITORY / "runs" / "bundled_model"
 
 
@@ -73,6 +77,7 @@ SUBJECTS = {
 }
 COMPARED = ("adaptive", "evolution")
 SCALINGS = ("one", "yarn", "free")
+SAID = {"one": "held at 1", "yarn": "held at YaRN's", "free": "searched"}
 SEEDS, CONTROL_SEEDS = 5, 3
 HELD_OUT_DOCUMENTS = 24
 # Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
@@ -134,8 +139,10 @@ def main() -> int:
         for run in runs()
         if _result(arguments.runs, run).exists()
     }
-    write_atomically(RESULTS, json.dumps(summary(results), indent=2) + "\n")
-    print(table(summary(results)))
+    found = summary(results)
+    write_atomically(RESULTS, json.dumps(found, indent=2) + "\n")
+    draw(found, PICTURE)
+    print(table(found))
     return 0
 
 
@@ -364,6 +371,39 @@ def table(value: dict[str, Any]) -> str:
             f"{'  '.join(reached)}"
         )
     return "\n".join(lines)
+
+
+def draw(value: dict[str, Any], path: Path) -> None:
+    """Held-out score against tokens: a row a model, a column a way to treat m."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 2.8 * len(SUBJECTS)), layout="constrained")
+    grid = figure.subplots(len(SUBJECTS), len(SCALINGS), squeeze=False)
+    rows = {(row["model"], row["scaling"]): row for row in value["rows"]}
+    for axes, key in zip(grid.flat, product(SUBJECTS, SCALINGS), strict=True):
+        model, scaling = key
+        row = rows.get(key)
+        if row is None:
+            axes.set_axis_off()
+            continue
+        for i, name in enumerate(STRATEGIES):
+            curve = row["curves"].get(name)
+            if curve:
+                tokens, scores = zip(*curve, strict=True)
+                axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
+        by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
+        axes.axhline(row["by_hand"][by_hand]["score"], color="0.5", linestyle=":", label=by_hand)
+        axes.set_xscale("log")
+        axes.set_title(f"{model} to {SUBJECTS[model].target}, m {SAID[scaling]}", fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="y", color="0.92", linewidth=0.6)
+    for axes in grid[-1]:
+        axes.set_xlabel("tokens", fontsize=9)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("held-out score", fontsize=9)
+    grid[0, -1].legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ropewalk.errors import RopewalkError, Unsupported
@@ -42,7 +43,7 @@ _LOOK = timedelta(seconds=5)
 class Ranks:
     """The store that all ranks share, and this one's place among them.
 
-    As a context, it tells the others when this rank fails.
+    As a context, it tells the others when this rank fails, and names the one that failed first.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class Ranks:
     @classmethod
     def of_environment(cls, per_copy: int = 1) -> Ranks:
         """As `torchrun` set them up, so many of them to a copy of the model."""
-        return cls(*next(iter(rendezvous("env://"))), per_copy)
+        store, rank, size = next(iter(rendezvous("env://")))
+        return cls(store, rank, size, per_copy)
 
     def apart(self, name: str) -> Ranks:
         """The same ranks with keys of their own: for one series of requests."""
@@ -66,11 +68,14 @@ class Ranks:
     def __enter__(self) -> Ranks:
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            if self.per_copy > 1:
+                dist.destroy_process_group()
+        elif self._failed() is None:
             self._store.set(_FAILED, str(self.rank))
-        elif self.per_copy > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+        elif isinstance(error, RuntimeError):  # a collective breaks where a rank is gone
+            self._end_with_the_failed()
 
     def place(self, model: Any, device: torch.device) -> None:
         """Put a model on the device: a whole one, or this rank's part of its group's."""
@@ -84,7 +89,7 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group(
-            store=dist.PrefixStore("copies", self._store), rank=self.rank, world_size=self.size
+            store=PrefixStore("copies", self._store), rank=self.rank, world_size=self.size
         )
         copies = (self.size // self.per_copy, self.per_copy)
         mesh = init_device_mesh(device.type, copies, mesh_dim_names=("copy", "share"))
@@ -122,7 +127,7 @@ class Ranks:
             first = self._drawn(number, turn)
             if first >= pairs:
                 break
-            # Where there are fewer pairs than ranks, some compute the last one too, to stay in step.
+            # Where pairs run out, the rest of the group computes the last one too: in step.
             pair = min(first + self._place, pairs - 1)
             schedule, document = divmod(pair, len(documents))
             values = one(schedules[schedule], documents[document])
@@ -157,14 +162,21 @@ class Ranks:
                 self._store.wait([key], _LOOK)
                 text: str = self._store.get(key).decode()
                 return text
-            except dist.DistNetworkError:
-                raise RopewalkError(
-                    "the store of the ranks is gone, and rank 0 with it; see what that said"
-                ) from None
-            except dist.DistStoreError:  # not yet there: a forward may take longer than that
-                if self._store.check([_FAILED]):
-                    failed = self._store.get(_FAILED).decode()
-                    raise RopewalkError(f"rank {failed} failed; see what it said") from None
+            except (dist.DistStoreError, dist.DistNetworkError):
+                # Not yet there, for a forward may take longer than that; or never.
+                self._end_with_the_failed()
+
+    def _end_with_the_failed(self) -> None:
+        failed = self._failed()
+        if failed is not None:
+            raise RopewalkError(f"rank {failed} failed; see what it said") from None
+
+    def _failed(self) -> str | None:
+        """The rank that failed first, if any did."""
+        try:
+            return self._store.get(_FAILED).decode() if self._store.check([_FAILED]) else None
+        except dist.DistNetworkError:  # the store is gone, and who held it
+            return "0"
 
 
 class SharedMeasure:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation import ranks as module
@@ -105,7 +106,7 @@ def test_processes_give_the_bits_of_one_and_share_the_work(
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
-    alone = measure(**TIED)
+    alone = measure(model=tiny.model(**TIED))
     whole = alone(ASKED, range(len(DOCUMENTS))).tolist()
     series = [whole] * 4 + [alone(ASKED[:1], [1]).tolist()]
     assert found[0]["answers"] == series * 2
@@ -175,12 +176,14 @@ def test_who_serves_stops_when_dismissed() -> None:
 
 def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK", timedelta(milliseconds=10))
-    store = dist.HashStore()
+    store = HashStore()
     with pytest.raises(KeyError), Ranks(store, 0, 2):
         raise KeyError("whatever")
     found = measure()
     with pytest.raises(RopewalkError, match="rank 0 failed; see what it said"):
         Ranks(store, 1, 2).apart("search").serve(found.one)
+    with pytest.raises(RopewalkError, match="rank 0 failed"), Ranks(store, 1, 2):
+        raise RuntimeError("Connection closed by peer")
 
 
 def test_whoever_waits_ends_when_the_store_is_gone() -> None:
@@ -188,7 +191,10 @@ def test_whoever_waits_ends_when_the_store_is_gone() -> None:
         def wait(self, keys: list[str], timeout: object) -> None:
             raise dist.DistNetworkError("Connection was likely closed")
 
-    with pytest.raises(RopewalkError, match="the store of the ranks is gone"):
+        def check(self, keys: list[str]) -> bool:
+            raise dist.DistNetworkError("Connection was likely closed")
+
+    with pytest.raises(RopewalkError, match="rank 0 failed"):
         Ranks(Gone(), 1, 2).serve(measure().one)
 
 

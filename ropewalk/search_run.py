@@ -297,7 +297,11 @@ class _Work:
             self.settings.seed,
             self.notice,
         )
-        local = LocalMeasure(self.loaded.model, sets.all, self._plan_of, self.notice)
+        in_step = ranks is not None and ranks.per_copy > 1
+        local = LocalMeasure(
+            self.loaded.model, sets.all, self._plan_of, self.notice, in_step=in_step
+        )
+        local.prove(next(iter(self._by_hand().values())))
         if ranks is None:
             return self._leg(local, sets.sizes, journal, progress, at_once=1)
         ranks = ranks.apart(self.name)

@@ -84,7 +84,7 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "evaluation.ranks": Row(
-        ("schedule", "untrusted", "evaluation.objectives"),
+        ("errors", "schedule", "untrusted", "evaluation.objectives", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "search_run": Row(

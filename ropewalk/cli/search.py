@@ -24,6 +24,7 @@ from ropewalk.cli.shared import (
     print_json,
     table,
 )
+from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.run import RunDirectory, write_atomically
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ropewalk.data.corpora import Document
+    from ropewalk.evaluation.ranks import Ranks
     from ropewalk.models.load import LoadedModel
     from ropewalk.report.search import SearchCurve
     from ropewalk.search_run import Found, Leg, Score, Settings, Status
@@ -82,12 +84,17 @@ def command(
     seed: Annotated[int, typer.Option(help="Other documents and another search.")] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
+    ranks_per_copy: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Under torchrun: how many ranks hold one copy of the model."
+        ),
+    ] = 1,
     allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
-    from ropewalk.evaluation.ranks import Ranks
-    from ropewalk.models.load import load
+    from ropewalk.models.load import load, whole
     from ropewalk.search_run import Settings, check_target, search_model, searched_layer
 
     settings = Settings(
@@ -100,17 +107,26 @@ def command(
         recover=recover,
         seed=seed,
     )
-    documents = corpus_documents(corpus, field)
-    ranks = Ranks.of_environment() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
-    loaded = load(model, dtype=dtype, device=_own(device), allow_download=allow_download)
-    check_target(loaded.present_plan.longest(searched_layer(loaded.present_plan)), settings)
-    if ranks is not None and ranks.rank > 0:
-        search_model(loaded, documents, settings, ranks=ranks)
-        return
+    ranks = _ranks(ranks_per_copy)
     with ExitStack() as stack:
+        if ranks is not None:
+            stack.enter_context(ranks)
+        documents = corpus_documents(corpus, field)
+        loaded = load(
+            model,
+            dtype=dtype,
+            device=_own(device),
+            allow_download=allow_download,
+            place=whole if ranks is None else ranks.place,
+        )
+        check_target(loaded.present_plan.longest(searched_layer(loaded.present_plan)), settings)
+        # On every rank: reading shared weights takes all that share them.
+        configuration = {} if run is None else _configuration(model, loaded, documents, settings)
+        if ranks is not None and ranks.rank > 0:
+            search_model(loaded, documents, settings, ranks=ranks)
+            return
         directory = None
         if run is not None:
-            configuration = _configuration(model, loaded, documents, settings)
             directory = stack.enter_context(RunDirectory(run, "search", configuration))
         show = stack.enter_context(_live(as_lines=not sys.stderr.isatty()))
         found = search_model(
@@ -133,6 +149,21 @@ def command(
     else:
         _show(model, loaded, found)
         print(f"wrote {output or run / PLAN if run else output}")
+
+
+def _ranks(per_copy: int) -> Ranks | None:
+    """All that torchrun started; None for a process alone."""
+    from ropewalk.evaluation.ranks import Ranks
+
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size % per_copy:
+        raise InvalidValue(
+            "--ranks-per-copy",
+            per_copy,
+            f"the number of ranks must be a multiple of it, and is {size}",
+            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",
+        )
+    return Ranks.of_environment(per_copy) if size > 1 else None
 
 
 def _own(device: str) -> str:

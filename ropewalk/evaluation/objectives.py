@@ -69,9 +69,12 @@ class LocalMeasure:
         documents: Sequence[Planted],
         plan_of: Callable[[RotarySchedule], ContextPlan],
         notice: Callable[[str], None] = lambda text: None,
+        *,
+        in_step: bool = False,
     ) -> None:
+        """`in_step`: the model is shared with other ranks, so no forward can be tried again."""
         self._model, self._documents, self._plan_of = model, documents, plan_of
-        self._notice = notice
+        self._notice, self._in_step = notice, in_step
         self._scorer = Scorer(model)
         self._proven = False
 
@@ -83,10 +86,19 @@ class LocalMeasure:
         values: FloatArray = self._row(schedule, [document])[0]
         return values
 
-    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
-        # That installing works is a fact about the model, so it is proven once.
-        with applied(self._model, self._plan_of(schedule), check=not self._proven):
+    def prove(self, schedule: RotarySchedule) -> None:
+        """That installing works is a fact about the model, so it is proven once.
+
+        Ranks that share the model prove it by the same schedule, for the forwards that this takes
+        depend on it; what is measured afterwards need not be the same.
+        """
+        with applied(self._model, self._plan_of(schedule)):
             self._proven = True
+
+    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+        if not self._proven:
+            self.prove(schedule)
+        with applied(self._model, self._plan_of(schedule), check=False):
             return np.stack([self._on(self._documents[document]) for document in documents])
 
     def _on(self, document: Planted) -> FloatArray:
@@ -100,6 +112,11 @@ class LocalMeasure:
             except (RuntimeError, RopewalkError) as error:
                 if isinstance(error, RuntimeError) and not _out_of_memory(error):
                     raise
+                if isinstance(error, RuntimeError) and self._in_step:
+                    raise RopewalkError(
+                        f"out of memory on {document.source}, on a rank that shares the model with "
+                        "others; give a copy more ranks (--ranks-per-copy)"
+                    ) from None
                 if isinstance(error, RopewalkError) or last_try:
                     self._notice(f"failed on {document.source}: {error}")
                     return None

@@ -1,10 +1,13 @@
-"""Measuring over the ranks of `torchrun`, every rank with a copy of the model.
+"""Measuring over the ranks of `torchrun`, every rank or group of ranks with a copy of the model.
 
 Rank 0 searches, the others serve it. A request is many pairs of a schedule and a document; whoever
 is free takes the next pair from a counter in the store that the ranks meet in, so nobody waits
 longer than one pair takes. Each pair is one forward of its own, and its values travel as the digits
-that give the same floats back: the answer is the same whatever the number of ranks. No collective
-is involved, so a slow rank holds nobody up.
+that give the same floats back: the answer is the same whatever the number of ranks.
+
+Ranks that share a copy (sharding.py) call it in step. The first of them draws as many pairs as they
+are and tells the others, and each computes its own. Between groups no collective is involved, so a
+slow one holds nobody up. Who fails says so in the store, and whoever waits there ends too.
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.objectives import without_failures
+from ropewalk.models.sharding import shard
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.untrusted import parse_json
 
@@ -27,23 +35,65 @@ One = Callable[[RotarySchedule, int], FloatArray]
 """The measurement of a schedule on a document."""
 
 _END = "end"
+_FAILED = "ropewalk/failed"
+_LOOK = timedelta(seconds=5)
+"""How long to wait before looking whether somebody failed."""
 
 
 class Ranks:
-    """The store that all ranks share, and this one's place among them."""
+    """The store that all ranks share, and this one's place among them.
 
-    def __init__(self, store: Any, rank: int, size: int, prefix: str = "ropewalk") -> None:
+    As a context, it tells the others when this rank fails, and names the one that failed first.
+    """
+
+    def __init__(
+        self, store: Any, rank: int, size: int, per_copy: int = 1, prefix: str = "ropewalk"
+    ) -> None:
         self._store, self.rank, self.size = store, rank, size
+        self.per_copy = per_copy
+        self._copy, self._place = divmod(rank, per_copy)
         self._prefix = prefix
 
     @classmethod
-    def of_environment(cls) -> Ranks:
-        """As `torchrun` set them up."""
-        return cls(*next(iter(rendezvous("env://"))))
+    def of_environment(cls, per_copy: int = 1) -> Ranks:
+        """As `torchrun` set them up, so many of them to a copy of the model."""
+        store, rank, size = next(iter(rendezvous("env://")))
+        return cls(store, rank, size, per_copy)
 
     def apart(self, name: str) -> Ranks:
         """The same ranks with keys of their own: for one series of requests."""
-        return Ranks(self._store, self.rank, self.size, f"{self._prefix}/{name}")
+        prefix = f"{self._prefix}/{name}"
+        return Ranks(self._store, self.rank, self.size, self.per_copy, prefix)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            if self.per_copy > 1:
+                dist.destroy_process_group()
+        elif self._failed() is None:
+            self._store.set(_FAILED, str(self.rank))
+        elif isinstance(error, RuntimeError):  # a collective breaks where a rank is gone
+            self._end_with_the_failed()
+
+    def place(self, model: Any, device: torch.device) -> None:
+        """Put a model on the device: a whole one, or this rank's part of its group's."""
+        if self.per_copy == 1:
+            model.to(device)
+            return
+        if device.type not in ("cpu", "cuda"):
+            raise Unsupported(
+                f"ranks cannot share a copy of the model on {device.type}; they can on cpu and cuda"
+            )
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            store=PrefixStore("copies", self._store), rank=self.rank, world_size=self.size
+        )
+        copies = (self.size // self.per_copy, self.per_copy)
+        mesh = init_device_mesh(device.type, copies, mesh_dim_names=("copy", "share"))
+        shard(model, device, mesh["share"])
 
     def measure(self, one: One) -> SharedMeasure:
         """For rank 0: a measure that all ranks work on."""
@@ -56,7 +106,7 @@ class Ranks:
             if request == _END:
                 break
             self.work(number, request, one)
-        if self._count("gone") == self.size - 2:
+        if self._add("gone", 1) == self.size - 1:
             self._put("all gone", "")
 
     def dismiss(self, number: int) -> None:
@@ -72,7 +122,13 @@ class Ranks:
     def work(self, number: int, request: str, one: One) -> None:
         """Take pairs of a request until there are none left."""
         schedules, documents = _read(request)
-        while (pair := self._count(f"next/{number}")) < len(schedules) * len(documents):
+        pairs = len(schedules) * len(documents)
+        for turn in count():
+            first = self._drawn(number, turn)
+            if first >= pairs:
+                break
+            # Where pairs run out, the rest of the group computes the last one too: in step.
+            pair = min(first + self._place, pairs - 1)
             schedule, document = divmod(pair, len(documents))
             values = one(schedules[schedule], documents[document])
             # NaN is no JSON, and repr gives every float back.
@@ -82,22 +138,45 @@ class Ranks:
         text: str = self._awaited(f"value/{number}/{pair}")
         return [float(value) for value in text.split()]
 
+    def _drawn(self, number: int, turn: int) -> int:
+        """The first of the pairs that the group takes in a turn of a request."""
+        told = f"turn/{number}/{self._copy}/{turn}"
+        if self._place > 0:
+            return int(self._awaited(told))
+        first = self._add(f"next/{number}", self.per_copy) - self.per_copy
+        if self.per_copy > 1:
+            self._put(told, str(first))
+        return first
+
     def _put(self, key: str, value: str) -> None:
         self._store.set(f"{self._prefix}/{key}", value)
 
-    def _count(self, key: str) -> int:
-        """How often this was called for the key, on any rank, before."""
-        return int(self._store.add(f"{self._prefix}/{key}", 1)) - 1
+    def _add(self, key: str, amount: int) -> int:
+        """The sum of what all ranks have added."""
+        return int(self._store.add(f"{self._prefix}/{key}", amount))
 
     def _awaited(self, key: str) -> str:
         key = f"{self._prefix}/{key}"
         while True:
             try:
-                self._store.wait([key], timedelta(minutes=5))
-            except dist.DistStoreError:  # not yet there: a forward may take longer than that
-                continue
-            text: str = self._store.get(key).decode()
-            return text
+                self._store.wait([key], _LOOK)
+                text: str = self._store.get(key).decode()
+                return text
+            except (dist.DistStoreError, dist.DistNetworkError):
+                # Not yet there, for a forward may take longer than that; or never.
+                self._end_with_the_failed()
+
+    def _end_with_the_failed(self) -> None:
+        failed = self._failed()
+        if failed is not None:
+            raise RopewalkError(f"rank {failed} failed; see what it said") from None
+
+    def _failed(self) -> str | None:
+        """The rank that failed first, if any did."""
+        try:
+            return self._store.get(_FAILED).decode() if self._store.check([_FAILED]) else None
+        except dist.DistNetworkError:  # the store is gone, and who held it
+            return "0"
 
 
 class SharedMeasure:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from torch.distributed.tensor import DTensor
 
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, UnknownName
@@ -338,6 +339,8 @@ def weights_fingerprint(model: Any) -> str:
     """A SHA-256 of 64 values spread over every parameter: any training step changes it."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, DTensor):  # shared with other ranks, which compute this too
+            parameter = parameter.full_tensor()
         flat = parameter.detach().flatten()
         part = flat[:: max(1, len(flat) // 64)].float().cpu().numpy()
         digest.update(f"{name} {tuple(parameter.shape)}".encode())

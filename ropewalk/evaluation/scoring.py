@@ -31,7 +31,11 @@ class TokenScores(NamedTuple):
 
 
 class Scorer:
-    """A causal model of transformers, read through its hidden states."""
+    """A causal model of transformers, read through its hidden states.
+
+    Without gradients, but not in inference mode: a sharded model (sharding.py) that was first put
+    together there could not be outside it.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -47,7 +51,7 @@ class Scorer:
             )
         self._verify()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def score(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> list[TokenScores]:
         """The tokens of each sequence from its start on, each given all tokens before it.
 
@@ -84,7 +88,7 @@ class Scorer:
             )
         ]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def write(self, prompts: Sequence[IntArray], count: int) -> list[IntArray]:
         """The tokens that the model goes on with, the most likely one each time.
 
@@ -115,7 +119,7 @@ class Scorer:
         for part, target in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
             yield self._finish(self._head(part)).float(), target
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _verify(self) -> None:
         """Whether body and head together give what the model itself gives."""
         tokens = torch.arange(8).remainder(self._head.weight.shape[0]).unsqueeze(0)

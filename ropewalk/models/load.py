@@ -7,7 +7,7 @@ unless the caller allows it. All that can be told from the files is told before 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +53,24 @@ class LoadedModel:
         return str(self.model.device)
 
 
+def whole(model: Any, device: torch.device) -> None:
+    """Where a model goes unless it is told otherwise."""
+    model.to(device)
+
+
 def load(
-    source: str, *, dtype: str = "auto", device: str = "auto", allow_download: bool = False
+    source: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    allow_download: bool = False,
+    place: Callable[[Any, torch.device], None] = whole,
 ) -> LoadedModel:
     """Load a folder, `bundled`, or, with `allow_download`, a model of the Hugging Face hub.
 
     `device` is the best that is here: cuda, mps, cpu. `dtype` is the checkpoint's own on an
-    accelerator and float32 on a CPU, where half precision is slower and measures worse.
+    accelerator and float32 on a CPU, where half precision is slower and measures worse. `place`
+    puts the model there, which may be more than one device's memory holds (sharding.py).
     """
     chosen_device = _device(device)
     chosen_dtype = _dtype(dtype, chosen_device)
@@ -68,7 +79,8 @@ def load(
     checked_weights(folder)
     tokenizer = load_tokenizer(folder)
     model = read_model(folder, chosen_dtype)
-    return LoadedModel(source, model.to(chosen_device).eval(), tokenizer, plan)
+    place(model, chosen_device)
+    return LoadedModel(source, model.eval(), tokenizer, plan)
 
 
 def _device(name: str) -> torch.device:

@@ -11,6 +11,7 @@ from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.plan import ContextPlan
 from tests.evaluation import tiny
+from tests.evaluation.test_ranks import processes
 
 QUICK = ("--to", 256, "--budget", 5, "--corpus")
 RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
@@ -80,6 +81,7 @@ def test_without_a_run_the_plan_goes_where_it_is_asked_for(
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
         (("--corpus", "nothing.txt"), "no such file"),
         (("--tokens", "100"), "one evaluation is"),
+        (("--ranks-per-copy", "2"), "the number of ranks must be a multiple of it, and is 1"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(
@@ -99,3 +101,31 @@ def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("option", [("--strategy", "annealing"), ("--budget", "0")])
 def test_options_say_what_they_take(model: Path, corpus: Path, option: tuple[str, str]) -> None:
     assert _search(model, *QUICK, corpus, *option).exit_code == 2
+
+
+@pytest.mark.slow
+def test_ranks_that_share_a_model_leave_the_run_of_one_process(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    program = "import torch; torch.set_num_threads(1); from ropewalk.__main__ import main; main()"
+    arguments = ["search", *map(str, (model, *QUICK, corpus, "--recover", "--run"))]
+    shared = ["--ranks-per-copy", "2"]
+
+    def run(count: int, *more: str) -> list[tuple[int, str]]:
+        started = processes(program, [*arguments, *more], count)
+        errors = [process.communicate(timeout=300)[1] for process in started]
+        return [(p.returncode, e) for p, e in zip(started, errors, strict=True)]
+
+    [(status, errors)] = run(1, str(tmp_path / "alone"))
+    assert status == 0, errors
+    for status, errors in run(4, str(tmp_path / "together"), *shared):
+        assert status == 0, errors
+    for name in (*RESULTS, "recovery.jsonl", "run.json"):
+        together, alone = (tmp_path / place / name for place in ("together", "alone"))
+        assert together.read_bytes() == alone.read_bytes(), name
+
+    first, *others = run(2, str(tmp_path / "together"), *shared, "--objective", "needle")
+    assert "another configuration" in first[1]
+    for status, errors in others:
+        assert status == 1
+        assert errors.strip().endswith("error: rank 0 failed; see what it said")

@@ -37,9 +37,9 @@ def plan_of(schedule: RotarySchedule) -> ContextPlan:
     return ContextPlan("tiny", {FULL_ATTENTION: (PlanStep(LENGTH, schedule),)})
 
 
-def measure(told: list[str] | None = None) -> LocalMeasure:
+def measure(told: list[str] | None = None, model: Any = None) -> LocalMeasure:
     told = [] if told is None else told
-    return LocalMeasure(tiny.model(), DOCUMENTS, plan_of, told.append)
+    return LocalMeasure(model or tiny.model(), DOCUMENTS, plan_of, told.append)
 
 
 @pytest.mark.parametrize("kept", [0, 16])

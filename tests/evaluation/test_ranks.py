@@ -1,4 +1,4 @@
-"""Two real processes under one store, against one process: the same bits, whoever computed them."""
+"""Real processes under one store, against one process: the same bits, whoever computed them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,71 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.evaluation import ranks as module
+from ropewalk.evaluation.objectives import LocalMeasure
 from ropewalk.evaluation.ranks import Ranks
-from tests.evaluation.test_objectives import DOCUMENTS, SCHEDULES, measure
+from ropewalk.evaluation.runner import weights_fingerprint
+from tests.evaluation import tiny
+from tests.evaluation.test_objectives import DOCUMENTS, SCHEDULES, measure, plan_of
+
+KEPT = replace(SCHEDULES[1], kept_initial_positions=16)  # which only a rotary of ours can say
+ASKED = [*SCHEDULES, KEPT]
+TIED = {"tie_word_embeddings": True}  # the head, which no group shares, is then the embeddings
+CPU = torch.device("cpu")
 
 PROGRAM = """
 import json, sys
-import torch
 import torch.distributed as dist
-torch.set_num_threads(1)
-from ropewalk.evaluation.ranks import Ranks
-from tests.evaluation.test_objectives import DOCUMENTS, SCHEDULES, measure
+from ropewalk.evaluation.objectives import LocalMeasure
+from ropewalk.evaluation.runner import weights_fingerprint
+from tests.evaluation import tiny
+from tests.evaluation.test_ranks import ASKED, CPU, DOCUMENTS, TIED, Ranks, plan_of, torch
 
-dist.init_process_group("gloo")  # as a process that also trains would have it
-ranks = Ranks.of_environment()
-local, done = measure(), []
+torch.set_num_threads(1)
+per_copy = int(sys.argv[2])
+if per_copy == 1:
+    dist.init_process_group("gloo")  # as a process that also trains would have it
+done = []
 
 def one(schedule, document):
     done.append(document)
     return local.one(schedule, document)
 
-first, second = ranks.apart("first"), ranks.apart("second")
-if ranks.rank == 0:
+with Ranks.of_environment(per_copy) as ranks:
+    model = tiny.model(**TIED)
+    ranks.place(model, CPU)
+    local = LocalMeasure(model, DOCUMENTS, plan_of, in_step=per_copy > 1)
+    local.prove(ASKED[0])
     answers = []
-    for series in (first, second):
+    for series in (ranks.apart("first"), ranks.apart("second")):
+        if ranks.rank > 0:
+            series.serve(one)
+            continue
         shared = series.measure(one)
         for _ in range(4):
-            answers.append(shared(SCHEDULES, range(len(DOCUMENTS))).tolist())
-        answers.append(shared(SCHEDULES[:1], [1]).tolist())
+            answers.append(shared(ASKED, range(len(DOCUMENTS))).tolist())
+        answers.append(shared(ASKED[:1], [1]).tolist())
         shared.close()
-else:
-    first.serve(one)
-    second.serve(one)
-    answers = None
-json.dump({"answers": answers, "done": len(done)}, open(f"{sys.argv[1]}/{ranks.rank}.json", "w"))
-dist.destroy_process_group()
+    held = [getattr(weight, "to_local", lambda: weight)() for weight in model.parameters()]
+    result = {
+        "answers": answers,
+        "done": len(done),
+        "held": sum(weight.numel() for weight in held),
+        "fingerprint": weights_fingerprint(model),
+    }
+    json.dump(result, open(f"{sys.argv[1]}/{ranks.rank}.json", "w"))
 """
 
 
@@ -73,18 +98,30 @@ def processes(program: str, arguments: list[str], count: int) -> list[subprocess
     ]
 
 
-def test_two_processes_give_the_bits_of_one_and_share_the_work(tmp_path: Path) -> None:
-    for process in processes(PROGRAM, [str(tmp_path)], 2):
+@pytest.mark.parametrize(("count", "per_copy"), [(2, 1), (4, 2)])
+def test_processes_give_the_bits_of_one_and_share_the_work(
+    count: int, per_copy: int, tmp_path: Path
+) -> None:
+    for process in processes(PROGRAM, [str(tmp_path), str(per_copy)], count):
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    alone = measure()
-    whole = alone(SCHEDULES, range(len(DOCUMENTS))).tolist()
-    series = [whole] * 4 + [alone(SCHEDULES[:1], [1]).tolist()]
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
+    alone = measure(model=tiny.model(**TIED))
+    whole = alone(ASKED, range(len(DOCUMENTS))).tolist()
+    series = [whole] * 4 + [alone(ASKED[:1], [1]).tolist()]
     assert found[0]["answers"] == series * 2
-    pairs = 2 * (4 * len(SCHEDULES) * len(DOCUMENTS) + 1)
-    assert found[0]["done"] + found[1]["done"] == pairs  # nothing twice
-    assert min(found[0]["done"], found[1]["done"]) > pairs // 8
+    done = [result["done"] for result in found]
+    asked = [len(ASKED) * len(DOCUMENTS)] * 4 + [1]
+    # Nothing twice, but for what keeps a group in step at the end of a request.
+    assert 2 * sum(asked) <= sum(done) <= 2 * sum(n + (-n) % per_copy for n in asked)
+    assert min(done) > sum(asked) // (4 * count)
+
+    model = tiny.model(**TIED)
+    layers = sum(weight.numel() for weight in model.model.layers.parameters())
+    every = sum(weight.numel() for weight in model.parameters())
+    for result in found:
+        assert result["held"] == every - layers + layers // per_copy
+        assert result["fingerprint"] == weights_fingerprint(model)
 
 
 class Together:
@@ -135,3 +172,46 @@ def test_who_serves_stops_when_dismissed() -> None:
     shared.close()
     Ranks(store, 1, 2).serve(found.one)
     assert any(key.endswith("all gone") for key in store.values)
+
+
+def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK", timedelta(milliseconds=10))
+    store = HashStore()
+    with pytest.raises(KeyError), Ranks(store, 0, 2):
+        raise KeyError("whatever")
+    found = measure()
+    with pytest.raises(RopewalkError, match="rank 0 failed; see what it said"):
+        Ranks(store, 1, 2).apart("search").serve(found.one)
+    with pytest.raises(RopewalkError, match="rank 0 failed"), Ranks(store, 1, 2):
+        raise RuntimeError("Connection closed by peer")
+
+
+def test_whoever_waits_ends_when_the_store_is_gone() -> None:
+    class Gone(Together):
+        def wait(self, keys: list[str], timeout: object) -> None:
+            raise dist.DistNetworkError("Connection was likely closed")
+
+        def check(self, keys: list[str]) -> bool:
+            raise dist.DistNetworkError("Connection was likely closed")
+
+    with pytest.raises(RopewalkError, match="rank 0 failed"):
+        Ranks(Gone(), 1, 2).serve(measure().one)
+
+
+def test_a_device_that_ranks_cannot_share_is_refused() -> None:
+    with pytest.raises(Unsupported, match="cannot share a copy of the model on mps"):
+        Ranks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
+
+
+def test_a_shared_model_that_runs_out_of_memory_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forward of its own would wait for the others of its group for ever."""
+    found = LocalMeasure(tiny.model(), DOCUMENTS, plan_of, in_step=True)
+
+    def full(sequences: Any, starts: Any) -> Any:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(found._scorer, "score", full)
+    with pytest.raises(RopewalkError, match="give a copy more ranks"):
+        found(SCHEDULES, [0])

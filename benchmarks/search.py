@@ -28,7 +28,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context
@@ -43,14 +43,15 @@ from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.objectives import LocalMeasure, ModelObjective, loss_of
-from ropewalk.evaluation.planted import split_corpus
+from ropewalk.evaluation.planted import Planted, split_corpus
 from ropewalk.extension import extend
 from ropewalk.models.config import BUNDLED
-from ropewalk.models.load import load
+from ropewalk.models.load import LoadedModel, load
 from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.report.schedules import save
 from ropewalk.run import Journal, write_atomically
 from ropewalk.schedule import RotarySchedule
+from ropewalk.search.adaptive import EVALUATIONS
 from ropewalk.search.driver import Progress, search
 from ropewalk.search.space import Candidate, Space
 from ropewalk.search.strategies import STRATEGIES
@@ -75,15 +76,17 @@ SUBJECTS = {
     "slim": Subject(1, 512, 6),
     "bundled": Subject(None, 1024, 3),
 }
-COMPARED = ("adaptive", "evolution")
+CHALLENGERS = ("adaptive", "spread")
+SPREAD = 2
+"""`spread` is the adaptive search on so many times the documents, for the same tokens."""
 SCALINGS = ("one", "yarn", "free")
 SAID = {"one": "held at 1", "yarn": "held at YaRN's", "free": "searched"}
 SEEDS, CONTROL_SEEDS = 5, 3
 HELD_OUT_DOCUMENTS = 24
 # Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
 ALGORITHM_1 = 1344
-CONTROLS = 336
-"""Evaluations of the controls: a quarter of Algorithm 1's."""
+CONTROLLED = {"random": 336, "covariance": 336}
+"""The controls with their evaluations, a quarter of Algorithm 1's."""
 LOOKS = sorted({*(2.0**-k for k in np.arange(0, 7.5, 0.5)), *np.arange(0.01, 0.11, 0.01)})
 RESAMPLES = 10_000
 
@@ -107,10 +110,9 @@ def runs() -> list[Run]:
     for seed in range(SEEDS):
         for model in SUBJECTS:
             for scaling in SCALINGS:
-                found += [Run(model, scaling, name, seed) for name in COMPARED]
+                found += [Run(model, scaling, name, seed) for name in ("evolution", *CHALLENGERS)]
             if seed < CONTROL_SEEDS:
-                controls = [name for name in STRATEGIES if name not in COMPARED]
-                found += [Run(model, "free", name, seed) for name in controls]
+                found += [Run(model, "free", name, seed) for name in CONTROLLED]
     return found
 
 
@@ -119,12 +121,16 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs" / "search")
     parser.add_argument("--candidates", type=Path, default=CANDIDATES)
     parser.add_argument("--models", default=",".join(SUBJECTS), help="only these, by comma")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="only these, by comma")
+    parser.add_argument("--strategies", default="", help="only these, by comma")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--report", action="store_true", help="run nothing")
     arguments = parser.parse_args()
     models, strategies = arguments.models.split(","), arguments.strategies.split(",")
-    chosen = [run for run in runs() if run.model in models and run.strategy in strategies]
+    chosen = [
+        run
+        for run in runs()
+        if run.model in models and (not arguments.strategies or run.strategy in strategies)
+    ]
     arguments.runs.mkdir(parents=True, exist_ok=True)
     if not arguments.report:
         missing = [run for run in chosen if not _result(arguments.runs, run).exists()]
@@ -158,24 +164,19 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
         BUNDLED if subject.seed is None else str(finished(candidates / run.model, subject.seed))
     )
     start = loaded.present_plan.longest()
-    split = split_corpus(
-        list(read_documents(HELD_OUT)),
-        Encoder(loaded.tokenizer),
-        subject.target,
-        (subject.documents, 1, HELD_OUT_DOCUMENTS),
-        run.seed,
-    )
+    searched, reporting = _documents(loaded, subject, run)
+    documents = (*searched, *reporting)
 
     def plan_of(schedule: RotarySchedule) -> ContextPlan:
         steps = (PlanStep(schedule.length, schedule),)
         return ContextPlan(loaded.present_plan.model, {FULL_ATTENTION: steps})
 
-    measure = LocalMeasure(loaded.model, split.all, plan_of)
+    measure = LocalMeasure(loaded.model, documents, plan_of)
     yarn = extend(start, subject.target, "yarn").attention_scaling
     fixed = {"one": 1.0, "yarn": yarn, "free": None}[run.scaling]
     space = Space(start, subject.target, attention_scaling=fixed, stock_runtimes=True)
-    objective = ModelObjective(measure, "mixed", len(split.search), subject.target)
-    everything = ALGORITHM_1 * objective.documents * objective.tokens_per_document
+    objective = ModelObjective(measure, "mixed", len(searched), subject.target)
+    everything = ALGORITHM_1 * subject.documents * subject.target
     looks = [round(share * everything) for share in LOOKS]
     incumbents: dict[int, Candidate] = {}
     spent = 0
@@ -189,29 +190,30 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
                 incumbents[look] = progress.best
 
     began = time.perf_counter()
+    spread = run.strategy == "spread"
     journal = Journal(folder / f"{run.name}.jsonl")
     result = search(
         space,
         objective,
-        STRATEGIES[run.strategy],
+        STRATEGIES["adaptive" if run.strategy == "spread" else run.strategy],
         seed=run.seed,
-        evaluations=None if run.strategy in COMPARED else CONTROLS,
+        evaluations=EVALUATIONS // SPREAD if spread else CONTROLLED.get(run.strategy),
         journal=journal,
         progress=note,
     )
     journal.close()
-    reporting = range(len(split.all) - len(split.reporting), len(split.all))
+    held_out_documents = range(len(searched), len(documents))
     reached = {
         look: candidate
         for look, candidate in incumbents.items()
         if look <= spent or look == min(each for each in looks if each >= spent)
     }
     held_out = {
-        candidate: measure([space.schedule(candidate)], reporting)[0]
+        candidate: measure([space.schedule(candidate)], held_out_documents)[0]
         for candidate in dict.fromkeys([*reached.values(), result.best])
     }
     by_hand = {
-        name: measure([extend(start, subject.target, name)], reporting)[0]
+        name: measure([extend(start, subject.target, name)], held_out_documents)[0]
         for name in ("linear", "ntk", "ntk_mixed", "yarn")
     }
     write_atomically(
@@ -220,8 +222,8 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
             {
                 **run._asdict(),
                 "target": subject.target,
-                "search_documents": len(split.search),
-                "held_out_documents": len(split.reporting),
+                "search_documents": len(searched),
+                "held_out_documents": len(reporting),
                 "evaluations": result.evaluations,
                 "tokens": result.tokens,
                 "search_score": result.score,
@@ -237,6 +239,22 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
         ),
     )
     return run.name
+
+
+def _documents(
+    loaded: LoadedModel, subject: Subject, run: Run
+) -> tuple[tuple[Planted, ...], tuple[Planted, ...]]:
+    """What a run searches on, and what it is reported on: the same of a seed for all strategies."""
+    corpus, encoder = list(read_documents(HELD_OUT)), Encoder(loaded.tokenizer)
+    sizes = (subject.documents, 1, HELD_OUT_DOCUMENTS)
+    split = split_corpus(corpus, encoder, subject.target, sizes, run.seed)
+    if run.strategy != "spread":
+        return split.search, split.reporting
+    taken = {document.source for document in split.all}
+    everything = split_corpus(corpus, encoder, subject.target, (200, 1, 1), run.seed).all
+    others = [document for document in everything if document.source not in taken]
+    wanted = (SPREAD - 1) * subject.documents
+    return (*split.search, *others[:wanted]), split.reporting
 
 
 def _losses(measured: NDArray[np.float64]) -> list[float]:
@@ -256,60 +274,83 @@ def _shown(measured: NDArray[np.float64]) -> dict[str, object]:
 def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
     """Every model and m: what each strategy reached, and the adaptive one beside the evolution."""
     rows = []
-    for model in SUBJECTS:
-        for scaling in SCALINGS:
-            own = {r: v for r, v in results.items() if (r.model, r.scaling) == (model, scaling)}
-            pairs = [
+    for model, scaling in product(SUBJECTS, SCALINGS):
+        own = {r: v for r, v in results.items() if (r.model, r.scaling) == (model, scaling)}
+        challenged = {
+            name: [
                 (value, own[other])
                 for run, value in own.items()
-                if run.strategy == "adaptive"
-                and (other := run._replace(strategy="evolution")) in own
+                if run.strategy == name and (other := run._replace(strategy="evolution")) in own
             ]
-            if pairs:
-                rows.append({"model": model, "scaling": scaling, **_compared(pairs, own)})
+            for name in CHALLENGERS
+        }
+        if any(challenged.values()):
+            rows.append(
+                {
+                    "model": model,
+                    "scaling": scaling,
+                    "against_evolution": {
+                        name: _compared(pairs) for name, pairs in challenged.items() if pairs
+                    },
+                    **_reached(own),
+                }
+            )
     return {"machine": machine(), "torch": torch.__version__, "rows": rows}
 
 
-def _compared(
-    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], own: dict[Run, dict[str, Any]]
-) -> dict[str, Any]:
-    costs = [_cost_to_reach(adaptive, evolution) for adaptive, evolution in pairs]
-    strategies = sorted({run.strategy for run in own})
+def _compared(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """A challenger beside the evolution of the same seed."""
+    costs = [_cost_to_reach(challenger, evolution) for challenger, evolution in pairs]
     at_the_end = [_held(a, a["tokens"]) - _held(e, e["tokens"]) for a, e in pairs]
     as_many = [_held(a, a["tokens"]) - _held(e, a["tokens"]) for a, e in pairs]
+    median = float(np.median(costs))
     return {
         "seeds": len(pairs),
         "cost_to_reach": [None if np.isinf(cost) else round(cost, 4) for cost in costs],
-        "median_cost_to_reach": None if np.isinf(np.median(costs)) else float(np.median(costs)),
-        "spent": float(np.median([a["tokens"] / e["tokens"] for a, e in pairs])),
+        "median_cost_to_reach": None if np.isinf(median) else round(median, 4),
+        "spent": round(float(np.median([a["tokens"] / e["tokens"] for a, e in pairs])), 4),
         "difference_at_equal_tokens": _interval(as_many),
         "difference_at_the_end": _interval(at_the_end),
-        "reached": {
-            name: {
-                key: float(
-                    np.median([v["final"][key] for r, v in own.items() if r.strategy == name])
-                )
-                for key in ("score", "perplexity", "retrieval")
-            }
-            for name in strategies
-        },
-        "by_hand": {
-            name: {
-                key: float(np.median([v["by_hand"][name][key] for v in own.values()]))
-                for key in ("score", "perplexity", "retrieval")
-            }
-            for name in pairs[0][0]["by_hand"]
-        },
-        "curves": {
-            name: _curve([v for r, v in own.items() if r.strategy == name]) for name in strategies
-        },
     }
 
 
-def _cost_to_reach(adaptive: dict[str, Any], evolution: dict[str, Any]) -> float:
-    """The share of the evolution's tokens after which the adaptive search is no worse held out."""
+def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
+    """What each strategy and each hand-made method came to, over the seeds that are complete."""
+    strategies = list(dict.fromkeys(run.strategy for run in own))
+    needed = ("evolution", *CHALLENGERS)
+    seeds = [
+        s
+        for s in range(SEEDS)
+        if all(any(r.strategy == n and r.seed == s for r in own) for n in needed)
+    ]
+
+    def median(values: Iterable[dict[str, Any]]) -> dict[str, float]:
+        rows = list(values)
+        return {
+            key: round(float(np.median([row[key] for row in rows])), 4)
+            for key in ("score", "perplexity", "retrieval")
+        }
+
+    def of(strategy: str) -> list[dict[str, Any]]:
+        return [v for r, v in own.items() if r.strategy == strategy and r.seed in seeds]
+
+    if not seeds:
+        return {"seeds": 0, "reached": {}, "by_hand": {}, "curves": {}}
+    return {
+        "seeds": len(seeds),
+        "reached": {name: median(v["final"] for v in of(name)) for name in strategies if of(name)},
+        "by_hand": {
+            name: median(v["by_hand"][name] for v in of("evolution"))
+            for name in of("evolution")[0]["by_hand"]
+        },
+        "curves": {name: _curve(of(name)) for name in strategies if of(name)},
+    }
+
+
+def _cost_to_reach(challenger: dict[str, Any], evolution: dict[str, Any]) -> float:
+    """The share of the evolution's tokens after which the challenger is no worse held out."""
     goal = evolution["final"]["score"]
-    reached = [look["tokens"] for look in adaptive["looks"] if np.mean(look["held_out"]) <= goal]
+    reached = [look["tokens"] for look in challenger["looks"] if np.mean(look["held_out"]) <= goal]
     return min(reached) / evolution["tokens"] if reached else float("inf")
 
 
@@ -351,24 +392,33 @@ def _curve(values: Sequence[dict[str, Any]]) -> list[list[float]]:
 
 
 def table(value: dict[str, Any]) -> str:
-    lines = [
-        "model    m      seeds  cost to reach  at equal tokens            at the end"
-        "                 evolution  adaptive  (score; retrieval)"
-    ]
+    lines = []
     for row in value["rows"]:
-        cost = row["median_cost_to_reach"]
-        intervals = [
-            f"{d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
-            for d in (row["difference_at_equal_tokens"], row["difference_at_the_end"])
-        ]
-        reached = [
-            f"{row['reached'][name]['score']:.4f}; {row['reached'][name]['retrieval']:.3f}"
-            for name in ("evolution", "adaptive")
-        ]
+        lines.append(f"{row['model']}, m {SAID[row['scaling']]}, {row['seeds']} complete seeds")
+        for name, reached in {**row["by_hand"], **row["reached"]}.items():
+            lines.append(
+                f"    {name:12} score {reached['score']:.4f}  perplexity "
+                f"{reached['perplexity']:6.2f}  retrieval {reached['retrieval']:.3f}"
+            )
+        for name, found in row["against_evolution"].items():
+            cost = found["median_cost_to_reach"]
+            said = "not reached" if cost is None else f"reached after {cost:.1%} of its tokens"
+            at_equal, at_end = (
+                f"{d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
+                for d in (found["difference_at_equal_tokens"], found["difference_at_the_end"])
+            )
+            lines.append(
+                f"  {name} beside evolution, {found['seeds']} seeds: {said} (median); "
+                f"{at_equal} at equal tokens, {at_end} at the end"
+            )
+    costs = [
+        np.inf if cost is None else cost
+        for row in value["rows"]
+        for cost in row["against_evolution"].get("spread", {"cost_to_reach": []})["cost_to_reach"]
+    ]
+    if costs:
         lines.append(
-            f"{row['model']:8} {row['scaling']:6} {row['seeds']:5}  "
-            f"{'not reached' if cost is None else f'{cost:.1%}':>13}  {'  '.join(intervals)}  "
-            f"{'  '.join(reached)}"
+            f"spread, all models and m: median {np.median(costs):.1%} of {len(costs)} runs"
         )
     return "\n".join(lines)
 
@@ -386,11 +436,13 @@ def draw(value: dict[str, Any], path: Path) -> None:
         if row is None:
             axes.set_axis_off()
             continue
-        for i, name in enumerate(STRATEGIES):
+        for i, name in enumerate(("evolution", *CHALLENGERS, *CONTROLLED)):
             curve = row["curves"].get(name)
             if curve:
                 tokens, scores = zip(*curve, strict=True)
                 axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
+        if not row["by_hand"]:
+            continue
         by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
         axes.axhline(row["by_hand"][by_hand]["score"], color="0.5", linestyle=":", label=by_hand)
         axes.set_xscale("log")

@@ -122,6 +122,7 @@ def main() -> int:
     parser.add_argument("--candidates", type=Path, default=CANDIDATES)
     parser.add_argument("--models", default=",".join(SUBJECTS), help="only these, by comma")
     parser.add_argument("--strategies", default="", help="only these, by comma")
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(SEEDS), help="only these")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--report", action="store_true", help="run nothing")
     arguments = parser.parse_args()
@@ -129,7 +130,9 @@ def main() -> int:
     chosen = [
         run
         for run in runs()
-        if run.model in models and (not arguments.strategies or run.strategy in strategies)
+        if run.model in models
+        and run.seed in arguments.seeds
+        and (not arguments.strategies or run.strategy in strategies)
     ]
     arguments.runs.mkdir(parents=True, exist_ok=True)
     if not arguments.report:

@@ -60,6 +60,8 @@ from studies.bundled_model.train import finished
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
 PICTURE = REPOSITORY / "docs" / "images" / "search.png"
+PAGE = REPOSITORY / "docs" / "search.md"
+BEGIN, END = "<!-- written by benchmarks/search.py -->", "<!-- until here -->"
 CANDIDATES = REPOSITORY / "runs" / "bundled_model"
 
 
@@ -151,6 +153,9 @@ def main() -> int:
     found = summary(results)
     write_atomically(RESULTS, json.dumps(found, indent=2) + "\n")
     draw(found, PICTURE)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    write_atomically(PAGE, f"{before}{BEGIN}\n{page(found)}\n{END}{after}")
     print(table(found))
     return 0
 
@@ -426,6 +431,31 @@ def table(value: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def page(value: dict[str, Any]) -> str:
+    """The table of the documents: score and retrieval, and when Algorithm 1's score was reached."""
+    names = ("evolution", *CHALLENGERS)
+    lines = [
+        "| model | m | seeds | best by hand | "
+        + " | ".join(names)
+        + " | reached by adaptive | by spread |",
+        "|---" * (6 + len(names)) + "|",
+    ]
+    for row in value["rows"]:
+        if not row["seeds"]:
+            continue
+        by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
+        shown = [row["by_hand"][by_hand], *(row["reached"][name] for name in names)]
+        cells = [f"{each['score']:.3f} / {each['retrieval']:.1%}" for each in shown]
+        costs = [row["against_evolution"][name]["median_cost_to_reach"] for name in CHALLENGERS]
+        reached = ["not" if cost is None else f"{cost:.1%}" for cost in costs]
+        lines.append(
+            f"| {row['model']} | {SAID[row['scaling']]} | {row['seeds']} | {by_hand} {cells[0]} | "
+            + " | ".join([*cells[1:], *reached])
+            + " |"
+        )
+    return "\n".join(lines)
+
+
 def draw(value: dict[str, Any], path: Path) -> None:
     """Held-out score against tokens: a row a model, a column a way to treat m."""
     from matplotlib.figure import Figure
@@ -444,7 +474,8 @@ def draw(value: dict[str, Any], path: Path) -> None:
             if curve:
                 tokens, scores = zip(*curve, strict=True)
                 axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
-        if not row["by_hand"]:
+        if not row["seeds"]:
+            axes.set_axis_off()
             continue
         by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
         axes.axhline(row["by_hand"][by_hand]["score"], color="0.5", linestyle=":", label=by_hand)

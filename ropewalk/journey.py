@@ -23,7 +23,7 @@ from ropewalk.comparison import compare
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.results import compare_methods, summarise
-from ropewalk.evaluation.runner import Condition, Evaluation
+from ropewalk.evaluation.runner import Condition, Evaluation, weights_fingerprint
 from ropewalk.evaluation.runner import Settings as EvaluationSettings
 from ropewalk.extension import extend_plan
 from ropewalk.lengths import format_length
@@ -159,6 +159,8 @@ class Journey:
         """What makes another journey: for the run directory."""
         return {
             "model": self.source,
+            "weights_sha256": weights_fingerprint(self.loaded.model),
+            "dtype": self.loaded.dtype,
             "present_plan": self.present.id,
             "corpus_sha256": fingerprint(self.documents),
             **asdict(self.settings),

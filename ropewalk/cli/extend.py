@@ -70,19 +70,22 @@ def command(
     from rich.console import Console
 
     from ropewalk.journey import Journey, Settings
-    from ropewalk.models.load import load
+    from ropewalk.models.config import BUNDLED
+    from ropewalk.models.load import load, model_folder
     from ropewalk.run import RunDirectory
 
     chosen = tuple(parse_length(part) for part in lengths.split(",")) if lengths else ()
     documents = corpus_documents(corpus, field)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+    # Export reads files: of a hub id, those that were fetched.
+    source = model if model == BUNDLED else str(model_folder(model, allow_download))
     target = target or TIMES * loaded.present_plan.target_length
     settings = Settings(target, evaluations, samples, chosen, seed)
     console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH  # of the table of all methods
     journey = Journey(
-        model, loaded, documents, settings, notice=lambda text: print(text, file=sys.stderr)
+        source, loaded, documents, settings, notice=lambda text: print(text, file=sys.stderr)
     )
     if dry_run:
         _show_cost(journey, console, as_json)

@@ -59,6 +59,8 @@ from studies.bundled_model.train import finished
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
+FINISHED = RESULTS.with_name("search_runs.jsonl")
+"""What every finished run came to: none of them is run again."""
 PICTURE = REPOSITORY / "docs" / "images" / "search.png"
 PAGE = REPOSITORY / "docs" / "search.md"
 BEGIN, END = "<!-- written by benchmarks/search.py -->", "<!-- until here -->"
@@ -138,18 +140,17 @@ def main() -> int:
     ]
     arguments.runs.mkdir(parents=True, exist_ok=True)
     if not arguments.report:
-        missing = [run for run in chosen if not _result(arguments.runs, run).exists()]
+        known = _finished_runs(arguments.runs)
+        missing = [run for run in chosen if run not in known]
         with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
             works = [
                 pool.submit(work, run, arguments.runs, arguments.candidates) for run in missing
             ]
             for done, future in enumerate(as_completed(works), start=1):
                 print(f"{done} of {len(works)}: {future.result()}", flush=True)
-    results = {
-        run: json.loads(_result(arguments.runs, run).read_text())
-        for run in runs()
-        if _result(arguments.runs, run).exists()
-    }
+    results = _finished_runs(arguments.runs)
+    lines = [json.dumps(_rounded(value), separators=(",", ":")) for value in results.values()]
+    write_atomically(FINISHED, "\n".join(lines) + "\n")
     found = summary(results)
     write_atomically(RESULTS, json.dumps(found, indent=2) + "\n")
     draw(found, PICTURE)
@@ -158,6 +159,31 @@ def main() -> int:
     write_atomically(PAGE, f"{before}{BEGIN}\n{page(found)}\n{END}{after}")
     print(table(found))
     return 0
+
+
+def _finished_runs(folder: Path) -> dict[Run, dict[str, Any]]:
+    """Those that were kept with the results, and those of this folder."""
+    kept = FINISHED.read_text().splitlines() if FINISHED.exists() else []
+    found = {_name(value): value for value in map(json.loads, kept)}
+    for run in runs():
+        if _result(folder, run).exists():
+            found[run] = json.loads(_result(folder, run).read_text())
+    return {run: found[run] for run in runs() if run in found}
+
+
+def _name(value: dict[str, Any]) -> Run:
+    return Run(*(value[key] for key in Run._fields))
+
+
+def _rounded(value: Any) -> Any:
+    """The same with five decimals: losses are no better known than that."""
+    if isinstance(value, float):
+        return round(value, 5)
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return value
 
 
 def _result(folder: Path, run: Run) -> Path:

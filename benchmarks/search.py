@@ -316,7 +316,7 @@ def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
                 for run, value in own.items()
                 if run.strategy == name and (other := run._replace(strategy="evolution")) in own
             ]
-            for name in CHALLENGERS
+            for name in (*CHALLENGERS, *CONTROLLED)
         }
         if any(challenged.values()):
             rows.append(
@@ -350,7 +350,6 @@ def _compared(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> dict[st
 
 def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
     """What each strategy and each hand-made method came to, over the seeds that are complete."""
-    strategies = list(dict.fromkeys(run.strategy for run in own))
     needed = ("evolution", *CHALLENGERS)
     seeds = [
         s
@@ -372,12 +371,12 @@ def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
         return {"seeds": 0, "reached": {}, "by_hand": {}, "curves": {}}
     return {
         "seeds": len(seeds),
-        "reached": {name: median(v["final"] for v in of(name)) for name in strategies if of(name)},
+        "reached": {name: median(v["final"] for v in of(name)) for name in needed},
         "by_hand": {
             name: median(v["by_hand"][name] for v in of("evolution"))
             for name in of("evolution")[0]["by_hand"]
         },
-        "curves": {name: _curve(of(name)) for name in strategies if of(name)},
+        "curves": {name: _curve(of(name)) for name in needed},
     }
 
 
@@ -495,11 +494,9 @@ def draw(value: dict[str, Any], path: Path) -> None:
         if row is None:
             axes.set_axis_off()
             continue
-        for i, name in enumerate(("evolution", *CHALLENGERS, *CONTROLLED)):
-            curve = row["curves"].get(name)
-            if curve:
-                tokens, scores = zip(*curve, strict=True)
-                axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
+        for i, (name, curve) in enumerate(row["curves"].items()):
+            tokens, scores = zip(*curve, strict=True)
+            axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
         if not row["seeds"]:
             axes.set_axis_off()
             continue

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +24,23 @@ from ropewalk.comparison import compare
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.results import compare_methods, summarise
-from ropewalk.evaluation.runner import Condition, Evaluation, weights_fingerprint
+from ropewalk.evaluation.runner import Condition, Evaluation
 from ropewalk.evaluation.runner import Settings as EvaluationSettings
-from ropewalk.extension import extend_plan
 from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
-from ropewalk.plan import ContextPlan
+from ropewalk.plan import ContextPlan, PlanStep
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.report.evaluation import draw_all
 from ropewalk.report.extend import draw
 from ropewalk.run import RECORDS, RunDirectory
-from ropewalk.search_run import HAND_MADE, search_model, searched_layer
+from ropewalk.search_run import (
+    FINALISTS,
+    HAND_MADE,
+    hand_made,
+    search_model,
+    searched_layer,
+    with_steps,
+)
 from ropewalk.search_run import Settings as SearchSettings
 from ropewalk.untrusted import read_json
 
@@ -87,7 +94,7 @@ class Journey:
     def run(
         self,
         directory: RunDirectory,
-        progress: Callable[[str, float], None],
+        bar: Callable[[str], AbstractContextManager[Progress]],
         done: Callable[[Stage], None],
     ) -> None:
         """Every stage in order; `done` is called after each, and at once for one that was done."""
@@ -99,7 +106,8 @@ class Journey:
                 self.results[stage.name] = kept
             else:
                 directory.event("stage", name=stage.name)
-                found = stage.work(self, directory, partial(progress, stage.name))
+                with bar(stage.name) as progress:
+                    found = stage.work(self, directory, progress)
                 self.results[stage.name] = found
                 directory.write(file.name, json.dumps(found, indent=2) + "\n")
             done(stage)
@@ -124,13 +132,9 @@ class Journey:
         """The model as it is, every hand-made method, and what the search found."""
         target, layer = self.settings.target_length, searched_layer(self.present)
         found = [Condition(AS_IT_IS, self.present.id, None)]
-        for method in HAND_MADE:
-            try:
-                plan = extend_plan(self.present, target, method, layer_types=(layer,))
-            except Unsupported:  # does not compose on what the model does now
-                plan = extend_plan(
-                    self.present, target, method, layer_types=(layer,), from_original=True
-                )
+        for method, schedule in hand_made(self.present.longest(layer), target).items():
+            plan = with_steps(self.present, layer, (PlanStep(target, schedule),))
+            plan = replace(plan, provenance={"methods": method})
             found.append(Condition(method, plan.id, plan))
         searched = self.results["search"]
         if searched["method"] is None:
@@ -159,12 +163,11 @@ class Journey:
         """What makes another journey: for the run directory."""
         return {
             "model": self.source,
-            "weights_sha256": weights_fingerprint(self.loaded.model),
-            "dtype": self.loaded.dtype,
             "present_plan": self.present.id,
-            "corpus_sha256": fingerprint(self.documents),
-            **asdict(self.settings),
-            "lengths": list(self.lengths),
+            "target_length": self.settings.target_length,
+            "evaluations": self.settings.evaluations,
+            **self.evaluation.identity(),
+            "corpus_sha256": fingerprint(self.documents),  # of both parts
         }
 
 
@@ -249,21 +252,17 @@ def _check_short(journey: Journey, directory: RunDirectory, progress: Progress) 
     both = [r for r in records if r.length <= window and r.method in (AS_IT_IS, chosen)]
     rows = []
     for found in compare_methods(r for r in both if r.metric in ("nll", "exact_match")):
-        # From the model as it is to the chosen method: a loss that rises is worse.
-        sign = 1 if found.first == chosen else -1
-        difference = found.comparison
-        ends = [e for e in (difference.low, difference.high) if e is not None]
-        low, high = (
-            (min(sign * e for e in ends), max(sign * e for e in ends)) if ends else (None,) * 2
-        )
+        # It tells by how much the first is above the second; asked is the other way round.
+        assert (found.first, found.second) == (AS_IT_IS, chosen), "conditions are run in order"
+        low, high = found.comparison.low, found.comparison.high
         rows.append(
             {
                 "task": found.task,
                 "metric": found.metric,
                 "length": found.length,
-                "difference": sign * difference.difference,
-                "low": low,
-                "high": high,
+                "difference": -found.comparison.difference,
+                "low": None if high is None else -high,
+                "high": None if low is None else -low,
                 "adjusted_p": found.adjusted_p,
             }
         )
@@ -310,11 +309,10 @@ def _verify(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
 def _forwards(journey: Journey) -> int:
     """Documents that the search looks at, at most, each at the target's length."""
     first, second, third = SEARCH_DOCUMENTS
-    by_hand, finalists = len(HAND_MADE), 6
     return (
         journey.settings.evaluations * first
-        + by_hand * (first + second + third)
-        + finalists * second
+        + len(HAND_MADE) * (first + second + third)
+        + FINALISTS * second
         + third
     )
 

@@ -246,6 +246,19 @@ def searched_layer(present: ContextPlan) -> str:
     return next(iter(present.schedules))
 
 
+def hand_made(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
+    """What a search is compared with: from the plain frequencies where a method does not compose
+    on the start."""
+
+    def extended(method: str) -> RotarySchedule:
+        try:
+            return extend(start, length, method)
+        except Unsupported:
+            return extend(RotarySchedule.plain(start.geometry), length, method)
+
+    return {method: extended(method) for method in HAND_MADE}
+
+
 def check_target(start: RotarySchedule, settings: Settings) -> None:
     """Refuse a target before anything is computed for it."""
     for _, leg_start, length in _legs(start, settings):
@@ -314,7 +327,7 @@ class _Work:
         return leg
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
-        return _with(self.loaded.present_plan, self.layer, (PlanStep(self.length, schedule),))
+        return with_steps(self.loaded.present_plan, self.layer, (PlanStep(self.length, schedule),))
 
     def _leg(
         self,
@@ -424,7 +437,7 @@ class _Work:
                 "plain": replace(plain, length=self.length),
                 "as it is": replace(self.start, length=self.length),
             }
-        return {name: _extended(self.start, self.length, name) for name in HAND_MADE}
+        return hand_made(self.start, self.length)
 
 
 class _Kept:
@@ -448,14 +461,6 @@ class _Kept:
         return self._known[key]
 
 
-def _extended(start: RotarySchedule, length: int, method: str) -> RotarySchedule:
-    """By a hand-made method, from the plain frequencies where it does not compose on the start."""
-    try:
-        return extend(start, length, method)
-    except Unsupported:
-        return extend(RotarySchedule.plain(start.geometry), length, method)
-
-
 def _score(measured: FloatArray, kind: Kind) -> Score:
     """The means of [documents, 3]; infinite where the schedule failed."""
     if not np.isfinite(measured).all():
@@ -472,7 +477,7 @@ def _choice(scores: Mapping[str, Score], by_hand: Iterable[str]) -> str:
     return min(able, key=lambda name: scores[name].score)
 
 
-def _with(present: ContextPlan, layer: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
+def with_steps(present: ContextPlan, layer: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
     """The present plan with other steps for a layer type, up to where these reach."""
     end = steps[-1].up_to_length
     length = min(end, present.target_length)
@@ -490,7 +495,7 @@ def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Setti
     )
     reached = steps[-1].up_to_length
     steps += [step for step in present.steps(layer) if step.up_to_length > reached]
-    plan = _with(present, layer, tuple(steps))
+    plan = with_steps(present, layer, tuple(steps))
     methods = legs[0].method or "search"
     provenance = {
         "methods": methods,

@@ -96,7 +96,7 @@ ROOMS = {
     ),
     "journey": Row(
         (
-            *("errors", "lengths", "plan", "extension", "records", "run", "untrusted", "data"),
+            *("errors", "lengths", "plan", "records", "run", "untrusted", "data"),
             *("comparison", "models", "search_run", "evaluation.results", "evaluation.runner"),
             *("report", "export"),
         ),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
     DeviceOption,
@@ -91,40 +90,12 @@ def command(
         _show_cost(journey, console, as_json)
         return
     path = run or Path("runs") / f"extend-{Path(model).name}-{format_length(target)}"
-    with RunDirectory(path, "extend", journey.identity()) as directory, _bars() as progress:
-        journey.run(directory, progress, lambda stage: _show_stage(console, journey, stage))
+    with RunDirectory(path, "extend", journey.identity()) as directory:
+        journey.run(directory, progress_bar, lambda stage: _show_stage(console, journey, stage))
     if as_json:
         print_json(_answer(journey))
     else:
         _show_end(journey)
-
-
-@contextmanager
-def _bars() -> Iterator[Any]:
-    """One bar a stage, on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(file=sys.stderr)
-    bars = Progress(
-        TextColumn("{task.description:>9}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    tasks: dict[str, Any] = {}
-
-    def advance(stage: str, done: float) -> None:
-        if stage not in tasks:
-            for other in tasks.values():
-                bars.update(other, visible=False)
-            tasks[stage] = bars.add_task(stage, total=1.0)
-        bars.update(tasks[stage], completed=done)
-
-    with bars:
-        yield advance
 
 
 def _show_cost(journey: Journey, console: Console, as_json: bool) -> None:
@@ -270,7 +241,9 @@ def _standing(values: dict[str, float | None]) -> str:
 
 
 def _best_by_hand(standing: dict[str, dict[str, float | None]]) -> str:
-    by_hand = [name for name in standing if name not in ("none", "search")]
+    from ropewalk.search_run import HAND_MADE
+
+    by_hand = [name for name in standing if name in HAND_MADE]
     return max(by_hand, key=lambda name: standing[name]["retrieval"] or 0.0)
 
 

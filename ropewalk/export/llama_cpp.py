@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.export import llama_cpp_run
@@ -27,7 +28,7 @@ from ropewalk.export.checkpoint import Checkpoint, staged
 from ropewalk.export.gguf_model import GGUFModel, GGUFRope, check_installed
 from ropewalk.export.gguf_sentencepiece import OTHER_SPACES
 from ropewalk.export.gguf_tokenizer import GGUFTokenizer
-from ropewalk.export.llama_cpp_run import LlamaCpp
+from ropewalk.export.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.export.parity import Exported, NotTheSame, Parity
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
@@ -197,16 +198,33 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenize
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
-    with torch.inference_mode(), applied(loaded.model, plan, exact_angles=True):
-        logits = loaded.model(
-            torch.from_numpy(tokens)[None], logits_to_keep=length - start, use_cache=False
+    return beside(loaded.model, plan, tokens, said, model.dtype)
+
+
+def beside(
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+    dtype: str,
+    *,
+    check: bool = True,
+) -> Parity:
+    """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
+
+    `check` is that of `install`. It asks for weights whose attention can be seen to turn.
+    """
+    count = len(tokens) - said.start
+    with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
+        logits = model(
+            torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
         ).logits[0]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
     return Parity(
         runtime=llama_cpp_run.runtime(),
         max_logit_difference=float(np.abs(planned - said.values).max()),
-        tolerance=tolerance(model.dtype, length),
-        tokens=length - start,
+        tolerance=tolerance(dtype, len(tokens)),
+        tokens=count,
     )
 
 

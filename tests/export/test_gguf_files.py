@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.export import llama_cpp, llama_cpp_run
@@ -220,6 +221,26 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     assert found.findings == ()
     if dtype == "F32":
         assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
+
+
+@pytest.mark.parametrize("dead", ["q_proj", "k_proj"])
+def test_a_file_with_a_layer_that_attends_by_nothing_is_compared_too(
+    dead: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("xllamacpp")
+    folder = tiny_folder(tmp_path / "model")
+    name = f"model.layers.0.self_attn.{dead}.weight"
+    weights = load_file(folder / "model.safetensors")
+    weights[name].zero_()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    plan = ContextPlan(
+        "tiny", {FULL_ATTENTION: (PlanStep(64, extend(start_of(folder), 64, "yarn")),)}
+    )
+    out = tmp_path / "model.gguf"
+    llama_cpp.export(str(folder), plan, out, check=False)
+    parity = audit(out, plan=plan).parity
+    assert parity is not None
+    assert parity.passed
 
 
 def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Probe:
         at = torch.tensor(list(positions), device=device)[None]
         cache = None
         pieces = []
-        with _evaluating(self.model), _hearing(self.layers) as heard:
+        with evaluating(self.model), _hearing(self.layers) as heard:
             for start, end in pairwise((0, *cuts, len(positions))):
                 output = self.model(
                     input_ids=ids[:, start:end],
@@ -77,7 +77,7 @@ class Probe:
     @torch.no_grad()
     def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
         """The same layer called again with other cos and sin, without any scaling of ours."""
-        with _evaluating(layer.module), _hearing((layer,), unscaled=True) as again:
+        with evaluating(layer.module), _hearing((layer,), unscaled=True) as again:
             layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": (cos, sin)})
         return again[layer]
 
@@ -106,7 +106,7 @@ def _hearing(
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Without dropout, for a while."""
     training = [module for module in model.modules() if module.training]
     for module in training:

@@ -23,7 +23,7 @@ from transformers import AttentionInterface
 
 from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, by_pair
-from ropewalk.models.probe import Probe
+from ropewalk.models.probe import Probe, evaluating
 from ropewalk.plan import ContextPlan
 from ropewalk.precision.arms import (
     Arm,
@@ -228,7 +228,7 @@ class Stage:
                 output[:, start:end] = narrow @ value[:, :end]
             return output.to(dtype_of(arm.product)).to(query.dtype)
 
-        with matmul_format(arm), _evaluating(model), _routed(model, anatomy, attend):
+        with matmul_format(arm), evaluating(model), _routed(model, anatomy, attend):
             logits: Tensor = model(
                 input_ids=tokens.to(self.device)[None],
                 # Said explicitly: some families take shifted positions for packed documents.
@@ -283,7 +283,7 @@ class Stage:
         vocabulary = model.config.get_text_config().vocab_size
         tokens = (torch.arange(40) * 7919 % vocabulary).to(self.device)
         positions = torch.arange(3, 43, device=self.device)
-        with torch.no_grad(), _evaluating(model), matmul_format(Arm("fp32")):
+        with torch.no_grad(), evaluating(model), matmul_format(Arm("fp32")):
             stock: Tensor = model(
                 input_ids=tokens[None],
                 attention_mask=torch.ones_like(tokens)[None],
@@ -398,19 +398,6 @@ def _additive(mask: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -torch.inf)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout, for a while."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _name(model: Any) -> str:

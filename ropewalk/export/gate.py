@@ -78,13 +78,12 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
     """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
-    short = _contiguous(ids, min(original, target, CONTIGUOUS // 4))
-    long = _contiguous(ids, min(target, CONTIGUOUS))
-    marks = {0, target - 1, *(round(p) for p in np.geomspace(1, max(target - 1, 1), SPREAD))}
+    short = _at(ids, range(min(original, target, CONTIGUOUS // 4)))
+    long = _at(ids, range(min(target, CONTIGUOUS)))
+    marks = _spread(target)
     for step in _steps(plan):  # where stock code may switch
         marks |= {p for p in range(step.up_to_length - 2, step.up_to_length + 2) if 0 <= p < target}
-    spread = tuple(sorted(marks))
-    far = Asked(tuple(ids[i % len(ids)] for i in range(len(spread))), spread)
+    far = _at(ids, sorted(marks))
     found = [short, long, far]
     for whole in (long, far):
         # A prompt within the original length, single tokens across its end, and the rest.
@@ -97,10 +96,7 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
 
 def ending_at(length: int, ids: Sequence[int]) -> Asked:
     """A sequence with gaps whose last position ends exactly this length."""
-    marks = sorted(
-        {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
-    )
-    return Asked(tuple(ids[i % len(ids)] for i in range(len(marks))), tuple(marks))
+    return _at(ids, sorted(_spread(length)))
 
 
 def probe_ids(folder: Path, vocabulary: int) -> list[int]:
@@ -298,8 +294,14 @@ def _answers(values: Mapping[str, Tensor], count: int) -> Iterator[Answer]:
         )
 
 
-def _contiguous(ids: Sequence[int], length: int) -> Asked:
-    return Asked(tuple(ids[i % len(ids)] for i in range(length)), tuple(range(length)))
+def _spread(length: int) -> set[int]:
+    """Positions of a sequence so long, closer together where it begins."""
+    return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
+
+
+def _at(ids: Sequence[int], positions: Sequence[int]) -> Asked:
+    """The tokens, over again where they end, at these positions."""
+    return Asked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 
 def _steps(plan: ContextPlan) -> list[Any]:

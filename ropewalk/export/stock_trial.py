@@ -17,6 +17,7 @@ from ropewalk.export import gate
 from ropewalk.export.checkpoint import Checkpoint
 from ropewalk.export.parity import Parity
 from ropewalk.export.stock_rotary import RUNTIME
+from ropewalk.export.stock_run import settle
 from ropewalk.export.traps import Finding
 from ropewalk.models.load import read_model
 from ropewalk.plan import ContextPlan
@@ -56,7 +57,7 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
 
 
 def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
-    model = read_model(checkpoint.folder, torch.float32).eval()
+    model = settle(read_model(checkpoint.folder, torch.float32))
     ids = gate.probe_ids(checkpoint.folder, model.config.get_text_config().vocab_size)
     asked = gate.sequences(plan, ids)
     (answers,) = gate.ask_stock([(checkpoint.folder, asked)])

@@ -12,11 +12,9 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError, UnknownName, Unsupported
-from ropewalk.export import folder
-from ropewalk.export.folder import Job
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
-from tests.export.folders import TARGET, answered_here, saved
+from tests.export.folders import TARGET, answered_here, saved, spoil_exports
 
 
 @pytest.fixture(autouse=True)
@@ -70,15 +68,7 @@ def test_a_person_reads_what_was_proven_and_how_to_load_it(source: str, tmp_path
 def test_a_failed_gate_exits_with_1_says_so_in_json_and_leaves_nothing(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = folder.write
-
-    def spoilt(job: Job, place: Path) -> None:
-        real(job, place)
-        config = load_config(place)
-        config["rope_parameters"]["attention_factor"] = 1.0
-        (place / "config.json").write_text(json.dumps(config))
-
-    monkeypatch.setattr(folder, "write", spoilt)
+    spoil_exports(monkeypatch)
     plan = plan_file(source, tmp_path, "yarn")
     out = tmp_path / "out"
     with pytest.raises(RopewalkError, match="was not written") as caught:

@@ -1,4 +1,4 @@
-"""Tiny model folders to export, and a gate that starts no process."""
+"""Tiny model folders to export, a gate that starts no process, and exports that it must refuse."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers.utils import logging
 
-from ropewalk.export import stock_run
+from ropewalk.export import folder, stock_run
+from ropewalk.export.folder import Job
+from ropewalk.models.config import load_config
 from tests.models.tiny import WINDOW, tiny_model
 
 TARGET = 4 * WINDOW
@@ -22,14 +25,27 @@ def answered_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[s
     return subprocess.CompletedProcess(command, 0, "", "")
 
 
+def spoil_exports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder is written without the attention scaling that its plan asks for."""
+    write = folder.write
+
+    def spoilt(job: Job, place: Path) -> None:
+        write(job, place)
+        config = load_config(place)
+        config["rope_parameters"]["attention_factor"] = 1.0
+        (place / "config.json").write_text(json.dumps(config))
+
+    monkeypatch.setattr(folder, "write", spoilt)
+
+
 def saved(
-    folder: Path, family: str = "llama", *, dtype: torch.dtype = torch.float32, **changes: Any
+    place: Path, family: str = "llama", *, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> str:
     """A tiny model on disk, in shards, with a tokenizer config that limits it to its window."""
     logging.disable_progress_bar()
     if family == "phi3":  # its config class takes no head size but this one
         changes = {"hidden_size": 64, **changes}
-    tiny_model(family, **changes).to(dtype).save_pretrained(folder, max_shard_size="24KB")
+    tiny_model(family, **changes).to(dtype).save_pretrained(place, max_shard_size="24KB")
     limit = {"model_max_length": WINDOW}
-    (folder / "tokenizer_config.json").write_text(json.dumps(limit), encoding="utf-8")
-    return str(folder)
+    (place / "tokenizer_config.json").write_text(json.dumps(limit), encoding="utf-8")
+    return str(place)

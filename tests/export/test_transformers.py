@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.export import folder, gate, transformers
-from ropewalk.export.folder import Job, prepare
+from ropewalk.export.folder import prepare
 from ropewalk.export.parity import NotTheSame
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.plan import ContextPlan, PlanStep
 from ropewalk.scaling import names
-from tests.export.folders import TARGET, saved
+from tests.export.folders import TARGET, saved, spoil_exports
 from tests.models.tiny import FAMILIES, WINDOW
 
 FACTORS = np.random.default_rng(0).uniform(1, 6, 128)
@@ -210,15 +210,7 @@ def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
 def test_a_failing_gate_leaves_nothing(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = folder.write
-
-    def spoilt(job: Job, place: Path) -> None:
-        real(job, place)
-        config = load_config(place)
-        config["rope_parameters"]["attention_factor"] = 1.0
-        (place / "config.json").write_text(json.dumps(config))
-
-    monkeypatch.setattr(folder, "write", spoilt)
+    spoil_exports(monkeypatch)
     with pytest.raises(NotTheSame, match="was not written") as caught:
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
     parity = caught.value.exported.parity

@@ -18,14 +18,6 @@ RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny.model().save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     for document in tiny.documents(2, lines=40):  # a few stretches of 256 tokens: a quick search

@@ -14,7 +14,7 @@ from ropewalk.errors import UnknownName, Unsupported
 from ropewalk.export.features import RUNTIMES, Cell, expressible, loadable_by, matrix
 from ropewalk.extension import extend_plan
 from ropewalk.models.config import Config, load_config, present_plan
-from ropewalk.plan import ContextPlan, PlanStep
+from ropewalk.plan import ContextPlan
 from tests.export import runtimes_page
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
@@ -32,14 +32,6 @@ def given(model: str, methods: str, **parameters: Any) -> tuple[ContextPlan, Con
 
 def loads(model: str, methods: str, **parameters: Any) -> tuple[str, ...]:
     return loadable_by(*given(model, methods, **parameters))
-
-
-def two_lists(plan: ContextPlan) -> ContextPlan:
-    (long,) = plan.steps()
-    geometry = long.schedule.geometry
-    short = replace(long.schedule, rescale_factors=np.ones(geometry.pairs))
-    steps = (PlanStep(geometry.original_length, short), long)
-    return replace(plan, schedules={"full_attention": steps})
 
 
 @pytest.mark.parametrize("methods", ["linear", "ntk", "yarn"])
@@ -100,7 +92,7 @@ def test_what_no_config_says_is_only_approximated_anywhere() -> None:
 
 def test_two_lists_are_for_transformers_and_the_long_one_elsewhere() -> None:
     plan, config = given("llama-2-7b", "ntk_mixed")
-    plan = two_lists(plan)
+    plan = runtimes_page.two_lists(plan)
     assert loadable_by(plan, config) == ("transformers",)
     assert expressible(plan, config, "transformers", approximate=False) == (plan, ())
     assert expressible(plan, config, "sglang", approximate=True)[0].steps() == plan.steps()[1:]

@@ -17,20 +17,7 @@ from transformers import (
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.variances import measure_variances
 from ropewalk.plan import FULL_ATTENTION
-
-SMALL = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 48,
-    "initializer_range": 0.3,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+from tests.models.tiny import SMALL
 
 
 def _model(config: Any) -> Any:

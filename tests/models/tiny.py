@@ -78,6 +78,21 @@ REFUSED: Mapping[str, dict[str, Any]] = {
     "llama4_text": {"num_local_experts": 2, "intermediate_size_mlp": 32},
 }
 
+SMALL: Mapping[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 48,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+"""What any config class takes, for a model that is used with the weights it is made with."""
+
 
 def tiny_config(family: str, **changes: Any) -> Any:
     own = FAMILIES[family] if family in FAMILIES else REFUSED[family]

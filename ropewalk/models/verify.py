@@ -339,8 +339,12 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
     epsilon = 4 * torch.finfo(heard.query.dtype).eps
     # Without cos and sin, what is left of queries and keys is their part that does not rotate.
     still = probe.replay(layer, heard, torch.zeros_like(cos), torch.zeros_like(sin))
-    if torch.equal(stock.query, still.query):
-        return _Deviation(1.0, epsilon, "the queries do not rotate: cos and sin change nothing")
+    for name, turned, unturned in (
+        ("queries", stock.query, still.query),
+        ("keys", stock.key, still.key),
+    ):
+        if torch.equal(turned, unturned):
+            return _Deviation(1.0, epsilon, f"the {name} do not rotate: cos and sin change nothing")
     scaling = target.schedule.attention_scaling
     if scaling != 1:
         unit = probe.replay(layer, heard, cos / scaling, sin / scaling)

@@ -216,6 +216,14 @@ class TestPlantedFaults:
         some_rotate.model.layers[0].self_attn.use_rope = False
         assert "the queries do not rotate" in problems(some_rotate, plan)
 
+    @pytest.mark.parametrize(("weight", "said"), [("q_proj", "queries"), ("k_proj", "keys")])
+    def test_a_layer_with_nothing_to_rotate(self, weight: str, said: str) -> None:
+        dead = tiny_model("llama")
+        plan = yarn(dead)
+        install(dead, plan)
+        getattr(dead.model.layers[0].self_attn, weight).weight.data.zero_()
+        assert f"the {said} do not rotate" in problems(dead, plan)
+
     def test_attention_that_bypasses_the_interface(self, model: Any) -> None:
         plan = yarn(model)
         install(model, plan)

@@ -3,11 +3,12 @@
     python -m benchmarks.search                 hours of two cores; started again, it goes on
     python -m benchmarks.search --report        what is there so far, as results/search.json
 
-Three small models, five seeds each, both strategies in the same space on the same documents, with
-the attention scaling m held at 1, held at YaRN's, and searched: so the share of m and the share of
-the search are told apart. Random search and plain CMA-ES (`covariance`) run with three seeds and m
-searched, for a quarter of Algorithm 1's evaluations. Each run is a journal under --runs, one thread
-each; a seed draws the documents too.
+Three small models, five seeds each, in the same space, with the attention scaling m held at 1, held
+at YaRN's, and searched: so the share of m and the share of the search are told apart. The adaptive
+search has a tenth of Algorithm 1's tokens, once on four times the documents (`adaptive`) and once
+on just those of Algorithm 1 (`same`). Random search and plain CMA-ES (`covariance`) run with three
+seeds and m searched, for a quarter of Algorithm 1's evaluations. Each run is a journal under
+--runs, one thread each; a seed draws the documents too.
 
 Only documents that no search saw are reported on. What is compared, for every model and m:
 
@@ -80,13 +81,13 @@ SUBJECTS = {
     "slim": Subject(1, 512, 6),
     "bundled": Subject(None, 1024, 3),
 }
-CHALLENGERS = ("adaptive", "spread")
-SPREAD = 2
-"""`spread` is the adaptive search on so many times the documents, for the same tokens."""
+CHALLENGERS = {"adaptive": 4, "same": 1}
+"""On how many times the documents of Algorithm 1 they search, for a tenth of its tokens."""
+MOST_DOCUMENTS = max(CHALLENGERS.values())
 SCALINGS = ("one", "yarn", "free")
 SAID = {"one": "held at 1", "yarn": "held at YaRN's", "free": "searched"}
 SEEDS, CONTROL_SEEDS = 5, 3
-HELD_OUT_DOCUMENTS = 24
+HELD_OUT_DOCUMENTS = 96  # or as many as the text has left
 # Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
 ALGORITHM_1 = 1344
 CONTROLLED = {"random": 336, "covariance": 336}
@@ -224,14 +225,16 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
                 incumbents[look] = progress.best
 
     began = time.perf_counter()
-    spread = run.strategy == "spread"
+    challenger = run.strategy in CHALLENGERS
     journal = Journal(folder / f"{run.name}.jsonl")
     result = search(
         space,
         objective,
-        STRATEGIES["adaptive" if run.strategy == "spread" else run.strategy],
+        STRATEGIES["adaptive" if challenger else run.strategy],
         seed=run.seed,
-        evaluations=EVALUATIONS // SPREAD if spread else CONTROLLED.get(run.strategy),
+        evaluations=EVALUATIONS // CHALLENGERS[run.strategy]
+        if challenger
+        else CONTROLLED.get(run.strategy),
         journal=journal,
         progress=note,
     )
@@ -280,15 +283,13 @@ def _documents(
 ) -> tuple[tuple[Planted, ...], tuple[Planted, ...]]:
     """What a run searches on, and what it is reported on: the same of a seed for all strategies."""
     corpus, encoder = list(read_documents(HELD_OUT)), Encoder(loaded.tokenizer)
-    sizes = (subject.documents, 1, HELD_OUT_DOCUMENTS)
-    split = split_corpus(corpus, encoder, subject.target, sizes, run.seed)
-    if run.strategy != "spread":
-        return split.search, split.reporting
-    taken = {document.source for document in split.all}
+    own = split_corpus(corpus, encoder, subject.target, (subject.documents, 1, 24), run.seed)
+    taken = {document.source for document in own.all}
     everything = split_corpus(corpus, encoder, subject.target, (200, 1, 1), run.seed).all
     others = [document for document in everything if document.source not in taken]
-    wanted = (SPREAD - 1) * subject.documents
-    return (*split.search, *others[:wanted]), split.reporting
+    more = (MOST_DOCUMENTS - 1) * subject.documents
+    searched = (*own.search, *others[:more])[: CHALLENGERS.get(run.strategy, 1) * subject.documents]
+    return searched, (*own.reporting, *others[more:])[:HELD_OUT_DOCUMENTS]
 
 
 def _losses(measured: NDArray[np.float64]) -> list[float]:
@@ -447,11 +448,11 @@ def table(value: dict[str, Any]) -> str:
     costs = [
         np.inf if cost is None else cost
         for row in value["rows"]
-        for cost in row["against_evolution"].get("spread", {"cost_to_reach": []})["cost_to_reach"]
+        for cost in row["against_evolution"].get("adaptive", {"cost_to_reach": []})["cost_to_reach"]
     ]
     if costs:
         lines.append(
-            f"spread, all models and m: median {np.median(costs):.1%} of {len(costs)} runs"
+            f"adaptive, all models and m: median {np.median(costs):.1%} of {len(costs)} runs"
         )
     return "\n".join(lines)
 
@@ -462,7 +463,7 @@ def page(value: dict[str, Any]) -> str:
     lines = [
         "| model | m | seeds | best by hand | "
         + " | ".join(names)
-        + " | reached by adaptive | by spread |",
+        + " | reached by adaptive | by same |",
         "|---" * (6 + len(names)) + "|",
     ]
     for row in value["rows"]:

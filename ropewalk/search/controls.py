@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ropewalk.search.coordinates import Coordinates
 from ropewalk.search.covariance import CovarianceAdaptation
-from ropewalk.search.curves import Curves
 from ropewalk.search.driver import Request, Requests
 from ropewalk.search.space import Candidate, Space
 
@@ -32,20 +32,20 @@ def random_search(
 def plain_covariance(
     space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
 ) -> Requests:
-    """CMA-ES over log λ of every pair and log m, from the best hand-made method."""
+    """CMA-ES over log λ of every pair, log m and n̂, from the best hand-made method."""
     everyone = tuple(range(documents))
     seeds = space.hand_made()
     losses = yield Request(seeds, everyone)
-    curves = Curves(space, seeds[int(losses.mean(axis=1).argmin())])
-    deviations = np.full(curves.numbers, max(0.01, 0.3 * np.log(space.highest)))
-    deviations[-1] = 0.1
-    cma = CovarianceAdaptation(np.zeros(curves.numbers), deviations, rng)
+    coordinates = Coordinates(space, seeds[int(losses.mean(axis=1).argmin())])
+    origin = np.zeros(coordinates.numbers)
+    cma = CovarianceAdaptation(origin, np.ones(coordinates.numbers), rng)
     spent = len(seeds)
     while spent < (evaluations or EVALUATIONS):
-        points = [curves.inside(point) for point in cma.draw()]
-        losses = yield Request(tuple(curves.candidate(point) for point in points), everyone)
-        cma.learn([points[i] for i in losses.mean(axis=1).argsort(kind="stable")])
-        spent += len(points)
+        candidates = tuple(coordinates.candidate(point) for point in cma.draw())
+        losses = yield Request(candidates, everyone)
+        order = losses.mean(axis=1).argsort(kind="stable")
+        cma.learn([coordinates.point(candidates[i]) for i in order])
+        spent += len(candidates)
 
 
 def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:

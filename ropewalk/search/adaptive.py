@@ -16,7 +16,6 @@ surface sees all documents, which is what makes a candidate a result.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -26,10 +25,10 @@ from ropewalk.schedule import FloatArray
 from ropewalk.search.coordinates import Coordinates
 from ropewalk.search.driver import Request, Requests
 from ropewalk.search.space import Candidate, Space
-from ropewalk.search.surface import Surface
+from ropewalk.search.surface import Shape, Surface
 
 EVALUATIONS = 134  # a tenth of Algorithm 1's
-REFITTED = 1.3  # the surface's shape is looked for anew when so many times the points are known
+RESHAPED = 1.3  # the surface's shape is looked for anew when so many times the points are known
 SPREADS = ((1.0, False), (0.5, False), (0.25, False), (0.5, True), (1.0, True))
 """How far from where candidates are drawn: of the usual width, and whether around the start."""
 DESCENT = 5  # times that the lowest point is looked for around the lowest
@@ -134,7 +133,9 @@ class Guess:
         self._root = np.linalg.cholesky(covariance)
         self._lowest = book.best
         self._known: dict[Candidate, FloatArray] = {}
-        self._refit_at = 0
+        self._shape: Shape | None = None
+        self._shaped_at = 0  # how many candidates were known then
+        self._offsets: FloatArray | None = None
         self.learn()
 
     def learn(self) -> None:
@@ -142,12 +143,12 @@ class Guess:
         for candidate in self._book.losses:
             if candidate not in self._known:
                 self._known[candidate] = self._coordinates.point(candidate)
-        known = np.array(list(self._known.values()))
-        due = len(known) >= self._refit_at
-        if due:
-            self._refit_at = math.ceil(REFITTED * len(known))
+        if len(self._known) >= RESHAPED * self._shaped_at:
+            self._shape, self._shaped_at = None, len(self._known)
+        points = np.array(list(self._known.values()))
         losses = np.array(list(self._book.losses.values()))
-        self._surface: Surface = Surface(known, losses, None if due else self._surface)
+        self._surface = Surface(points, losses, self._shape, self._offsets)
+        self._shape, self._offsets = self._surface.shape, self._surface.offsets
         self._lowest = self._lower([self._lowest])
 
     def worth_a_look(self, rng: np.random.Generator) -> list[Candidate]:

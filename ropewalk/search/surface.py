@@ -46,22 +46,28 @@ class Surface:
     """A surface through the looks that were taken."""
 
     def __init__(
-        self, points: FloatArray, losses: FloatArray, before: Surface | None = None
+        self,
+        points: FloatArray,
+        losses: FloatArray,
+        shape: Shape | None = None,
+        offsets: FloatArray | None = None,
     ) -> None:
         """`losses` are [points, documents], nan where nobody looked and infinite where it failed.
 
-        The likeliest shape is taken, or that of a surface before this one.
+        The likeliest shape is taken, if none is given. `offsets` are those of a surface through
+        fewer looks, where there was one.
         """
         self._points = points
         looks = (~np.isnan(losses)).sum(axis=1)
-        offsets = _first_offsets(losses) if before is None else before.offsets
+        if offsets is None:
+            offsets = _first_offsets(losses)
         scores = _scores(losses - offsets)
-        self.shape: Shape = before.shape if before else _likeliest(points, looks, scores)
+        self.shape = shape or _likeliest(points, looks, scores)
         alike = _alike(points, points, self.shape.length)
         noise = np.diag(self.shape.noise / looks)
         self._inverse = np.linalg.inv(alike + noise).astype(np.float64)
         level, weights, _ = self._through(scores)
-        self.offsets: FloatArray = _offsets(losses, level + alike @ weights, scores)
+        self.offsets: FloatArray = _offsets(offsets, losses, level + alike @ weights, scores)
         """By how much each document is harder than another."""
         self._level, self._weights, self._amplitude = self._through(_scores(losses - self.offsets))
 
@@ -130,11 +136,16 @@ def _first_offsets(losses: FloatArray) -> FloatArray:
     return offsets
 
 
-def _offsets(losses: FloatArray, expected: FloatArray, scores: FloatArray) -> FloatArray:
-    """By how much each document is harder than the surface says: shrunk, and 0 on the average."""
-    rest = losses - expected[:, None]
+def _offsets(
+    offsets: FloatArray, losses: FloatArray, expected: FloatArray, scores: FloatArray
+) -> FloatArray:
+    """By how much each document is harder than the surface says, 0 on the average.
+
+    A document that few saw keeps some of its former offset.
+    """
+    rest = losses - offsets - expected[:, None]
     rest = np.where(np.isfinite(rest) & (scores < scores.max())[:, None], rest, np.nan)
     seen = (~np.isnan(rest)).sum(axis=0)
-    shrunk = np.nansum(rest, axis=0) / (seen + 1)
-    offsets: FloatArray = shrunk - shrunk.mean()
-    return offsets
+    moved: FloatArray = offsets + np.nansum(rest, axis=0) / (seen + 1)
+    moved -= moved.mean()
+    return moved

@@ -44,6 +44,8 @@ class Adaptive:
     """The shares of what may be spent after which the best guess sees all documents."""
     reach: float = 0.25
     """Changes of pairs so far apart, as a share of all pairs, are still somewhat alike."""
+    steepness: float = 3.0
+    """A change of the fastest pair counts e to this times as much as one of the slowest."""
     own: float = 0.1
     """The share of a pair's change that is its own."""
     drawn: int = 100
@@ -132,6 +134,8 @@ class Guess:
         covariance[:pairs, :pairs] += (1 - search.own) * np.exp(-0.5 * apart**2)
         self._root = np.linalg.cholesky(covariance)
         self._lowest = book.best
+        # How much a change of each coordinate matters: the most for the fastest pair.
+        self._weights = np.array([*np.exp(search.steepness * (0.5 - place)), 1.0, 1.0])
         self._known: dict[Candidate, FloatArray] = {}
         self._shape: Shape | None = None
         self._shaped_at = 0  # how many candidates were known then
@@ -142,7 +146,7 @@ class Guess:
         """Draw the surface anew through all that the book knows."""
         for candidate in self._book.losses:
             if candidate not in self._known:
-                self._known[candidate] = self._coordinates.point(candidate)
+                self._known[candidate] = self._place(candidate)
         if len(self._known) >= RESHAPED * self._shaped_at:
             self._shape, self._shaped_at = None, len(self._known)
         points = np.array(list(self._known.values()))
@@ -154,7 +158,7 @@ class Guess:
     def worth_a_look(self, rng: np.random.Generator) -> list[Candidate]:
         """The lowest points of surfaces that may be the true one."""
         candidates = self._around(rng)
-        points = np.array([self._coordinates.point(candidate) for candidate in candidates])
+        points = np.array([self._place(candidate) for candidate in candidates])
         drawn = self._surface.drawn(points, self._search.asked, rng)
         return list(dict.fromkeys(candidates[i] for i in drawn.argmin(axis=0)))
 
@@ -178,8 +182,12 @@ class Guess:
 
     def _lower(self, candidates: Sequence[Candidate]) -> Candidate:
         """The lowest of these and of those that are known."""
-        points = [*self._known.values(), *map(self._coordinates.point, candidates)]
+        points = [*self._known.values(), *map(self._place, candidates)]
         return [*self._known, *candidates][int(self._surface.mean(np.array(points)).argmin())]
+
+    def _place(self, candidate: Candidate) -> FloatArray:
+        """Where a candidate is for the surface."""
+        return self._weights * self._coordinates.point(candidate)
 
 
 strategy = Adaptive()

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = tuple(
-    Shape(length, noise) for length in (1.0, 2.0, 4.0, 8.0) for noise in (0.003, 0.05, 0.5, 4.0)
+    Shape(length, noise) for length in (0.5, 1.0, 2.0, 4.0) for noise in (0.003, 0.05, 0.5, 4.0)
 )
 CEILING = 0.75
 """The share of candidates that the surface tells apart: all that are worse are as bad as that one.

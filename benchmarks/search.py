@@ -5,9 +5,9 @@
 
 Three small models, five seeds each, in the same space, with the attention scaling m held at 1, held
 at YaRN's, and searched: so the share of m and the share of the search are told apart. The adaptive
-search has a tenth of Algorithm 1's tokens, once on four times the documents (`adaptive`) and once
-on just those of Algorithm 1 (`same`). Random search and plain CMA-ES (`covariance`) run with three
-seeds and m searched, for a quarter of Algorithm 1's evaluations. Each run is a journal under
+search has a tenth of Algorithm 1's tokens, on four times the documents. Controls, with three seeds
+and m searched: the same on just the documents of Algorithm 1 (`same`), random search and plain
+CMA-ES (`covariance`), both for a quarter of Algorithm 1's evaluations. Each run is a journal under
 --runs, one thread each; a seed draws the documents too.
 
 Only documents that no search saw are reported on. What is compared, for every model and m:
@@ -81,17 +81,17 @@ SUBJECTS = {
     "slim": Subject(1, 512, 6),
     "bundled": Subject(None, 1024, 3),
 }
-CHALLENGERS = {"adaptive": 4, "same": 1}
-"""On how many times the documents of Algorithm 1 they search, for a tenth of its tokens."""
-MOST_DOCUMENTS = max(CHALLENGERS.values())
+SPREAD = 4
+"""The adaptive search is given so many times the documents of Algorithm 1."""
 SCALINGS = ("one", "yarn", "free")
+COMPARED = ("evolution", "adaptive")
 SAID = {"one": "held at 1", "yarn": "held at YaRN's", "free": "searched"}
 SEEDS, CONTROL_SEEDS = 5, 3
 HELD_OUT_DOCUMENTS = 96  # or as many as the text has left
 # Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
 ALGORITHM_1 = 1344
-CONTROLLED = {"random": 336, "covariance": 336}
-"""The controls with their evaluations, a quarter of Algorithm 1's."""
+CONTROLLED = {"same": EVALUATIONS, "random": 336, "covariance": 336}
+"""The controls with their evaluations: a tenth of Algorithm 1's, and a quarter."""
 LOOKS = sorted({*(2.0**-k for k in np.arange(0, 7.5, 0.5)), *np.arange(0.01, 0.11, 0.01)})
 RESAMPLES = 10_000
 
@@ -115,7 +115,7 @@ def runs() -> list[Run]:
     for seed in range(SEEDS):
         for model in SUBJECTS:
             for scaling in SCALINGS:
-                found += [Run(model, scaling, name, seed) for name in ("evolution", *CHALLENGERS)]
+                found += [Run(model, scaling, name, seed) for name in COMPARED]
             if seed < CONTROL_SEEDS:
                 found += [Run(model, "free", name, seed) for name in CONTROLLED]
     return found
@@ -225,15 +225,14 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
                 incumbents[look] = progress.best
 
     began = time.perf_counter()
-    challenger = run.strategy in CHALLENGERS
     journal = Journal(folder / f"{run.name}.jsonl")
     result = search(
         space,
         objective,
-        STRATEGIES["adaptive" if challenger else run.strategy],
+        STRATEGIES["adaptive" if run.strategy == "same" else run.strategy],
         seed=run.seed,
-        evaluations=EVALUATIONS // CHALLENGERS[run.strategy]
-        if challenger
+        evaluations=EVALUATIONS // SPREAD
+        if run.strategy == "adaptive"
         else CONTROLLED.get(run.strategy),
         journal=journal,
         progress=note,
@@ -287,8 +286,8 @@ def _documents(
     taken = {document.source for document in own.all}
     everything = split_corpus(corpus, encoder, subject.target, (200, 1, 1), run.seed).all
     others = [document for document in everything if document.source not in taken]
-    more = (MOST_DOCUMENTS - 1) * subject.documents
-    searched = (*own.search, *others[:more])[: CHALLENGERS.get(run.strategy, 1) * subject.documents]
+    more = (SPREAD - 1) * subject.documents
+    searched = (*own.search, *others[:more]) if run.strategy == "adaptive" else own.search
     return searched, (*own.reporting, *others[more:])[:HELD_OUT_DOCUMENTS]
 
 
@@ -317,7 +316,7 @@ def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
                 for run, value in own.items()
                 if run.strategy == name and (other := run._replace(strategy="evolution")) in own
             ]
-            for name in (*CHALLENGERS, *CONTROLLED)
+            for name in ("adaptive", *CONTROLLED)
         }
         if any(challenged.values()):
             rows.append(
@@ -330,7 +329,21 @@ def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
                     **_reached(own),
                 }
             )
-    return {"machine": machine(), "torch": torch.__version__, "rows": rows}
+    costs = {
+        model: _median(
+            cost
+            for row in rows
+            if row["model"] == model and "adaptive" in row["against_evolution"]
+            for cost in row["against_evolution"]["adaptive"]["cost_to_reach"]
+        )
+        for model in dict.fromkeys(row["model"] for row in rows)
+    }
+    return {
+        "machine": machine(),
+        "torch": torch.__version__,
+        "median_cost_to_reach": costs,
+        "rows": rows,
+    }
 
 
 def _compared(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
@@ -338,24 +351,29 @@ def _compared(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> dict[st
     costs = [_cost_to_reach(challenger, evolution) for challenger, evolution in pairs]
     at_the_end = [_held(a, a["tokens"]) - _held(e, e["tokens"]) for a, e in pairs]
     as_many = [_held(a, a["tokens"]) - _held(e, a["tokens"]) for a, e in pairs]
-    median = float(np.median(costs))
+    shown = [None if np.isinf(cost) else round(cost, 4) for cost in costs]
     return {
         "seeds": len(pairs),
-        "cost_to_reach": [None if np.isinf(cost) else round(cost, 4) for cost in costs],
-        "median_cost_to_reach": None if np.isinf(median) else round(median, 4),
+        "cost_to_reach": shown,
+        "median_cost_to_reach": _median(shown),
         "spent": round(float(np.median([a["tokens"] / e["tokens"] for a, e in pairs])), 4),
         "difference_at_equal_tokens": _interval(as_many),
         "difference_at_the_end": _interval(at_the_end),
     }
 
 
+def _median(costs: Iterable[float | None]) -> float | None:
+    """None where the median run never got there."""
+    median = float(np.median([np.inf if cost is None else cost for cost in costs]))
+    return None if np.isinf(median) else median
+
+
 def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
     """What each strategy and each hand-made method came to, over the seeds that are complete."""
-    needed = ("evolution", *CHALLENGERS)
     seeds = [
         s
         for s in range(SEEDS)
-        if all(any(r.strategy == n and r.seed == s for r in own) for n in needed)
+        if all(any(r.strategy == n and r.seed == s for r in own) for n in COMPARED)
     ]
 
     def median(values: Iterable[dict[str, Any]]) -> dict[str, float]:
@@ -372,12 +390,12 @@ def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
         return {"seeds": 0, "reached": {}, "by_hand": {}, "curves": {}}
     return {
         "seeds": len(seeds),
-        "reached": {name: median(v["final"] for v in of(name)) for name in needed},
+        "reached": {name: median(v["final"] for v in of(name)) for name in COMPARED},
         "by_hand": {
             name: median(v["by_hand"][name] for v in of("evolution"))
             for name in of("evolution")[0]["by_hand"]
         },
-        "curves": {name: _curve(of(name)) for name in needed},
+        "curves": {name: _curve(of(name)) for name in COMPARED},
     }
 
 
@@ -445,38 +463,36 @@ def table(value: dict[str, Any]) -> str:
                 f"  {name} beside evolution, {found['seeds']} seeds: {said} (median); "
                 f"{at_equal} at equal tokens, {at_end} at the end"
             )
-    costs = [
-        np.inf if cost is None else cost
-        for row in value["rows"]
-        for cost in row["against_evolution"].get("adaptive", {"cost_to_reach": []})["cost_to_reach"]
-    ]
-    if costs:
-        lines.append(
-            f"adaptive, all models and m: median {np.median(costs):.1%} of {len(costs)} runs"
-        )
+    for model, cost in value["median_cost_to_reach"].items():
+        said = "not reached" if cost is None else f"{cost:.1%}"
+        lines.append(f"{model}, all its runs: the median cost of the adaptive search is {said}")
     return "\n".join(lines)
 
 
 def page(value: dict[str, Any]) -> str:
     """The table of the documents: score and retrieval, and when Algorithm 1's score was reached."""
-    names = ("evolution", *CHALLENGERS)
     lines = [
-        "| model | m | seeds | best by hand | "
-        + " | ".join(names)
-        + " | reached by adaptive | by same |",
-        "|---" * (6 + len(names)) + "|",
+        "| model | m | seeds | best by hand | evolution | adaptive "
+        "| reached after (runs that did) | at equal tokens | at the end |",
+        "|---" * 9 + "|",
     ]
     for row in value["rows"]:
         if not row["seeds"]:
             continue
         by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
-        shown = [row["by_hand"][by_hand], *(row["reached"][name] for name in names)]
+        shown = [row["by_hand"][by_hand], *(row["reached"][name] for name in COMPARED)]
         cells = [f"{each['score']:.3f} / {each['retrieval']:.1%}" for each in shown]
-        costs = [row["against_evolution"][name]["median_cost_to_reach"] for name in CHALLENGERS]
-        reached = ["not" if cost is None else f"{cost:.1%}" for cost in costs]
+        found = row["against_evolution"]["adaptive"]
+        cost, costs = found["median_cost_to_reach"], found["cost_to_reach"]
+        reached = "not" if cost is None else f"{cost:.1%}"
+        differences = [
+            f"{d['mean']:+.3f} ({d['low']:+.3f} to {d['high']:+.3f})"
+            for d in (found["difference_at_equal_tokens"], found["difference_at_the_end"])
+        ]
         lines.append(
             f"| {row['model']} | {SAID[row['scaling']]} | {row['seeds']} | {by_hand} {cells[0]} | "
-            + " | ".join([*cells[1:], *reached])
+            f"{cells[1]} | {cells[2]} | {reached} ({len(costs) - costs.count(None)}) | "
+            + " | ".join(differences)
             + " |"
         )
     return "\n".join(lines)

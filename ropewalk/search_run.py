@@ -43,7 +43,7 @@ from ropewalk.search import strategies
 from ropewalk.search.driver import Point, Progress, Result, search
 from ropewalk.search.space import Space
 
-QUICK, PUBLISHED = 32, 1344
+QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 HAND_MADE = ("linear", "ntk", "ntk_mixed", "yarn")
 FINALISTS = 4

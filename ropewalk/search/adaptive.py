@@ -31,6 +31,7 @@ EVALUATIONS = 134  # a tenth of Algorithm 1's
 RESHAPED = 1.3  # the surface's shape is looked for anew when so many times the points are known
 SPREADS = ((1.0, False), (0.5, False), (0.25, False), (0.5, True), (1.0, True))
 """How far from where candidates are drawn: of the usual width, and whether around the start."""
+PATIENCE = 20  # requests with nothing new to score, before the space counts as known
 DESCENT = 5  # times that the lowest point is looked for around the lowest
 
 
@@ -60,12 +61,15 @@ class Adaptive:
         guess = Guess(self, space, book)
         looks = [look * budget for look in self.looks]
         last = 2 * documents  # what it takes to look at the best guess, learn from it, and again
-        while book.spent + self.asked * book.share <= budget - last:
+        idle = 0  # requests in a row that held nothing new
+        while book.spent + self.asked * book.share <= budget - last and idle < PATIENCE:
+            before = book.spent
             if looks and book.spent >= looks[0]:
                 looks.pop(0)
                 yield from book.ask([guess.lowest(rng)], range(documents))
             yield from book.ask(guess.worth_a_look(rng), book.next_documents())
             guess.learn()
+            idle = idle + 1 if book.spent == before else 0
         for _ in range(2):
             yield from book.ask([guess.lowest(rng)], range(documents))
             guess.learn()

@@ -56,6 +56,7 @@ from ropewalk.search.adaptive import EVALUATIONS
 from ropewalk.search.driver import Progress, search
 from ropewalk.search.space import Candidate, Space
 from ropewalk.search.strategies import STRATEGIES
+from ropewalk.search_run import HAND_MADE
 from studies.bundled_model.train import finished
 
 REPOSITORY = Path(__file__).parents[1]
@@ -250,7 +251,7 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
     }
     by_hand = {
         name: measure([extend(start, subject.target, name)], held_out_documents)[0]
-        for name in ("linear", "ntk", "ntk_mixed", "yarn")
+        for name in HAND_MADE
     }
     write_atomically(
         _result(folder, run),

@@ -70,9 +70,9 @@ class Adaptive:
             yield from book.ask(guess.worth_a_look(rng), book.next_documents())
             guess.learn()
             idle = idle + 1 if book.spent == before else 0
-        for _ in range(2):
-            yield from book.ask([guess.lowest(rng)], range(documents))
-            guess.learn()
+        yield from book.ask([guess.lowest(rng)], range(documents))
+        guess.learn()
+        yield from book.ask([guess.lowest(rng)], range(documents))
 
 
 class Book:
@@ -93,7 +93,10 @@ class Book:
         return min(scores, key=lambda c: np.inf if np.isnan(scores[c]) else scores[c])
 
     def next_documents(self) -> list[int]:
-        """Each document in turn, in an order that is drawn anew every time round."""
+        """A share of those not seen this round, whose order is drawn anew each time.
+
+        A round ends when fewer than a share are left: these are left out of it.
+        """
         if len(self._waiting) < self.share:
             self._waiting = self._rng.permutation(self.documents).tolist()
         taken, self._waiting = self._waiting[: self.share], self._waiting[self.share :]

@@ -50,8 +50,20 @@ def test_the_better_half_goes_on_to_twice_the_documents_and_one_to_all() -> None
 
 def test_all_that_run_read_the_same_documents_in_the_same_order() -> None:
     losses = np.random.default_rng(2).normal(size=(12, DOCUMENTS))
-    for before, after in itertools.pairwise(race(book(), FIELD, losses)):
+    kept = book()
+    first = race(kept, FIELD, losses)
+    for before, after in itertools.pairwise(first):
         assert after.documents[: len(before.documents)] == before.documents
+    second = race(kept, FIELD, losses)
+    assert first[0].documents != second[0].documents  # the next race is run on others
+
+
+def test_failures_go_no_further() -> None:
+    losses = np.random.default_rng(2).normal(size=(12, DOCUMENTS))
+    losses[[0, 5]] = np.inf
+    first, *later = race(book(), FIELD, losses)
+    assert {FIELD[0], FIELD[5]} <= set(first.candidates)
+    assert not {FIELD[0], FIELD[5]} & {c for request in later for c in request.candidates}
 
 
 def test_a_race_on_all_documents_has_one_heat() -> None:
@@ -85,7 +97,7 @@ def test_documents_take_turns(share: int) -> None:
     taken = [kept.next_documents() for _ in range(40)]
     assert all(len(set(documents)) == share for documents in taken)
     times = Counter(itertools.chain(*taken))
-    # Where shares do not divide the documents, those left over wait for another turn.
+    # Where shares do not divide the documents, those left over are left out of that round.
     assert max(times.values()) - min(times.values()) <= (0 if DOCUMENTS % share == 0 else 8)
 
 

@@ -68,6 +68,12 @@ def test_it_begins_with_the_methods_made_by_hand(name: str) -> None:
     spy = Spy(named(name))
     search(space, Bowl(space, ramp(space)), spy, seed=1, evaluations=8)
     assert tuple(spy.requests[0].candidates[:3]) == space.seeds()
+    everything = set(range(Bowl.documents))
+    if name == "adaptive":  # a race: all begin, and one of them sees all documents
+        whole = next(r for r in spy.requests if set(r.documents) == everything)
+        assert set(whole.candidates) <= set(space.hand_made())
+    else:
+        assert set(spy.requests[0].documents) == everything
 
 
 def distance_left(name: str, evaluations: int, **rules: float | bool) -> float:

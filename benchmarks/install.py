@@ -22,10 +22,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging
 
 from benchmarks.machine import machine
-from ropewalk.extension import extend_plan
+from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import install
-from ropewalk.plan import ContextPlan
+from ropewalk.planning.extension import extend_plan
 
 ROUNDS = 21
 TARGET = 32768

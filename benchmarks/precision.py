@@ -25,10 +25,10 @@ MEASURED = """
 import json, resource, sys, time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
-from ropewalk.precision.arms import named
-from ropewalk.precision.runner import LENGTHS, REFERENCE, SHIFTS
-from ropewalk.precision.shifts import shift_differences
-from ropewalk.precision.stage import Stage
+from ropewalk.number_formats.arms import named
+from ropewalk.number_formats.runner import LENGTHS, REFERENCE, SHIFTS
+from ropewalk.number_formats.shifts import shift_differences
+from ropewalk.number_formats.stage import Stage
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -41,22 +41,23 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.machine import machine
+from benchmarks.search_controls import CONTROLS
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.objectives import LocalMeasure, ModelObjective, loss_of
-from ropewalk.evaluation.planted import Planted, split_corpus
-from ropewalk.extension import extend
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.report.schedules import save
-from ropewalk.run import Journal, write_atomically
+from ropewalk.planning.extension import extend
+from ropewalk.reports.schedules import save
+from ropewalk.run_directory import Journal, write_atomically
 from ropewalk.schedule import RotarySchedule
-from ropewalk.search.adaptive import EVALUATIONS
-from ropewalk.search.driver import Progress, search
-from ropewalk.search.space import Candidate, Space
-from ropewalk.search.strategies import STRATEGIES
-from ropewalk.search_run import HAND_MADE
+from ropewalk.searching.adaptive import EVALUATIONS
+from ropewalk.searching.driver import Progress, search
+from ropewalk.searching.model.legs import HAND_MADE
+from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
+from ropewalk.searching.model.planted import Planted, split_corpus
+from ropewalk.searching.space import Candidate, Space
+from ropewalk.searching.strategies import STRATEGIES
 from studies.bundled_model.train import finished
 
 REPOSITORY = Path(__file__).parents[1]
@@ -230,7 +231,7 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
     result = search(
         space,
         objective,
-        STRATEGIES["adaptive" if run.strategy == "same" else run.strategy],
+        {**STRATEGIES, **CONTROLS}["adaptive" if run.strategy == "same" else run.strategy],
         seed=run.seed,
         evaluations=EVALUATIONS // SPREAD
         if run.strategy == "adaptive"

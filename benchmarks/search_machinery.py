@@ -23,8 +23,8 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
-from ropewalk.run import RunDirectory
-from ropewalk.search_run import Settings, search_model
+from ropewalk.run_directory import RunDirectory
+from ropewalk.searching.model.legs import Settings, search_model
 
 RESULTS = Path(__file__).with_name("results") / "search_machinery.json"
 EVALUATIONS = 8

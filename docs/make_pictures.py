@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ropewalk.extension import extend_plan
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
-from ropewalk.report.schedules import draw_factors, factor_curves
+from ropewalk.planning.extension import extend_plan
+from ropewalk.reports.schedules import draw_factors, factor_curves
 
 IMAGES = Path(__file__).parent / "images"
 SHOWN = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")

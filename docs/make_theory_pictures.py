@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.cli.bound import command as bound
-from ropewalk.extension import extend
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
-from ropewalk.report.theory import (
+from ropewalk.planning.extension import extend
+from ropewalk.reports.theory import (
     AdvantageCurve,
     AngleStrip,
     IslandStrip,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ropewalk.comparison import compare
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.results import compare_methods, summarise
@@ -28,12 +28,12 @@ from ropewalk.evaluation.runner import Condition, Evaluation
 from ropewalk.evaluation.runner import Settings as EvaluationSettings
 from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
-from ropewalk.plan import ContextPlan, PlanStep
+from ropewalk.planning.comparison import compare
 from ropewalk.records import EvalRecord, EvalResult
-from ropewalk.report.evaluation import draw_all
-from ropewalk.report.extend import draw
-from ropewalk.run import RECORDS, RunDirectory
-from ropewalk.search_run import (
+from ropewalk.reports.evaluation import draw_all
+from ropewalk.reports.extend import draw
+from ropewalk.run_directory import RECORDS, RunDirectory
+from ropewalk.searching.model.legs import (
     FINALISTS,
     HAND_MADE,
     hand_made,
@@ -41,7 +41,7 @@ from ropewalk.search_run import (
     searched_layer,
     with_steps,
 )
-from ropewalk.search_run import Settings as SearchSettings
+from ropewalk.searching.model.legs import Settings as SearchSettings
 from ropewalk.untrusted import read_json
 
 AS_IT_IS, SEARCHED = "none", "search"
@@ -270,7 +270,7 @@ def _check_short(journey: Journey, directory: RunDirectory, progress: Progress) 
 
 
 def _export(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
-    from ropewalk.export import llama_cpp, transformers
+    from ropewalk.exporting import llama_cpp, transformers
 
     plan = journey.plan_of(_chosen(journey))
     directory.write("plan.json", plan.dumps())
@@ -288,7 +288,7 @@ def _export(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
 
 def _verify(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
     """Read back what stands on disk, as anybody's file would be."""
-    from ropewalk.export.audit import audit
+    from ropewalk.audit.audit import audit
 
     plan = ContextPlan.read(directory.path / "plan.json")
     found = []

@@ -6,32 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from docs import make_tree
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def tree() -> set[str]:
-    """The paths that the README's tree names."""
-    block = README.split("## The tree")[1].split("```")[1]
-    folders: list[str] = []
-    paths = set()
-    for line in filter(None, block.splitlines()):
-        name = line.split()[0]
-        depth = (len(line) - len(line.lstrip())) // 2
-        folders[depth:] = [name]
-        paths.add("".join(folders[: depth + 1]))
-    return paths
+def test_the_tree_in_the_architecture_page_is_that_of_the_code() -> None:
+    page = make_tree.PAGE.read_text(encoding="utf-8")
+    assert make_tree.written(page) == page, "run: python docs/make_tree.py"
 
 
-def test_the_tree_names_every_module_and_nothing_else() -> None:
-    named = {path for path in tree() if path.endswith(".py")}
-    present = {
-        path.relative_to(ROOT).as_posix()
-        for folder in ("ropewalk", "benchmarks", "docs")
-        for path in (ROOT / folder).rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    assert named == present
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        line.strip()
+        for line in make_tree.tree().splitlines()
+        if line.strip().endswith(".py") and " " not in line.strip()
+    ]
+    assert silent == []
 
 
 @pytest.mark.parametrize(

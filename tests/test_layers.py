@@ -36,93 +36,96 @@ ROOMS = {
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
-    "plan": Row(VALUES, needs=("numpy",)),
+    "context_plan": Row(VALUES, needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
-    "extension": Row((*VALUES, "plan", "scaling")),
-    "run": Row(("errors", "untrusted")),
+    "run_directory": Row(("errors", "untrusted")),
     "records": Row(("errors", "untrusted")),
     "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
+    "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
+    "theory.kernels": Row(needs=("numpy", "numba")),
+    "planning": Row((*VALUES, "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
-        (*VALUES, "plan", "models.config"),
+        (*VALUES, "context_plan", "models.config"),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
     ),
     "models.catalogue": Row(("errors",)),
-    "models.families": Row((*VALUES, "plan")),
-    "models.config": Row((*VALUES, "plan", "scaling", "models.families")),
-    "models.stock_config": Row((*VALUES, "plan", "scaling", "models.config")),
-    "theory": Row((*VALUES, "run", "theory.kernels"), needs=("numpy",)),
-    "theory.kernels": Row(needs=("numpy", "numba")),
+    "models.families": Row((*VALUES, "context_plan")),
+    "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
+    "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
     "attention": Row(
         ("errors", "untrusted"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
-    "search": Row((*VALUES, "plan", "scaling", "run"), needs=("numpy",)),
-    "export.features": Row((*VALUES, "plan", "models.config", "models.stock_config")),
-    "export": Row(
-        (
-            *(*VALUES, "plan", "scaling", "run", "models", "models.config"),
-            *("models.stock_config", "export.features", "theory"),
-        ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-        lazily=("gguf", "xllamacpp"),
-    ),
-    "comparison": Row((*VALUES, "plan", "scaling", "extension", "theory"), needs=("numpy",)),
     "evaluation.statistics": Row(needs=("numpy",)),
     "evaluation.results": Row(("records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
     "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
     "evaluation.runner": Row(
         (
-            *("errors", "plan", "run", "records", "data"),
+            *("errors", "context_plan", "run_directory", "records", "data"),
             *("evaluation", "evaluation.scoring", "models"),
         ),
         needs=("numpy", "torch"),
     ),
-    "evaluation.objectives": Row(
-        ("errors", "plan", "schedule", "evaluation", "evaluation.scoring", "models"),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-    ),
-    "evaluation.ranks": Row(
-        ("errors", "schedule", "untrusted", "evaluation.objectives", "models"),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-    ),
-    "search_run": Row(
+    "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
+    "searching.model": Row(
         (
-            *("errors", "plan", "schedule", "extension", "run", "data", "search", "models"),
-            *("evaluation", "evaluation.objectives", "evaluation.ranks"),
+            *(*VALUES, "context_plan", "planning", "run_directory", "data", "searching", "models"),
+            *("evaluation", "evaluation.scoring"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "journey": Row(
+    "number_formats.results": Row(("lengths", "evaluation.statistics"), needs=("numpy",)),
+    "number_formats": Row(
         (
-            *("errors", "lengths", "plan", "records", "run", "untrusted", "data"),
-            *("comparison", "models", "search_run", "evaluation.results", "evaluation.runner"),
-            *("report", "export"),
-        ),
-        needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
-    ),
-    "precision.results": Row(("lengths", "evaluation.statistics"), needs=("numpy",)),
-    "precision": Row(
-        (
-            *("errors", "lengths", "schedule", "plan", "run", "data"),
+            *("errors", "lengths", "schedule", "context_plan", "run_directory", "data"),
             *("evaluation", "evaluation.statistics", "evaluation.runner", "models"),
-            "precision.results",
+            "number_formats.results",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "report": Row(
+    "gguf": Row(
+        (*VALUES, "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("gguf", "xllamacpp"),
+    ),
+    "exporting.features": Row((*VALUES, "context_plan", "models.config", "models.stock_config")),
+    "exporting": Row(
         (
-            *(*VALUES, "plan", "records", "evaluation.results", "evaluation.statistics"),
-            "precision.results",
+            *(*VALUES, "context_plan", "models", "models.config", "models.stock_config"),
+            *("exporting.features", "gguf"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "audit": Row(
+        (
+            *(*VALUES, "context_plan", "scaling", "theory", "models", "models.config"),
+            *("exporting", "exporting.features", "gguf"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("xllamacpp",),
+    ),
+    "reports": Row(
+        (
+            *(*VALUES, "context_plan", "records", "evaluation.results", "evaluation.statistics"),
+            "number_formats.results",
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
+    "journey": Row(
+        (
+            *("errors", "lengths", "context_plan", "records", "run_directory", "untrusted"),
+            *("data", "planning", "models", "searching.model", "evaluation.results"),
+            *("evaluation.runner", "reports", "exporting", "audit"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
+    ),
     "cli": Row(
         (
-            *(*VALUES, "plan", "scaling", "extension", "run", "theory", "comparison", "records"),
-            *("models.catalogue", "models.config", "models.stock_config", "export.features"),
+            *(*VALUES, "context_plan", "scaling", "planning", "run_directory", "theory", "records"),
+            *("models.catalogue", "models.config", "models.stock_config", "exporting.features"),
         ),
         needs=("numpy", "typer"),
         wires=True,
@@ -228,25 +231,25 @@ def test_only_a_room_that_wires_is_free_inside_its_functions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(ROOMS, "cli", Row(("errors",), needs=("typer",), wires=True))
-    lazily = "import typer\ndef f():\n    import torch\n    from ropewalk import plan"
+    lazily = "import typer\ndef f():\n    import torch\n    from ropewalk import context_plan"
     assert broken_rules("cli.plan", lazily) == []
-    assert len(broken_rules("cli.plan", "import torch\nfrom ropewalk import plan")) == 2
+    assert len(broken_rules("cli.plan", "import torch\nfrom ropewalk import context_plan")) == 2
 
 
 @pytest.mark.parametrize(
     ("name", "source", "complaint"),
     [
-        ("schedule", "from ropewalk.plan import ladder", "may not know"),
-        ("schedule", "def f():\n    import ropewalk.plan", "may not know"),
+        ("schedule", "from ropewalk.context_plan import ladder", "may not know"),
+        ("schedule", "def f():\n    import ropewalk.context_plan", "may not know"),
         ("errors", "from ropewalk import schedule", "may not know"),
-        ("plan", "from ropewalk.scaling import yarn", "may not know"),
-        ("plan", "import ropewalk", "may not know"),
+        ("context_plan", "from ropewalk.scaling import yarn", "may not know"),
+        ("context_plan", "import ropewalk", "may not know"),
         ("scaling.yarn", "import torch", "may not"),
         ("scaling.yarn", "def f():\n    from torch.nn import Linear", "inside a function"),
         ("errors", "import numpy as np", "may not"),
         ("cellar", "", "no row"),
         ("scaling.yarn", "from ropewalk.scaling import linear\nimport math, numpy.linalg", None),
-        ("plan", "from ropewalk import __version__, schedule", None),
+        ("context_plan", "from ropewalk import __version__, schedule", None),
     ],
 )
 def test_the_walk_sees_every_kind_of_import(name: str, source: str, complaint: str | None) -> None:

@@ -12,7 +12,7 @@ from ropewalk.cli.shared import JsonOption, main_layer, print_json, table
 from ropewalk.lengths import format_length, parse_lengths
 
 if TYPE_CHECKING:
-    from ropewalk.report.theory import BoundCurve, ModelPoint
+    from ropewalk.reports.theory import BoundCurve, ModelPoint
     from ropewalk.theory.bound import Infimum, SafeBase
 
 
@@ -150,7 +150,7 @@ def _draw(
     safe: dict[int, SafeBase],
     path: Path,
 ) -> None:
-    from ropewalk.report.theory import BoundCurve, draw_bounds
+    from ropewalk.reports.theory import BoundCurve, draw_bounds
     from ropewalk.theory.asymptote import asymptotic_base
     from ropewalk.theory.published import published
 
@@ -176,7 +176,7 @@ def _draw(
 def _model_points(head_dim: int) -> list[ModelPoint]:
     from ropewalk.models import catalogue
     from ropewalk.models.config import present_plan
-    from ropewalk.report.theory import ModelPoint
+    from ropewalk.reports.theory import ModelPoint
 
     points = []
     for name, label in _MODELS.items():

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import geometry_json, print_json, table
-from ropewalk.export.features import RUNTIMES, loadable_by
+from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting.features import RUNTIMES, loadable_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
-from ropewalk.plan import ContextPlan
-from ropewalk.run import write_atomically
+from ropewalk.run_directory import write_atomically
 
 if TYPE_CHECKING:
-    from ropewalk.comparison import Candidate, Comparison
+    from ropewalk.planning.comparison import Candidate, Comparison
 
 BEST_PLAN = Path("plan.json")
 
@@ -53,7 +53,7 @@ def plan_by_theory(
     as_json: bool,
 ) -> None:
     """Compare all methods, write the best one's plan."""
-    from ropewalk.comparison import compare
+    from ropewalk.planning.comparison import compare
 
     base = sufficient_base(present, target_length, layers[0], from_original=from_original)
     with progress_bar("comparing") as progress:
@@ -69,7 +69,7 @@ def plan_by_theory(
     best = found.candidates[0]
     write_atomically(output, best.plan.dumps())
     if plot is not None:
-        from ropewalk.report.schedules import draw_factors, factor_curves
+        from ropewalk.reports.schedules import draw_factors, factor_curves
 
         plans = {candidate.methods: candidate.plan for candidate in found.candidates}
         draw_factors(factor_curves(plans, layers[0]), plot)

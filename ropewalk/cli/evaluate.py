@@ -23,9 +23,9 @@ from ropewalk.cli.shared import (
     print_json,
     table,
 )
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.plan import FULL_ATTENTION, ContextPlan
 from ropewalk.records import EvalRecord, EvalResult, Mode
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def command(
     with ExitStack() as stack:
         journal = directory = None
         if run is not None:
-            from ropewalk.run import RECORDS, RunDirectory
+            from ropewalk.run_directory import RECORDS, RunDirectory
 
             configuration = {
                 "model": model,
@@ -138,7 +138,7 @@ def command(
         if directory is not None:
             import json
 
-            from ropewalk.report.evaluation import draw_all
+            from ropewalk.reports.evaluation import draw_all
 
             directory.write("results.json", json.dumps(answer, indent=2) + "\n")
             draw_all(
@@ -173,7 +173,7 @@ def _conditions(
     loaded: LoadedModel, methods: Sequence[str], plans: Sequence[ContextPlan], target: int | None
 ) -> list[Condition]:
     from ropewalk.evaluation.runner import Condition
-    from ropewalk.extension import extend_plan
+    from ropewalk.planning.extension import extend_plan
 
     present = loaded.present_plan
     conditions = []
@@ -303,7 +303,7 @@ def _show_grid(
     """A small heatmap of the needle, or of the first retrieval task there is."""
     from rich.text import Text
 
-    from ropewalk.report.evaluation import depth_grids
+    from ropewalk.reports.evaluation import depth_grids
 
     retrieved = [result.task for result in results if result.metric == "exact_match"]
     if not retrieved:

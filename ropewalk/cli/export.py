@@ -15,13 +15,13 @@ from ropewalk.cli.shared import (
     print_json,
     table,
 )
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
-from ropewalk.export.features import RUNTIMES, Matrix, matrix
+from ropewalk.exporting.features import RUNTIMES, Matrix, matrix
 from ropewalk.models.config import Config
-from ropewalk.plan import ContextPlan
 
 if TYPE_CHECKING:
-    from ropewalk.export.parity import Exported
+    from ropewalk.exporting.parity import Exported
 
 
 def command(
@@ -80,7 +80,7 @@ def command(
         raise InputError("--v4-keys goes with --to transformers: the others read today's keys")
     if fold and target == "llama.cpp":
         raise InputError("--fold is not for llama.cpp, which has an attention factor of its own")
-    from ropewalk.export.parity import NotTheSame
+    from ropewalk.exporting.parity import NotTheSame
     from ropewalk.models.load import model_folder
 
     try:
@@ -114,8 +114,8 @@ def _export(
     v4_keys: bool,
 ) -> Exported:
     if target == "llama.cpp":
-        from ropewalk.export import llama_cpp
-        from ropewalk.export.folder import nearest
+        from ropewalk.exporting import llama_cpp
+        from ropewalk.exporting.folder import nearest
 
         followed, caveats = nearest(model, plan, target, approximate=approximate)
         exported = llama_cpp.export(
@@ -123,7 +123,7 @@ def _export(
         )
         return exported.with_warnings(caveats)
     if target == "transformers":
-        from ropewalk.export import transformers
+        from ropewalk.exporting import transformers
 
         return transformers.export(
             *(model, plan, output),
@@ -133,7 +133,7 @@ def _export(
             approximate=approximate,
             v4_keys=v4_keys,
         )
-    from ropewalk.export import vllm
+    from ropewalk.exporting import vllm
 
     return vllm.export(
         *(model, plan, output),
@@ -186,7 +186,7 @@ def _dry_run(model: str, plan: ContextPlan, as_json: bool) -> None:
 
 def _losses(model: str, plan: ContextPlan, config: Config) -> dict[str, str]:
     """What each approximation costs, measured where the weights are here."""
-    from ropewalk.export.features import expressible
+    from ropewalk.exporting.features import expressible
 
     found: dict[str, str] = {}
     for runtime in RUNTIMES:
@@ -199,7 +199,7 @@ def _losses(model: str, plan: ContextPlan, config: Config) -> dict[str, str]:
         if not (Path(model).is_dir() or model == "bundled"):
             found[runtime] = "not measured: the weights are not here"
             continue
-        from ropewalk.export.folder import approximation_loss
+        from ropewalk.exporting.folder import approximation_loss
 
         found[runtime] = str(approximation_loss(model, plan, followed))
     return found

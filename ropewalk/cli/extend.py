@@ -71,7 +71,7 @@ def command(
     from ropewalk.journey import Journey, Settings
     from ropewalk.models.config import BUNDLED
     from ropewalk.models.load import load, model_folder
-    from ropewalk.run import RunDirectory
+    from ropewalk.run_directory import RunDirectory
 
     chosen = tuple(parse_length(part) for part in lengths.split(",")) if lengths else ()
     documents = corpus_documents(corpus, field)
@@ -241,7 +241,7 @@ def _standing(values: dict[str, float | None]) -> str:
 
 
 def _best_by_hand(standing: dict[str, dict[str, float | None]]) -> str:
-    from ropewalk.search_run import HAND_MADE
+    from ropewalk.searching.model.legs import HAND_MADE
 
     by_hand = [name for name in standing if name in HAND_MADE]
     return max(by_hand, key=lambda name: standing[name]["retrieval"] or 0.0)

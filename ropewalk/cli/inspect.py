@@ -19,9 +19,9 @@ from ropewalk.cli.shared import (
     show_steps,
     table,
 )
+from ropewalk.context_plan import ContextPlan
 from ropewalk.lengths import format_length
 from ropewalk.models.config import present_plan
-from ropewalk.plan import ContextPlan
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
 from ropewalk.theory.decay import Decay, decay

@@ -19,13 +19,13 @@ from ropewalk.cli.shared import (
     show_steps,
     table,
 )
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.extension import extend_plan, parse_settings
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.config import Config, present_plan
 from ropewalk.models.stock_config import rope_parameters
-from ropewalk.plan import FULL_ATTENTION, ContextPlan
-from ropewalk.run import write_atomically
+from ropewalk.planning.extension import extend_plan, parse_settings
+from ropewalk.run_directory import write_atomically
 from ropewalk.schedule import LogNForm
 
 
@@ -90,7 +90,7 @@ def command(
     if output is not None:
         write_atomically(output, plan.dumps())
     if plot is not None:
-        from ropewalk.report.schedules import draw_factors, factor_curves
+        from ropewalk.reports.schedules import draw_factors, factor_curves
 
         curves = factor_curves({"now": present, method: plan}, layers[0])
         lengths = f"{format_length(present.target_length)} to {format_length(target)}"

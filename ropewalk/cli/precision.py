@@ -25,8 +25,8 @@ from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
-    from ropewalk.precision.results import Estimate, Precision
-    from ropewalk.precision.runner import Settings
+    from ropewalk.number_formats.results import Estimate, Precision
+    from ropewalk.number_formats.runner import Settings
 
 # The length of the article's sequences, where the model reaches so far.
 LONGEST = 4096
@@ -84,8 +84,8 @@ def command(
     from ropewalk.data.corpora import read_documents
     from ropewalk.evaluation.encoding import Encoder
     from ropewalk.models.load import load
-    from ropewalk.precision.arms import named
-    from ropewalk.precision.runner import Measurement, stretches
+    from ropewalk.number_formats.arms import named
+    from ropewalk.number_formats.runner import Measurement, stretches
 
     for name in chosen_arms or ():
         named(name)
@@ -101,7 +101,7 @@ def command(
     with ExitStack() as stack:
         journal = directory = None
         if run is not None:
-            from ropewalk.run import RECORDS, RunDirectory
+            from ropewalk.run_directory import RECORDS, RunDirectory
 
             directory = stack.enter_context(RunDirectory(run, "precision", measurement.identity()))
             journal = directory.journal(RECORDS)
@@ -110,7 +110,7 @@ def command(
         if directory is not None:
             import json
 
-            from ropewalk.report.precision import draw_all
+            from ropewalk.reports.precision import draw_all
 
             directory.write("results.json", json.dumps(found.to_json(), indent=2) + "\n")
             draw_all(found, directory.path / "figures")
@@ -133,8 +133,8 @@ def _settings(
     frozen: bool,
     seed: int,
 ) -> Settings:
-    from ropewalk.precision import runner
-    from ropewalk.precision.weights import GIVEN, WEIGHTS
+    from ropewalk.number_formats import runner
+    from ropewalk.number_formats.weights import GIVEN, WEIGHTS
 
     longest = runner.QUICK_LENGTH if quick else LONGEST
     default_sequences = runner.QUICK_SEQUENCES if quick else runner.SEQUENCES
@@ -184,7 +184,7 @@ def _progress() -> Iterator[Any]:
 def _show(found: Precision, loaded: LoadedModel) -> None:
     from rich.console import Console
 
-    from ropewalk.precision.arms import SUMMARIES
+    from ropewalk.number_formats.arms import SUMMARIES
 
     console = Console(highlight=False)
     console.print(
@@ -218,7 +218,7 @@ def _show(found: Precision, loaded: LoadedModel) -> None:
         "sequences\n",
         soft_wrap=True,
     )
-    from ropewalk.precision.results import diagnosis
+    from ropewalk.number_formats.results import diagnosis
 
     for line in diagnosis(found):
         console.print(f"- {line}", soft_wrap=True, markup=False)

@@ -26,16 +26,16 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.run import RunDirectory, write_atomically
+from ropewalk.run_directory import RunDirectory, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ropewalk.data.corpora import Document
-    from ropewalk.evaluation.ranks import Ranks
     from ropewalk.models.load import LoadedModel
-    from ropewalk.report.search import SearchCurve
-    from ropewalk.search_run import Found, Leg, Score, Settings, Status
+    from ropewalk.reports.search import SearchCurve
+    from ropewalk.searching.model.legs import Found, Leg, Score, Settings, Status
+    from ropewalk.searching.model.ranks import Ranks
 
 PLAN = "plan.json"
 
@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     from ropewalk.models.load import load, whole
-    from ropewalk.search_run import Settings, check_target, search_model, searched_layer
+    from ropewalk.searching.model.legs import Settings, check_target, search_model, searched_layer
 
     settings = Settings(
         target_length=target,
@@ -153,7 +153,7 @@ def command(
 
 def _ranks(per_copy: int) -> Ranks | None:
     """All that torchrun started; None for a process alone."""
-    from ropewalk.evaluation.ranks import Ranks
+    from ropewalk.searching.model.ranks import Ranks
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size % per_copy:
@@ -198,7 +198,7 @@ def _configuration(
 
 def _keep(found: Found, directory: RunDirectory) -> None:
     """The plan, the scores and the figures of a finished search."""
-    from ropewalk.report.search import draw_all
+    from ropewalk.reports.search import draw_all
 
     directory.write(PLAN, found.plan.dumps())
     legs = {"legs": [leg.to_json() for leg in found.legs]}
@@ -212,7 +212,7 @@ def _keep(found: Found, directory: RunDirectory) -> None:
 
 
 def _curve(leg: Leg) -> SearchCurve:
-    from ropewalk.report.search import SearchCurve
+    from ropewalk.reports.search import SearchCurve
 
     return SearchCurve(
         [point.tokens for point in leg.history],

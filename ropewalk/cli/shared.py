@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config
-from ropewalk.plan import FULL_ATTENTION, ContextPlan
 from ropewalk.scaling import named, names
 from ropewalk.schedule import Recipe, RotarySchedule
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from torch.distributed.tensor import DTensor
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, samples, tasks
@@ -25,9 +26,8 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import DoesNotFit, Sample
 from ropewalk.evaluation.scoring import Scorer, TokenScores
-from ropewalk.plan import ContextPlan
 from ropewalk.records import EvalRecord, Mode
-from ropewalk.run import Journal
+from ropewalk.run_directory import Journal
 
 TOKENS_PER_BATCH = 4096
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import present_plan
-from ropewalk.plan import FULL_ATTENTION, ContextPlan
 
 # How a module lays its pairs out in cos and sin: (0 1 2 0 1 2), (0 0 1 1 2 2), or (0 1 2).
 Arrangement = Literal["halves", "neighbours", "pairs"]

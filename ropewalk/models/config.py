@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.families import FAMILIES, UNKNOWN
-from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.scaling import (
     doublings,
     dynamic_ntk,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.schedule import PairLayout
 
 

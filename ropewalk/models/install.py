@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.verify import verify
-from ropewalk.plan import ContextPlan, PlanStep
 from ropewalk.schedule import RotarySchedule
 
 

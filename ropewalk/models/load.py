@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
-from ropewalk.plan import ContextPlan
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ropewalk.context_plan import PlanStep
 from ropewalk.models.anatomy import Arrangement, arrange
-from ropewalk.plan import PlanStep
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.config import ALIASES, Config, ConfigReader, linear_lengths, load_config
-from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.scaling import dynamic_ntk, rebuild
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
 from ropewalk.models.probe import Heard, Probe
-from ropewalk.plan import ContextPlan
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 SPREAD = 24  # positions from 1 to the length, evenly by ratio

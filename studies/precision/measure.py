@@ -24,11 +24,11 @@ from benchmarks.machine import machine
 from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.precision.results import ArmResult, Estimate, Precision, estimate
-from ropewalk.precision.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
-from ropewalk.precision.weights import GIVEN, WEIGHTS, with_weights
-from ropewalk.report.precision import draw_all
-from ropewalk.run import RECORDS, RunDirectory
+from ropewalk.number_formats.results import ArmResult, Estimate, Precision, estimate
+from ropewalk.number_formats.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
+from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
+from ropewalk.reports.precision import draw_all
+from ropewalk.run_directory import RECORDS, RunDirectory
 from studies.precision.tables import write_tables
 from studies.precision.variants import (
     attention_to_first,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ropewalk.precision.results import Estimate
+from ropewalk.number_formats.results import Estimate
 
 BEGIN, END = "<!-- written by measure.py -->", "<!-- until here -->"
 Results = dict[str, Any]

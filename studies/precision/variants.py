@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.precision.arms import Arm
-from ropewalk.precision.stage import Call, Stage
+from ropewalk.number_formats.arms import Arm
+from ropewalk.number_formats.stage import Call, Stage
 
 FP32 = Arm("fp32")
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk.cli import command_line
-from ropewalk.plan import ContextPlan
+from ropewalk.context_plan import ContextPlan
 from ropewalk.theory.decay import decay
 from ropewalk.theory.table import safe_base
 

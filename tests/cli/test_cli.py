@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from ropewalk import scaling
 from ropewalk.cli import VERBS, command_line
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.plan import ContextPlan
 
 ROOT = Path(__file__).parents[2]
 LLAMA31 = ROOT / "tests" / "golden" / "configs" / "llama-3.1-8b.json"

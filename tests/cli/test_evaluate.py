@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
+from ropewalk.planning.extension import extend_plan
 from tests.evaluation import tiny
 
 

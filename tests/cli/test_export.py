@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError, UnknownName, Unsupported
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
-from tests.export.folders import TARGET, answered_here, saved, spoil_exports
+from ropewalk.planning.extension import extend_plan
+from tests.exporting.folders import TARGET, answered_here, saved, spoil_exports
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +132,9 @@ def test_wrong_input_is_one_line(
 def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ropewalk.export import llama_cpp
-    from ropewalk.export.parity import Exported
-    from ropewalk.plan import ContextPlan
+    from ropewalk.context_plan import ContextPlan
+    from ropewalk.exporting import llama_cpp
+    from ropewalk.exporting.parity import Exported
 
     given: list[ContextPlan] = []
 

@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk import cli
+from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.journey import SEARCH_SHARE, STAGES, parted
-from ropewalk.plan import ContextPlan
 
 SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk import cli
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.plan import ContextPlan
 from tests.evaluation import tiny
-from tests.evaluation.test_ranks import processes
+from tests.searching.model.test_ranks import processes
 
 QUICK = ("--to", 256, "--budget", 5, "--corpus")
 RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")

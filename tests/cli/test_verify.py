@@ -13,14 +13,14 @@ from typer.testing import CliRunner, Result
 
 from ropewalk.cli import command_line
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.export import transformers as to_transformers
-from ropewalk.export.folder import PLAN
-from ropewalk.extension import extend_plan
+from ropewalk.exporting import transformers as to_transformers
+from ropewalk.exporting.folder import PLAN
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
-from ropewalk.run import write_atomically
-from tests.export.corpus import BROKEN, CLEAN, TARGET
-from tests.export.folders import answered_here
+from ropewalk.planning.extension import extend_plan
+from ropewalk.run_directory import write_atomically
+from tests.audit.corpus import BROKEN, CLEAN, TARGET
+from tests.exporting.folders import answered_here
 
 
 def verify(*arguments: object) -> Result:

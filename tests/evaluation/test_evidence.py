@@ -7,9 +7,9 @@ import pytest
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Condition, Evaluation, Settings
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
+from ropewalk.planning.extension import extend_plan
 
 
 @pytest.mark.slow

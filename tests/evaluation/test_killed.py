@@ -14,7 +14,7 @@ PROGRAM = """
 import sys, warnings
 warnings.simplefilter("ignore")
 from tests.evaluation.test_runner import CONDITIONS, _evaluation
-from ropewalk.run import RECORDS, RunDirectory
+from ropewalk.run_directory import RECORDS, RunDirectory
 
 evaluation = _evaluation()
 with RunDirectory(sys.argv[1], "evaluate", evaluation.identity()) as run:

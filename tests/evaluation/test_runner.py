@@ -14,10 +14,10 @@ from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Condition, Evaluation, Questions, Settings, task_names
 from ropewalk.evaluation.samples import MARGIN, Sample
 from ropewalk.evaluation.scoring import TokenScores
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
+from ropewalk.planning.extension import extend_plan
 from ropewalk.records import Mode
-from ropewalk.run import Journal
+from ropewalk.run_directory import Journal
 from tests.evaluation import tiny
 
 PRESENT = present_plan(tiny.model().config, "tiny")

@@ -3,7 +3,7 @@
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.readings WHEELS tests/external/readings.json
 
-Every config of tests/export/corpus.py, whole or broken, is given to the engine's own rotary module
+Every config of tests/audit/corpus.py, whole or broken, is given to the engine's own rotary module
 as transformers 5 hands it over, and what comes out is compared with what readings.py says: the
 angle that each pair turns in one position, and what cos and sin are multiplied by. A module that
 raises must be one that the reading says is refused.
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.export.readings import BY_RULES, Effective
-from ropewalk.export.stock_rotary import stock_config
-from ropewalk.export.vllm import ENGINES
+from ropewalk.audit.readings import BY_RULES, Effective
+from ropewalk.audit.stock_rotary import stock_config
+from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.exporting.vllm import ENGINES
 from ropewalk.models.config import ConfigReader
-from ropewalk.plan import FULL_ATTENTION
 from ropewalk.schedule import RotarySchedule
-from tests.export.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
+from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
 from tests.external.serving_rotary import cos_sin, rotary_module, rotary_package
 
 CLOSE = 1e-5

@@ -31,12 +31,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.export.features import expressible
-from ropewalk.export.vllm import ENGINES, serving_config
-from ropewalk.extension import extend_plan
+from ropewalk.exporting.features import expressible
+from ropewalk.exporting.vllm import ENGINES, serving_config
 from ropewalk.models.config import Config, present_plan
-from ropewalk.plan import FULL_ATTENTION, ContextPlan
+from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 WINDOW, TARGET = 256, 2048

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.extension import extend_plan
 from ropewalk.models.anatomy import anatomy_of
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.rotary import PlannedRotary
-from ropewalk.plan import ContextPlan
+from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import FAMILIES, REFUSED, WINDOW, model_of, tiny_config, tokens
 

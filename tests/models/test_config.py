@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import InputError, Unsupported
-from ropewalk.extension import extend_plan
 from ropewalk.models import catalogue
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.models.stock_config import with_plan
-from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION
+from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from ropewalk import attention
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install, uninstall
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.stock_config import with_plan
-from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row
 from tests.models.tiny import FAMILIES, REFUSED, WINDOW, tiny_config, tiny_model, tokens

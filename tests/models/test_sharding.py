@@ -1,7 +1,7 @@
 """A sharded model does what the whole one does, to the bit, under plans of any sort.
 
 One process is a mesh too: the weights of every layer are gone between two forwards, as they are on
-many. Many processes are tried in tests/evaluation/test_ranks.py.
+many. Many processes are tried in tests/searching/model/test_ranks.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.models.install import applied
 from ropewalk.models.sharding import shard
-from ropewalk.plan import ContextPlan, PlanStep
 from tests.models.family_run import TARGET
 from tests.models.test_install import planned
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model, tokens

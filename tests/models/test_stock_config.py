@@ -7,9 +7,9 @@ import json
 import pytest
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.extension import extend_plan
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.stock_config import rope_parameters, with_plan
+from ropewalk.planning.extension import extend_plan
 from tests.models.test_config import GOLDEN, llama
 
 

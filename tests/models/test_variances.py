@@ -14,9 +14,9 @@ from transformers import (
     Qwen3Config,
 )
 
+from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.variances import measure_variances
-from ropewalk.plan import FULL_ATTENTION
 from tests.models.tiny import SMALL
 
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 from transformers.models.llama import modeling_llama
 
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed
-from ropewalk.extension import extend_plan
 from ropewalk.models import queries
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install
 from ropewalk.models.stock_config import with_plan
 from ropewalk.models.verify import Verification, verify
-from ropewalk.plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.models.tiny import FAMILIES, WINDOW, tiny_model, tokens
 from tests.strategies import schedules

@@ -19,12 +19,13 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ropewalk import extension, scaling
+from ropewalk import scaling
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
-from ropewalk.plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.planning import extension
 from ropewalk.scaling import Method, Parameter
 from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule
 from tests.strategies import geometries, scales

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ropewalk.context_plan import ladder
 from ropewalk.errors import InvalidValue
-from ropewalk.plan import ladder
 from ropewalk.scaling import (
     base_change,
     dynamic_ntk,

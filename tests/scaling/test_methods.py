@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ropewalk import extension, scaling
+from ropewalk import scaling
 from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
+from ropewalk.planning import extension
 from ropewalk.scaling import (
     Method,
     base_change,

@@ -1,0 +1,211 @@
+"""Anything on disk, examined: what it will really do in each runtime, and which traps it is in.
+
+A folder is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is
+built and asked, and where weights are there the model is run, at once and through its cache. A GGUF
+file is read by llama.cpp's rules, and run where llama.cpp is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropewalk.audit import gguf_reading, stock_rotary, stock_trial, traps
+from ropewalk.audit.gguf_trial import compared, trial
+from ropewalk.audit.readings import BY_RULES, Reading
+from ropewalk.audit.stock_trial import Trial, differs
+from ropewalk.audit.traps import Finding, Subject
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting.folder import PLAN
+from ropewalk.exporting.parity import Parity
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf.header import is_gguf, read_header
+from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
+from ropewalk.untrusted import read_json
+
+FOLDER, FILE = "transformers folder", "GGUF file"
+RUNTIMES = (stock_rotary.RUNTIME, *BY_RULES)
+USUAL = (stock_rotary.RUNTIME, "vllm", "sglang")
+"""The runtimes that load a folder as it is; the others need it converted, or are older."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found."""
+
+    target: str
+    path: Path
+    length: int
+    readings: tuple[Reading, ...]
+    findings: tuple[Finding, ...]
+    compared: bool
+    """There was something to compare the rotation with."""
+    parity: Parity | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not any(finding.wrong for finding in self.findings)
+
+
+def audit(
+    path: Path,
+    *,
+    plan: ContextPlan | None = None,
+    length: int | None = None,
+    runtimes: Sequence[str] = (),
+    run: bool = True,
+) -> Audit:
+    """Examine a folder or a file beside a plan, or beside what it says itself."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder; check the path")
+    if path.is_file() and path.suffix != ".json":
+        if not is_gguf(path):
+            raise InputError(f"{path}: is neither a model's folder nor a GGUF file")
+        return _of_file(path, plan, length, run)
+    return _of_folder(path, plan, length, runtimes or USUAL, run)
+
+
+def _of_folder(
+    path: Path, plan: ContextPlan | None, length: int | None, runtimes: Sequence[str], run: bool
+) -> Audit:
+    for name in runtimes:
+        if name not in RUNTIMES:
+            raise UnknownName("runtime", name, RUNTIMES)
+    config = load_config(path)
+    notes: tuple[str, ...] = ()
+    if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
+        plan, notes = ContextPlan.read(path / PLAN), (f"beside its own {PLAN}",)
+    layers = tuple(ConfigReader(config).layer_settings())
+    meant = plan
+    if plan is None:
+        meant, notes = _present(config, path)
+    if plan is not None and set(plan.schedules) != set(layers):
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            f"this model has the layer types {sorted(layers)}",
+            "make the plan from this model's own config",
+        )
+    served = meant.target_length if meant else _stated_length(config)
+    tokenizer = _tokenizer_limit(path)
+    lengths = {served, length or served}
+    if meant is not None:
+        lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
+    readings = tuple(
+        stock_rotary.measure(config, layers, sorted(lengths))
+        if name == stock_rotary.RUNTIME
+        else BY_RULES[name](config, tokenizer)
+        for name in runtimes
+    )
+    subject = Subject(
+        readings=readings,
+        length=length or served,
+        plan=meant,
+        planned=plan is not None,
+        config=config,
+        tokenizer_limit=tokenizer,
+    )
+    found = traps.find(subject)
+    tried = Trial()
+    if run and meant is not None and stock_rotary.RUNTIME in runtimes:
+        tried = stock_trial.trial(path, meant)
+    explained = any(f.wrong and stock_rotary.RUNTIME in f.runtimes for f in found)
+    return Audit(
+        target=FOLDER,
+        path=path,
+        length=subject.length,
+        readings=readings,
+        # What the traps have named already, the run would only say again.
+        findings=found if explained else (*found, *tried.findings),
+        compared=meant is not None,
+        parity=tried.parity,
+        notes=(*notes, *tried.notes),
+    )
+
+
+def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool) -> Audit:
+    header = read_header(path)
+    geometry = gguf_reading.geometry_of(header)
+    if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            "a GGUF file has one setting for all layers",
+            "make the plan from this model's own config",
+        )
+    reading = gguf_reading.reading(header)
+    served = plan.target_length if plan else reading.limit or geometry.original_length
+    subject = Subject(
+        readings=(reading,), length=length or served, plan=plan, planned=plan is not None
+    )
+    found = [*gguf_reading.findings(header), *traps.find(subject)]
+    notes: tuple[str, ...] = ()
+    parity = None
+    if run and llama_cpp_run.available():
+        found += trial(header)
+        notes = (f"run in {llama_cpp_run.runtime()}",)
+        wrong = any(finding.wrong for finding in found)
+        if plan is not None and not wrong:  # what is named already would only be said again
+            try:
+                parity = compared(header, plan.longest())
+            except Unsupported as error:
+                notes += (f"not compared with its weights in transformers: {error}",)
+            else:
+                found += () if parity.passed else (differs(gguf_reading.RUNTIME, parity),)
+    elif run:
+        notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
+    return Audit(
+        target=FILE,
+        path=path,
+        length=subject.length,
+        readings=(reading,),
+        findings=tuple(found),
+        compared=plan is not None,
+        parity=parity,
+        notes=notes,
+    )
+
+
+def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:
+    """What the config itself asks for, without the keys that nobody reads."""
+    try:
+        return present_plan(_readable(config), str(path)), ()
+    except RopewalkError as error:
+        return None, (f"nothing to compare with: {error}",)
+
+
+def _readable(config: Config) -> Config:
+    cleaned = dict(config)
+    for key, value in config.items():
+        if key == "text_config" and isinstance(value, Mapping):
+            cleaned[key] = _readable(dict(value))
+        elif key in ("rope_parameters", "rope_scaling") and isinstance(value, Mapping):
+            cleaned[key] = _known(value)
+    return cleaned
+
+
+def _known(rope: Mapping[str, object]) -> dict[str, object]:
+    return {
+        key: _known(value) if isinstance(value, Mapping) else value
+        for key, value in rope.items()
+        if isinstance(value, Mapping) or key in KNOWN_KEYS
+    }
+
+
+def _stated_length(config: Config) -> int:
+    stated = ConfigReader(config).get("max_position_embeddings")
+    if not isinstance(stated, int):
+        raise InputError("the config states no max_position_embeddings; give --length or --plan")
+    return stated
+
+
+def _tokenizer_limit(path: Path) -> int | None:
+    file = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
+    if not file.is_file():
+        return None
+    value = read_json(file, max_bytes=64 * 2**20)
+    limit = value.get("model_max_length") if isinstance(value, dict) else None
+    return limit if isinstance(limit, int) and not isinstance(limit, bool) else None

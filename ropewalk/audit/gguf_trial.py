@@ -1,0 +1,129 @@
+"""A GGUF file run in the real llama.cpp, with and without each of its rotary settings.
+
+Whether a setting takes effect is seen, not believed: a copy of the file in which nothing but this
+setting is neutralised must give other log-probabilities. Where it gives the same, the setting is a
+silent no-op in this llama.cpp. And where the file's weights can be put into a stock transformers
+model, that model with the schedule installed must give the same log-probabilities as llama.cpp.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ropewalk.audit.gguf_reading import RUNTIME
+from ropewalk.audit.traps import Finding
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.parity import Parity
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
+from ropewalk.gguf.weights import model_of, stored_type
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+MOST_BYTES = 2**30
+"""Of a file that is copied and run for every setting; a larger one is only loaded."""
+TOKENS = 64
+# What leaves a model as if the setting were not there.
+_NEUTRAL = {
+    "rope.scaling.attn_factor": 1.0,
+    "rope.scaling.factor": 1.0,
+    "rope.freq_base": None,  # another base, whatever it is
+}
+
+
+def trial(header: GGUFHeader) -> Iterator[Finding]:
+    """Load the file, and neutralise its settings one by one."""
+    small = header.path.stat().st_size <= MOST_BYTES
+    try:
+        count = min(TOKENS, _longest(header))
+        whole = _log_probabilities(header.path, count)
+    except RopewalkError as error:
+        yield Finding(
+            "refused",
+            (RUNTIME,),
+            str(error),
+            "it does not load",
+            "convert or export the model anew",
+        )
+        return
+    if not np.isfinite(whole).all():
+        yield Finding(
+            "model-differs",
+            (RUNTIME,),
+            "llama.cpp computes log-probabilities that are no numbers",
+            "every answer is garbage",
+            "convert or export the model anew, with more precise weights",
+        )
+    if not small:
+        return
+    for name, start, content in _settings(header):
+        with tempfile.TemporaryDirectory(prefix="ropewalk-verify-") as room:
+            copy = Path(room) / "neutral.gguf"
+            shutil.copyfile(header.path, copy)
+            with copy.open("r+b") as file:
+                file.seek(start)
+                file.write(content)
+            without = _log_probabilities(copy, count)
+        if np.array_equal(whole, without):
+            yield Finding(
+                "no-effect",
+                (RUNTIME,),
+                f"{name} changes nothing: llama.cpp computes the same without it",
+                "the model runs as if it were not there",
+                "export the plan in a way that llama.cpp honours (ropewalk export does)",
+            )
+
+
+def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
+    """llama.cpp beside the file's own weights under this schedule, beyond the trained length."""
+    stored = stored_type(header)
+    if stored not in llama_cpp.TOLERANCES:
+        raise Unsupported(f"how far rounding takes weights stored as {stored} is not known here")
+    if header.path.stat().st_size > MOST_BYTES:
+        raise Unsupported("it is too large to be computed here a second time")
+    model = model_of(header)
+    plan = ContextPlan(header.path.name, {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})
+    vocabulary = int(model.state_dict()["model.embed_tokens.weight"].shape[0])
+    length = min(
+        schedule.geometry.original_length + llama_cpp.BEYOND, schedule.length, _longest(header)
+    )
+    start = max(0, length - llama_cpp.BEYOND)
+    tokens = np.random.default_rng(0).integers(vocabulary, size=length)
+    said = llama_cpp_run.log_probabilities(header.path, tokens.tolist(), start=start)
+    # Unchecked: weights of any origin are compared, also those of a layer that attends by nothing.
+    return llama_cpp.beside(model, plan, tokens, said, stored, check=False)
+
+
+def _settings(header: GGUFHeader) -> Iterator[tuple[str, int, bytes]]:
+    """Every rotary setting that says something, and the bytes that take it back."""
+    for key, neutral in _NEUTRAL.items():
+        value, place = header.number(key), header.places.get(f"{header.architecture}.{key}")
+        if value is None or place is None or value == neutral:
+            continue
+        start, form = place
+        yield key, start, struct.pack(form, value * 2 if neutral is None else neutral)
+    for name in (FREQUENCIES, LONG):
+        tensor = header.tensors.get(name)
+        if tensor is None or tensor.kind != F32:
+            continue
+        factors = header.floats(name)
+        if np.any(factors != 1):
+            yield name, tensor.start, np.ones(factors.size, dtype="<f4").tobytes()
+
+
+def _longest(header: GGUFHeader) -> int:
+    """The longest sequence after which llama.cpp still has room for one token more."""
+    return max(1, int(header.number("context_length") or TOKENS) - 1)
+
+
+def _log_probabilities(path: Path, count: int) -> FloatArray:
+    tokens = [3 + i % 29 for i in range(count)]
+    found = llama_cpp_run.log_probabilities(path, tokens, start=count // 2, top=8)
+    return found.values

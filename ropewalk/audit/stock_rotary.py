@@ -1,0 +1,151 @@
+"""What stock transformers makes of a config: its own rotary module, built and measured.
+
+The model is built on the meta device, where it takes no memory, from the config alone: no weight,
+no code of the folder. Its rotary modules are then built again for real and asked for cos and sin.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ropewalk.audit.readings import MEASURED, Effective, Reading
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
+from ropewalk.models.config import Config
+
+RUNTIME = "transformers"
+MOST_LAYERS = 1024
+MOST_OF_ANYTHING = 100_000  # experts, heads and the like: what building loops over
+
+
+def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
+    """Ask the rotary modules that transformers builds from a config, at each of these lengths."""
+    try:
+        with _quiet():
+            rotaries = _rotaries(config)
+            steps = {
+                layer_type: tuple(
+                    (length, _effective(*_asked(rotaries, layer_type, length)))
+                    for length in sorted(set(lengths))
+                )
+                for layer_type in layer_types
+            }
+    except Unsupported as error:
+        return Reading(RUNTIME, MEASURED, unread=str(error))
+    except InvalidValue:
+        raise
+    except Exception as error:  # whatever its config and rotary classes raise
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Reading(RUNTIME, MEASURED, refused=first)
+    changes = any(
+        not _same(one, other)
+        for own in steps.values()
+        for _, one in own[:1]
+        for _, other in own[1:]
+    )
+    return Reading(RUNTIME, MEASURED, steps, "by the length at hand" if changes else "never")
+
+
+def _same(one: Effective, other: Effective) -> bool:
+    return one.attention_scaling == other.attention_scaling and np.array_equal(
+        one.inverse_frequencies, other.inverse_frequencies
+    )
+
+
+def stock_config(config: Config) -> Any:
+    """The config as transformers' own class for its model type reads it."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        needs = "needs code of its own, which ropewalk never runs" if config.get("auto_map") else ""
+        raise Unsupported(
+            f"model type {kind!r} {needs or 'is not known to the installed transformers'}"
+        )
+    _check_counts(config)
+    own = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
+    return AutoConfig.for_model(kind, **copy.deepcopy(own))  # it writes into nested settings
+
+
+def _check_counts(config: Mapping[str, Any]) -> None:
+    """A config may come from anywhere: refuse what would take for ever to build."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            _check_counts(value)
+        elif isinstance(value, int):
+            layers = "layer" in key
+            most = MOST_LAYERS if layers else MOST_OF_ANYTHING
+            if (layers or key.startswith(("num_", "n_"))) and value > most:
+                raise InvalidValue(
+                    f"config.{key}", value, f"is more than {most}", "is it the right file?"
+                )
+
+
+def _rotaries(config: Config) -> list[Any]:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModel, AutoModelForCausalLM
+
+    stock = stock_config(config)
+    auto = AutoModelForCausalLM if type(stock) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
+    with torch.device("meta"):
+        model: nn.Module = auto.from_config(stock, trust_remote_code=False)
+    found: list[Any] = []
+    for module in model.modules():
+        names = [name for name, _ in module.named_buffers(recurse=False)]
+        if any(INVERSE_FREQUENCIES.fullmatch(name) for name in names):
+            try:
+                found.append(type(module)(module.config))
+            except (AttributeError, TypeError):  # vision towers turn patches, not positions
+                continue
+    if not found:
+        raise Unsupported(
+            f"models of type {config.get('model_type')!r} rotate inside their attention code; "
+            "there is no rotary module to measure"
+        )
+    return found
+
+
+def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin by pair at position 1, in a sequence of this length."""
+    hidden = torch.zeros(1, dtype=torch.float32)
+    positions = torch.tensor([[0, 1, max(1, length - 1)]])
+    for module in rotaries:
+        buffers = dict(module.named_buffers(recurse=False))
+        nested = f"{layer_type}_inv_freq" in buffers
+        if not nested and "inv_freq" not in buffers:
+            continue
+        more = {"layer_type": layer_type} if nested else {}
+        with torch.no_grad():
+            returned = module(hidden, position_ids=positions, **more)
+        if not isinstance(returned, tuple):  # complex rotations, one a pair
+            turned = returned.reshape(positions.shape[1], -1)[1]
+            return turned.real.double(), turned.imag.double()
+        cos, sin = returned
+        pairs = buffers[f"{layer_type}_inv_freq" if nested else "inv_freq"].shape[0]
+        arrangement = arrangement_of(module, sin, pairs)
+        return tuple(by_pair(value[0, 1].double(), arrangement) for value in (cos, sin))  # type: ignore[return-value]
+    raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
+
+
+def _effective(cos: Tensor, sin: Tensor) -> Effective:
+    """The angle that a pair turns in one position, and what it is multiplied by."""
+    return Effective(torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What transformers would warn of, we say ourselves."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

@@ -1,0 +1,83 @@
+"""A folder with weights, run in stock transformers and beside its plan.
+
+A fresh process that knows nothing of ropewalk computes logits, at once and through the cache, as
+far as the plan reaches; the same weights with the plan installed compute them too (gate.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ropewalk.audit.stock_rotary import RUNTIME
+from ropewalk.audit.traps import Finding
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import GateFailed, InputError, Unsupported
+from ropewalk.exporting import gate
+from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.stock_run import settle
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import read_model
+
+MOST_BYTES = 8 * 2**30
+"""Of weights in float32, of which two copies are in memory."""
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it."""
+
+    parity: Parity | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def trial(folder: Path, plan: ContextPlan) -> Trial:
+    """Run it where that can be done here."""
+    if not folder.is_dir() or not any(_weights(folder)):
+        return Trial(notes=("no weights here: rotary modules were measured, no model was run",))
+    try:
+        checkpoint = Checkpoint.open(str(folder))
+    except Unsupported as error:
+        return Trial(notes=(f"the model was not run: {error}",))
+    except InputError as error:
+        return Trial(findings=(_failed("refused", str(error), "it does not load"),))
+    if checkpoint.bytes(torch.float32) > MOST_BYTES:
+        return Trial(notes=("too large to be run here: only its rotary modules were measured",))
+    try:
+        parity = _compared(checkpoint, plan)
+    except GateFailed as error:
+        said = "; ".join(error.problems)
+        return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
+    return Trial(parity, () if parity.passed else (differs(RUNTIME, parity),))
+
+
+def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
+    model = settle(read_model(checkpoint.folder, torch.float32))
+    ids = gate.probe_ids(checkpoint.folder, model.config.get_text_config().vocab_size)
+    asked = gate.sequences(plan, ids)
+    (answers,) = gate.ask_stock([(checkpoint.folder, asked)])
+    return gate.compare(model, plan, asked, answers)
+
+
+def _weights(folder: Path) -> Iterator[Path]:
+    for pattern in WEIGHTS:
+        yield from folder.glob(pattern)
+
+
+def differs(runtime: str, parity: Parity) -> Finding:
+    return _failed(
+        "model-differs",
+        f"in {parity.runtime}, logits differ from the planned model's by "
+        f"{parity.max_logit_difference:.3g}, and {parity.tolerance:.2g} is allowed",
+        "it does not follow the plan",
+        runtime,
+    )
+
+
+def _failed(trap: str, what: str, consequence: str, runtime: str = RUNTIME) -> Finding:
+    return Finding(trap, (runtime,), what, consequence, "export the model anew: ropewalk export")

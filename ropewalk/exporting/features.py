@@ -1,0 +1,277 @@
+"""What each stock runtime makes of each part of a plan: the matrix behind `export --dry-run`.
+
+A plan is taken apart into features: how its pairs turn, what scales attention, what depends on
+position or length. For each, a runtime computes exactly that (`exact`), the same numbers under
+another name (`equivalent`), something near it that must be allowed explicitly (`approximated`), or
+nothing of the kind (`refused`).
+
+transformers and llama.cpp were found by running them; vLLM and SGLang by running the rotary modules
+of their released wheels (tests/external). Only an export proves that a runtime does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import RopewalkError, UnknownName, Unsupported
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.stock_config import rope_parameters
+from ropewalk.schedule import RotarySchedule
+
+RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
+Fit = Literal["exact", "equivalent", "approximated", "refused"]
+
+# llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
+LLAMA_CPP_FACTORS = {
+    *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
+    *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
+}
+# It refuses the tensor for these, and takes it once they are saved as llama with attention bias.
+_SAVED_AS_LLAMA = {"qwen2"}
+
+LEFT_OUT = "left out"
+ITS_MEAN = "its mean over the target, at every position"
+LONGEST = "the longest schedule at every length"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one runtime makes of one feature, and how."""
+
+    fit: Fit
+    how: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.fit} ({self.how})" if self.how else self.fit
+
+
+EXACT = Cell("exact")
+Matrix = dict[str, dict[str, Cell]]
+"""Cells by feature and runtime."""
+
+
+def matrix(plan: ContextPlan, config: Config) -> Matrix:
+    """Every feature that the plan uses, in every runtime."""
+    settings = _settings(plan if is_dynamic(plan) else approximation(plan), config)
+    rows: Matrix = {}
+    for setting in settings:
+        rows |= _turning(setting, plan, config)
+        rows |= _attention(setting, plan, config)
+    rows |= _beside_the_factors(plan)
+    return rows
+
+
+def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
+    """The runtimes that can follow the plan; none if no stock config can say it.
+
+    transformers counts for dynamic NTK, which it has under that name, though its cached decoding
+    is not that of the plan.
+    """
+    try:
+        rows = matrix(plan, config)
+    except RopewalkError:
+        return ()
+    return tuple(
+        runtime
+        for runtime in RUNTIMES
+        if all(
+            cells[runtime].fit in ("exact", "equivalent")
+            or (feature == "dynamic NTK" and runtime == "transformers")
+            for feature, cells in rows.items()
+        )
+    )
+
+
+def expressible(
+    plan: ContextPlan, config: Config, runtime: str, *, approximate: bool
+) -> tuple[ContextPlan, tuple[str, ...]]:
+    """The plan that the runtime can be made to follow, and what of the given one it is not.
+
+    Refused by name: what the runtime has nothing for, and, without `approximate`, what it only has
+    something near.
+    """
+    if runtime not in RUNTIMES:
+        raise UnknownName("runtime", runtime, RUNTIMES)
+    near = []
+    for feature, cells in matrix(plan, config).items():
+        cell = cells[runtime]
+        if cell.fit == "refused":
+            raise Unsupported(f"{runtime}: {feature} is refused: {cell.how}")
+        if cell.fit == "approximated":
+            near.append(f"{feature}: {cell.how}")
+    if not near:
+        return plan, ()
+    if not approximate:
+        raise Unsupported(
+            f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
+            "(--approximate) and see what it costs, or plan without it"
+        )
+    if runtime == "transformers":
+        return (plan if is_dynamic(plan) else approximation(plan)), tuple(near)
+    nearest = approximation(plan)
+    longest = {name: steps[-1:] for name, steps in nearest.schedules.items()}
+    return replace(nearest, schedules=longest), tuple(near)
+
+
+def approximation(plan: ContextPlan) -> ContextPlan:
+    """The nearest plan of one schedule a layer type, without n̂ and log-n.
+
+    Two schedules that change at the original length stay: stock transformers has two as well.
+    """
+    nearest = {}
+    for layer_type, steps in plan.schedules.items():
+        plain = tuple(replace(step, schedule=_without_extras(step)) for step in steps)
+        nearest[layer_type] = plain if _two_lists(steps) else plain[-1:]
+    return replace(plan, schedules=nearest)
+
+
+def _without_extras(step: PlanStep) -> RotarySchedule:
+    """Without n̂; log-n as the constant that it is on average, inside the attention scaling."""
+    schedule = step.schedule
+    attention = schedule.attention_scaling
+    if schedule.log_n is not None:
+        mean = float(schedule.query_scaling(range(step.up_to_length)).mean())
+        attention *= mean**0.5
+    return replace(schedule, kept_initial_positions=0, log_n=None, attention_scaling=attention)
+
+
+def _two_lists(steps: tuple[PlanStep, ...]) -> bool:
+    return (
+        len(steps) == 2
+        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
+        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
+    )
+
+
+def is_dynamic(plan: ContextPlan) -> bool:
+    """Whether it is a ladder of dynamic NTK, which transformers has under that name."""
+    return any(
+        len(steps) > 1 and [step.method for step in steps[-1].schedule.recipe] == ["dynamic_ntk"]
+        for steps in plan.schedules.values()
+    )
+
+
+def _settings(plan: ContextPlan, config: Config) -> list[Mapping[str, object]]:
+    """What a stock config says of each layer type."""
+    written = rope_parameters(plan, config)
+    return [value for value in written.values() if isinstance(value, Mapping)] or [written]
+
+
+def _families(config: Config) -> set[str]:
+    inner = config.get("text_config") or config
+    return {str(found.get("model_type")) for found in (config, inner)}
+
+
+def _row(**cells: Cell) -> dict[str, Cell]:
+    return {runtime: cells[runtime.replace(".", "_")] for runtime in RUNTIMES}
+
+
+def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:
+    """How the pairs turn, by the rope type that a stock config needs for it."""
+    kind = str(setting["rope_type"])
+    if kind == "default":
+        return {"another base": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=EXACT)}
+    if kind == "linear":
+        return {"linear": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=EXACT)}
+    if kind == "dynamic":
+        elsewhere = Cell("approximated", LONGEST)
+        here = Cell("approximated", "keys in the cache keep the rotation of their time")
+        return {
+            "dynamic NTK": _row(
+                transformers=here, vllm=elsewhere, sglang=elsewhere, llama_cpp=elsewhere
+            )
+        }
+    factors = _llama_cpp_factors(config)
+    if kind == "llama3":
+        return {"llama3": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=factors)}
+    if kind == "yarn":
+        return {
+            "YaRN": _row(
+                transformers=EXACT,
+                vllm=EXACT,
+                sglang=EXACT,
+                llama_cpp=EXACT if factors.fit == "refused" and _default_yarn(setting) else factors,
+            )
+        }
+    longrope = Cell("equivalent", "longrope with equal lists")
+    served = longrope
+    if ConfigReader(config).geometry(dict(setting), 1).pair_layout == "interleaved":
+        served = Cell("refused", "its longrope turns half-split pairs only, and these interleave")
+    return {
+        "factors by pair": _row(
+            transformers=longrope, vllm=served, sglang=served, llama_cpp=factors
+        )
+    }
+
+
+def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:
+    """What multiplies cos and sin, and what multiplies logits outside them."""
+    rows: Matrix = {}
+    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
+    if any(schedule.attention_scaling != 1 for schedule in schedules):
+        default = setting["rope_type"] == "yarn" and _default_yarn(setting)
+        vllm = Cell("exact", "attention_factor, short_mscale and long_mscale")
+        sglang = Cell("exact", "attn_factor, short_mscale and long_mscale")
+        if "attention_factor" in setting and ConfigReader(config).get("qk_rope_head_dim"):
+            vllm = sglang = Cell(
+                "refused", "its latent attention reads mscale, mscale_all_dim only"
+            )
+        rows["attention scaling"] = _row(
+            transformers=Cell("exact", "attention_factor"),
+            vllm=vllm,
+            sglang=sglang,
+            llama_cpp=EXACT if default else _llama_cpp_factors(config),
+        )
+    if any(schedule.softmax_scaling != 1 for schedule in schedules):
+        mine = Cell("exact", "mscale_all_dim") if setting["rope_type"] == "yarn" else None
+        rows["softmax scaling"] = _row(
+            transformers=Cell("exact", "mscale_all_dim"),
+            vllm=mine or Cell("refused", "it reads mscale_all_dim with YaRN only"),
+            sglang=mine or Cell("refused", "it reads mscale_all_dim with YaRN only"),
+            llama_cpp=Cell("refused", "no file of ours can say it"),
+        )
+    return rows
+
+
+def _beside_the_factors(plan: ContextPlan) -> Matrix:
+    """What depends on the position or on the length of a sequence."""
+    rows: Matrix = {}
+    steps = [step for own in plan.schedules.values() for step in own]
+    if any(step.schedule.kept_initial_positions for step in steps):
+        rows["kept initial positions"] = _everywhere(Cell("approximated", LEFT_OUT))
+    if any(step.schedule.log_n for step in steps):
+        rows["log-n"] = _everywhere(Cell("approximated", ITS_MEAN))
+    if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
+        longest = Cell("approximated", LONGEST)
+        two = all(len(own) == 1 or _two_lists(own) for own in plan.schedules.values())
+        rows["switching by length"] = _row(
+            transformers=Cell("exact", "two lists, by the longest position at hand")
+            if two
+            else longest,
+            vllm=longest,
+            sglang=longest,
+            llama_cpp=longest,
+        )
+    return rows
+
+
+def _everywhere(cell: Cell) -> dict[str, Cell]:
+    return dict.fromkeys(RUNTIMES, cell)
+
+
+def _llama_cpp_factors(config: Config) -> Cell:
+    families = _families(config)
+    if families & LLAMA_CPP_FACTORS:
+        return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
+    if families & _SAVED_AS_LLAMA:
+        return Cell("equivalent", "saved as llama with attention bias, rope_freqs.weight")
+    return Cell("refused", "its graph of this architecture ignores a factor a pair")
+
+
+def _default_yarn(setting: Mapping[str, object]) -> bool:
+    """llama.cpp computes the attention factor and truncates, whatever the file says."""
+    own = {"attention_factor", "mscale", "mscale_all_dim"}
+    return not own & set(setting) and bool(setting.get("truncate", True))

@@ -1,0 +1,308 @@
+"""What stands between an export and its name: stock transformers computes what the plan says.
+
+The exported folder is loaded in a fresh process that knows nothing of ropewalk, and asked for the
+logits of sequences below and beyond the trained length, at once and through the cache. The source
+model with the plan installed answers the same, and two things are compared:
+
+- frequencies: what the stock model turns by, with the plan's in float64. Stock code computes them
+  in float32, and may be off by the rounding of that, which grows with the base and the factors;
+- logits: with those of the planned model turned by the very float32 frequencies that the first
+  check has passed. At position p, one last bit of a frequency is an angle of p · 2⁻²⁴, so without
+  this the rounding of a power would be all that a comparison at long lengths could see.
+
+Both models run in float32, and in float64 where a factor has been folded into weights, whose new
+rounding would be as large as the tolerance. Where the export rounds all weights, the planned
+model's are rounded too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import GateFailed
+from ropewalk.exporting import stock_run
+from ropewalk.exporting.parity import Parity
+from ropewalk.models.config import BUNDLED_FOLDER
+from ropewalk.models.install import applied, install
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+TOLERANCE = 1e-5
+"""Of logits in float32, in parts of their standard deviation where that is above 1: the rounding of
+all that a model computes grows with what it computes."""
+CONTIGUOUS = 768
+"""The longest sequence without gaps: beyond a trained length of 512, and bearable on a CPU."""
+SPREAD = 64
+"""The positions of the sequence that reaches the target with gaps."""
+_SCRIPT = Path(stock_run.__file__)
+_FLOAT32 = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Tokens at positions, computed at once, or in pieces through the cache."""
+
+    ids: tuple[int, ...]
+    positions: tuple[int, ...]
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return self.positions[-1] + 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What stock transformers made of one sequence."""
+
+    logits: Tensor
+    frequencies: Mapping[str, Tensor]
+    """By the name of the buffer."""
+
+
+def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
+    """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
+    original = min(s.schedule.geometry.original_length for s in _steps(plan))
+    target = plan.target_length
+    short = _at(ids, range(min(original, target, CONTIGUOUS // 4)))
+    long = _at(ids, range(min(target, CONTIGUOUS)))
+    marks = _spread(target)
+    for step in _steps(plan):  # where stock code may switch
+        marks |= {p for p in range(step.up_to_length - 2, step.up_to_length + 2) if 0 <= p < target}
+    far = _at(ids, sorted(marks))
+    found = [short, long, far]
+    for whole in (long, far):
+        # A prompt within the original length, single tokens across its end, and the rest.
+        inside = sum(p < original for p in whole.positions)
+        first = max(1, min(inside, len(whole.ids) - 4) - 2)
+        cuts = tuple(n for n in range(first, first + 5) if 0 < n < len(whole.ids))
+        found.append(replace(whole, cuts=cuts))
+    return found
+
+
+def ending_at(length: int, ids: Sequence[int]) -> Asked:
+    """A sequence with gaps whose last position ends exactly this length."""
+    return _at(ids, sorted(_spread(length)))
+
+
+def probe_ids(folder: Path, vocabulary: int) -> list[int]:
+    """Tokens of real text where the folder has a tokenizer, and else any tokens."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        text = (BUNDLED_FOLDER / "held_out.txt").read_text(encoding="utf-8")[:20_000]
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception:  # whatever the many tokenizer classes raise for missing files
+        ids = []
+    ids = [int(i) for i in ids if i < vocabulary]
+    if len(ids) >= CONTIGUOUS:
+        return ids[:CONTIGUOUS]
+    # What the tokens say matters little to the gate.
+    drawn = np.random.default_rng(0).integers(3, max(4, vocabulary), CONTIGUOUS)
+    return [int(i) for i in drawn]
+
+
+def ask_stock(
+    jobs: Sequence[tuple[Path, Sequence[Asked]]], dtype: torch.dtype = torch.float32
+) -> list[list[Answer]]:
+    """The answers of stock transformers, in one fresh process for all folders."""
+    with tempfile.TemporaryDirectory(prefix="ropewalk-gate-") as room:
+        job = {
+            "threads": torch.get_num_threads(),
+            "dtype": str(dtype).removeprefix("torch."),
+            "answers": room,
+            "models": [
+                {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in asked]}
+                for folder, asked in jobs
+            ],
+        }
+        path = Path(room) / "job.json"
+        path.write_text(json.dumps(job), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-I", str(_SCRIPT), str(path)],
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise GateFailed("stock transformers cannot run the export", [lines[-1]])
+        return [
+            list(_answers(load_file(Path(room) / f"{n}.safetensors"), len(asked)))
+            for n, (_, asked) in enumerate(jobs)
+        ]
+
+
+def compare(
+    model: Any,
+    plan: ContextPlan,
+    asked: Sequence[Asked],
+    answers: Sequence[Answer],
+    *,
+    by_current_length: bool = False,
+) -> Parity:
+    """The planned model beside the answers; raises where the frequencies are not the plan's."""
+    import transformers
+
+    followed = _with_frequencies(plan, asked, answers, by_current_length)
+    differences, spreads = [], []
+    for sequence, answer in zip(asked, answers, strict=True):
+        logits = planned_logits(model, followed, sequence, by_current_length=by_current_length)
+        differences.append((logits - answer.logits).abs().max())
+        spreads.append(logits.std())
+    return Parity(
+        f"transformers {transformers.__version__}",
+        float(torch.stack(differences).max()),  # torch's max, unlike Python's, keeps a NaN
+        TOLERANCE * max(1.0, float(torch.stack(spreads).max())),
+        sum(len(sequence.ids) for sequence in asked),
+    )
+
+
+def planned_logits(
+    model: Any,
+    plan: ContextPlan,
+    sequence: Asked,
+    *,
+    length: int | None = None,
+    by_current_length: bool = False,
+) -> Tensor:
+    """What the source model computes with the plan installed, for sequences declared to `length`.
+
+    By current length, the plan is installed anew for the length that every piece reaches. (The
+    install's own `by_current_length` does that in float64, and stock code does it in float32.)
+    """
+
+    def follow(length: int) -> None:
+        install(model, plan, length=length, check=False)
+
+    with applied(model, plan, length=length, check=False):
+        return stock_run.logits_of(
+            model,
+            sequence.ids,
+            sequence.positions,
+            sequence.cuts,
+            before=follow if by_current_length else None,
+        )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an approximation costs, measured."""
+
+    nats: float
+    """How far the next-token distributions lie apart: mean Kullback-Leibler divergence a token."""
+    max_logit_difference: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nats:.2g} nats a token on average, logits by up to "
+            f"{self.max_logit_difference:.2g}"
+        )
+
+
+def loss(
+    model: Any, plan: ContextPlan, asked: Sequence[Asked], approximate: Sequence[Tensor]
+) -> Loss:
+    """The divergence of approximate logits from the planned ones, each sequence at its length."""
+    exact = [planned_logits(model, plan, own, length=own.length) for own in asked]
+    nats = [
+        torch.nn.functional.kl_div(
+            own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
+        ).sum(-1)
+        for right, own in zip(exact, approximate, strict=True)
+    ]
+    differences = (
+        float((own - right).abs().max()) for right, own in zip(exact, approximate, strict=True)
+    )
+    return Loss(float(torch.cat(nats).mean()), max(differences))
+
+
+def _with_frequencies(
+    plan: ContextPlan,
+    asked: Sequence[Asked],
+    answers: Sequence[Answer],
+    by_current_length: bool,
+) -> ContextPlan:
+    """The plan with the float32 frequencies that the stock model really has, once checked."""
+    schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
+    for sequence, answer in zip(asked, answers, strict=True):
+        length = sequence.length if by_current_length else plan.target_length
+        for layer_type, steps in plan.schedules.items():
+            n = next(n for n, step in enumerate(steps) if length <= step.up_to_length)
+            schedule = steps[n].schedule
+            frequencies = _frequencies(answer, layer_type)
+            _check_frequencies(schedule, frequencies, layer_type)
+            factors = schedule.geometry.plain_frequencies / frequencies
+            schedules[layer_type][n] = replace(
+                steps[n], schedule=replace(schedule, rescale_factors=factors)
+            )
+    return replace(plan, schedules={name: tuple(steps) for name, steps in schedules.items()})
+
+
+def _frequencies(answer: Answer, layer_type: str) -> FloatArray:
+    for name, buffer in answer.frequencies.items():
+        if name.rpartition(".")[2] in ("inv_freq", f"{layer_type}_inv_freq"):
+            return np.asarray(buffer.double().numpy())
+    raise GateFailed("export", [f"{layer_type}: the stock model has no inverse frequencies"])
+
+
+def _check_frequencies(schedule: RotarySchedule, read: FloatArray, layer_type: str) -> None:
+    wanted = schedule.inverse_frequencies
+    if read.shape != wanted.shape:
+        raise GateFailed(
+            "export",
+            [f"{layer_type}: the stock model turns {read.size} pairs, the plan {wanted.size}"],
+        )
+    # The exponent of the power is rounded (ln base), and so is a ramp between 1 and its factor.
+    units = 4 + math.log(schedule.geometry.base) + float(schedule.rescale_factors.max())
+    error = np.abs(read / wanted - 1)
+    if not (error <= units * _FLOAT32).all():
+        i = int(np.argmax(error))
+        raise GateFailed(
+            "export",
+            [
+                f"{layer_type}: pair {i} turns by {read[i]:.8g} a position in the stock model, "
+                f"and by {wanted[i]:.8g} in the plan"
+            ],
+        )
+
+
+def _answers(values: Mapping[str, Tensor], count: int) -> Iterator[Answer]:
+    for i in range(count):
+        prefix = f"{i}.frequencies."
+        yield Answer(
+            values[f"{i}.logits"],
+            {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
+        )
+
+
+def _spread(length: int) -> set[int]:
+    """Positions of a sequence so long, closer together where it begins."""
+    return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
+
+
+def _at(ids: Sequence[int], positions: Sequence[int]) -> Asked:
+    """The tokens, over again where they end, at these positions."""
+    return Asked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
+
+
+def _steps(plan: ContextPlan) -> list[Any]:
+    return [step for steps in plan.schedules.values() for step in steps]

@@ -1,0 +1,249 @@
+"""A planned model as one GGUF file for llama.cpp, run there for real before it is called done.
+
+What llama.cpp can say of a plan, the plainest that is exact:
+
+    a new base (NTK, ABF)       rope.freq_base
+    all pairs alike (linear)    rope.scaling.type = linear
+    any other λ                 rope_freqs.weight = λ, with no scaling type
+    m                           rope.scaling.attn_factor
+
+Any λ goes to the architecture `llama`, as which Qwen2 is saved then. YaRN, llama3 and LongRoPE are
+such a λ too: what llama.cpp makes of their own keys differs from what transformers does, or is
+dropped. Kept initial positions, log-n and a change of factors with the length are refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.errors import GateFailed, InvalidValue, Unsupported
+from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.exporting.writing import staged
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
+from ropewalk.gguf.model import GGUFModel, GGUFRope, check_installed
+from ropewalk.gguf.sentencepiece import OTHER_SPACES
+from ropewalk.gguf.tokenizer import GGUFTokenizer
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.config import present_plan
+from ropewalk.models.install import applied
+from ropewalk.models.load import load, load_tokenizer
+from ropewalk.schedule import RotarySchedule
+
+TARGET = "llama.cpp"
+# The largest difference of log-probabilities that counts as rounding. Measured on the bundled model
+# over six plans (tests/exporting/test_llama_cpp.py), each about three times the worst seen:
+TOLERANCES = {
+    "F32": 1e-3,  # 3.7e-4: sums in another order, and angles in float32
+    "F16": 0.05,  # 0.016: weights and what they multiply are rounded to 11 bits
+    "BF16": 0.4,  # 0.12: the same, to 8 bits
+    "Q8_0": 1.5,  # 0.54: the same, to 8 bits that share a scale by blocks of 32
+}
+# llama.cpp computes angles in float32, whose error grows with the position: 1e-3 per 1024 of them
+# is again about three times what F32 shows up to 4090.
+_TOLERANCE_PER_POSITION = 1e-3 / 1024
+BEYOND = 500
+"""How many positions beyond the trained length are compared."""
+_WITHIN = 12
+"""And how many before its end."""
+_SEED = 8
+_VERIFY = "run `ropewalk verify` on it"
+_PROBE = (
+    "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
+    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
+)
+
+
+def export(
+    source: str | Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    dtype: str = "F32",
+    overwrite: bool = False,
+    check: bool = True,
+) -> Exported:
+    """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there.
+
+    `check=False` leaves out the comparison, which holds the model twice in memory.
+    """
+    check_installed()
+    checkpoint = Checkpoint.open(str(source))
+    schedule = _schedule(checkpoint, plan)
+    tokenizer = load_tokenizer(checkpoint.folder)
+    model = GGUFModel(
+        checkpoint,
+        config=_config(checkpoint),
+        rope=rope(schedule),
+        length=plan.target_length,
+        original_length=schedule.geometry.original_length,
+        dtype=dtype,
+    )
+    words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
+    warnings = list(words.warnings)
+    if model.architecture != model.config.model_type:
+        warnings.append(
+            f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
+            "too"
+        )
+    exported = Exported(
+        target=TARGET,
+        path=Path(out),
+        parity=None,
+        warnings=tuple(warnings),
+        load=f"llama-cli -m {out} -c {plan.target_length}",
+    )
+    with staged(
+        out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
+    ) as path:
+        model.write(path, plan.model, words)
+        if not check:
+            return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
+        if not llama_cpp_run.available():
+            return exported.with_warnings(
+                (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
+            )
+        exported = replace(exported, parity=_parity(model, plan, path, words))
+        if exported.parity is not None and not exported.parity.passed:
+            raise NotTheSame(exported)
+    return exported
+
+
+def rope(schedule: RotarySchedule) -> GGUFRope:
+    """The schedule in what llama.cpp can say."""
+    geometry = schedule.geometry
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            "llama.cpp cannot keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+    if geometry.rotary_dim != geometry.head_dim:
+        raise Unsupported(
+            f"rotary_dim = {geometry.rotary_dim}: llama.cpp's llama and qwen2 turn all "
+            f"{geometry.head_dim} dimensions of a head"
+        )
+    # All dimensions turn, so that what multiplies all logits can go into cos and sin.
+    attention_factor = schedule.attention_scaling * schedule.softmax_scaling**0.5
+    base = schedule.geometric_base
+    if base is not None:
+        return GGUFRope(base, attention_factor)
+    factors = schedule.rescale_factors
+    if np.all(factors == factors[0]):
+        return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
+    return GGUFRope(geometry.base, attention_factor, factors=factors)
+
+
+def tolerance(dtype: str, length: int) -> float:
+    """How far log-probabilities may be off by rounding alone, in sequences of this length."""
+    return max(TOLERANCES[dtype], _TOLERANCE_PER_POSITION * length)
+
+
+def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
+    """The one schedule of a plan that this model can follow in llama.cpp."""
+    present = present_plan(checkpoint.config)
+    if set(plan.schedules) != set(present.schedules):
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            f"this model has the layer types {sorted(present.schedules)}",
+            "make the plan from this model's own config",
+        )
+    if set(plan.schedules) != {FULL_ATTENTION}:
+        raise Unsupported(
+            f"layer types {sorted(plan.schedules)}: the export to GGUF writes models whose layers "
+            "all turn alike"
+        )
+    (first, *others) = plan.steps()
+    if others:
+        raise Unsupported(
+            "llama.cpp does not change factors with the length of a sequence, and this plan has "
+            f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
+            "one schedule"
+        )
+    pairs = present.longest().geometry.pairs
+    if first.schedule.geometry.pairs != pairs:
+        raise InvalidValue(
+            "plan.schedules.full_attention",
+            f"{first.schedule.geometry.pairs} pairs",
+            f"the heads of this model turn as {pairs} pairs",
+            "make the plan from this model's own config",
+        )
+    return first.schedule
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    """transformers' config object: with what its class fills in."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(
+        checkpoint.folder, local_files_only=True, trust_remote_code=False
+    )
+
+
+def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
+    """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
+    loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
+    length = min(model.original_length + BEYOND, plan.target_length)
+    start = max(0, length - BEYOND - _WITHIN)
+    vocabulary = len(loaded.tokenizer)
+    tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
+    with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
+        _check_tokenizer(loaded.tokenizer, llama, words)
+        said = llama.log_probabilities(tokens.tolist(), start=start)
+    return beside(loaded.model, plan, tokens, said, model.dtype)
+
+
+def beside(
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+    dtype: str,
+    *,
+    check: bool = True,
+) -> Parity:
+    """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
+
+    `check` is that of `install`. It asks for weights whose attention can be seen to turn.
+    """
+    count = len(tokens) - said.start
+    with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
+        logits = model(
+            torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
+        ).logits[0]
+    planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        max_logit_difference=float(np.abs(planned - said.values).max()),
+        tolerance=tolerance(dtype, len(tokens)),
+        tokens=count,
+    )
+
+
+def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
+    """Raise GateFailed where a text becomes other tokens, for more than was warned of."""
+    text = _PROBE
+    if OTHER_SPACES not in words.warnings:
+        text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
+    ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)
+    if ours != theirs:
+        at = next(
+            (i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+            min(len(ours), len(theirs)),
+        )
+        raise GateFailed(
+            f"export to {TARGET}",
+            [
+                f"llama.cpp tokenizes another way than transformers: {theirs[at : at + 5]} for "
+                f"{ours[at : at + 5]}, behind {tokenizer.decode(ours[max(0, at - 8) : at])!r}"
+            ],
+        )

@@ -1,0 +1,176 @@
+"""The place that an export is written to.
+
+Weights are copied as files where nothing changes them, so that tied weights and shards stay what
+they were, and rewritten tensor by tensor where something does: one tensor is in memory at a time,
+however large the model.
+
+What is written stands under a temporary name beside its final one until the block that writes it
+ends without an error. So whoever finds an export under its name finds a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
+from ropewalk.models.load import WEIGHT_INDEX
+from ropewalk.untrusted import read_json
+
+_STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
+# What goes along with weights and config. No code, no pickles, and no subfolder.
+_COMPANIONS = ("*.json", "*.txt", "*.jinja", "*.model", "LICENSE*", "NOTICE*", "README*")
+# Room for what is small: tokenizer, config, index.
+_SPARE_BYTES = 32 * 2**20
+
+Rewrite = Callable[[str, Tensor], Tensor]
+"""From a tensor's name and value to the value that is written in its place."""
+
+
+@contextmanager
+def staged(
+    out: str | Path, *, needs_bytes: int, overwrite: bool = False, sources: tuple[Path, ...] = ()
+) -> Iterator[Path]:
+    """A temporary path beside `out`, for a file or folder that is renamed to it at the end.
+
+    Refused before anything is written: an `out` that exists, without `overwrite`; one that is or
+    holds one of the `sources`; a disk with too little room. After an error nothing is left.
+    """
+    # abspath, not resolve: an `out` that is a link is replaced, and what it leads to is kept.
+    out = Path(os.path.abspath(out))
+    _check_place(out, overwrite, sources)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out.parent).free
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    if free < needs_bytes + _SPARE_BYTES:
+        raise InputError(
+            f"{out}: needs {_gigabytes(needs_bytes + _SPARE_BYTES)}, and its disk has "
+            f"{_gigabytes(free)} free; make room, or write to another disk"
+        )
+    try:
+        room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    try:
+        yield room / out.name
+        _move_into_place(room, out)
+    except OSError as error:
+        # What is read was opened before: what fails now is the writing.
+        raise RopewalkError(f"{out}: cannot be written ({error})") from None
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def copy_companions(checkpoint: Checkpoint, folder: Path) -> None:
+    """Tokenizer, generation config, licence: all that goes along, but config and weights."""
+    for pattern in _COMPANIONS:
+        for path in sorted(checkpoint.folder.glob(pattern)):
+            if path.is_file() and path.name not in ("config.json", WEIGHT_INDEX):
+                shutil.copyfile(path, folder / path.name)
+
+
+def write_weights(checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | None = None) -> None:
+    """The weights, in the files that they were in: copied, or tensor by tensor through `rewrite`.
+
+    Copied and not linked: whoever saves into the export later would write into the source.
+    """
+    total = 0
+    for path in checkpoint.files:
+        if rewrite is None:
+            shutil.copyfile(path, folder / path.name)
+        else:
+            total += _rewritten(path, folder / path.name, rewrite)
+    index_path = checkpoint.folder / WEIGHT_INDEX
+    if checkpoint.files[0].name != "model.safetensors" or len(checkpoint.files) > 1:
+        index = read_json(index_path)
+        assert isinstance(index, dict)
+        if rewrite is not None and isinstance(index.get("metadata"), dict):
+            index["metadata"]["total_size"] = total
+        write_json(folder / WEIGHT_INDEX, index)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _rewritten(source: Path, target: Path, rewrite: Rewrite) -> int:
+    """One safetensors file, streamed into another; the bytes of its tensors.
+
+    The format: eight bytes with the header's length, a JSON header with each tensor's type, shape
+    and place, and the tensors. What type a tensor has is known once it is rewritten, so the header
+    is written last, into room left for the longest that it can become.
+    """
+    with safe_open(source, framework="pt") as file, target.open("wb") as out:
+        names = list(file.keys())
+        header: dict[str, object] = {"__metadata__": file.metadata() or {"format": "pt"}}
+        far = 10 * source.stat().st_size  # no offset has more digits: a type grows fourfold at most
+        for name in names:
+            header[name] = _entry("BF16", file.get_slice(name).get_shape(), far, far)
+        room = len(json.dumps(header).encode())
+        room += -room % 8  # tensors begin at multiples of eight bytes
+        out.seek(8 + room)
+        end = 0
+        for name in names:
+            tensor = rewrite(name, file.get_tensor(name)).contiguous()
+            start, end = end, end + tensor.nbytes
+            stored = _STORED_NAMES.get(tensor.dtype) or file.get_slice(name).get_dtype()
+            header[name] = _entry(stored, tensor.shape, start, end)
+            out.write(tensor.flatten().view(torch.uint8).numpy().tobytes())
+        out.seek(0)
+        out.write(struct.pack("<Q", room) + json.dumps(header).encode().ljust(room))
+    return end
+
+
+def _entry(stored: str, shape: Sequence[int], start: int, end: int) -> dict[str, object]:
+    return {"dtype": stored, "shape": list(shape), "data_offsets": [start, end]}
+
+
+def _check_place(out: Path, overwrite: bool, sources: tuple[Path, ...]) -> None:
+    for source in sources:
+        kept = source.resolve()
+        if kept == out.resolve() or out.resolve() in kept.parents:
+            raise InvalidValue(
+                "out", str(out), f"is or holds the source {kept}", "give another place"
+            )
+    if not os.path.lexists(out):
+        return
+    if not overwrite:
+        raise InputError(f"{out}: exists already; allow it to be replaced (--overwrite)")
+    # A slip of the keyboard must not delete somebody's home.
+    folder = out.is_dir() and not out.is_symlink()
+    if folder and any(out.iterdir()) and not (out / "config.json").is_file():
+        raise InputError(
+            f"{out}: is a folder without a model in it, which --overwrite does not replace; "
+            "remove it yourself, or give another place"
+        )
+
+
+def _move_into_place(room: Path, out: Path) -> None:
+    written = room / out.name
+    replaced = os.path.lexists(out)
+    if replaced:
+        os.rename(out, room / "replaced")  # deleted with the room
+    try:
+        os.rename(written, out)
+    except OSError:
+        if replaced:
+            os.rename(room / "replaced", out)
+        raise
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB"

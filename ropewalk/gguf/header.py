@@ -1,0 +1,182 @@
+"""What the header of a GGUF file says: its keys, and where its tensors lie.
+
+A reader of our own, because the file may come from anywhere: every count and length is checked
+against what is left of the file before it is followed, and arrays (a vocabulary has hundreds of
+thousands of entries) are walked over, not built.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ropewalk.errors import InputError
+from ropewalk.schedule import FloatArray
+
+MAGIC = b"GGUF"
+F32 = 0
+FREQUENCIES = "rope_freqs.weight"
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+_VERSIONS = (2, 3)
+_MOST_ENTRIES = 1 << 20
+_STRING, _ARRAY = 8, 9
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """Where a tensor lies in the file."""
+
+    shape: tuple[int, ...]
+    kind: int
+    """GGML's number for its type; 0 is F32."""
+    start: int
+    """From the beginning of the file."""
+
+
+@dataclass(frozen=True)
+class GGUFHeader:
+    path: Path
+    values: dict[str, object] = field(default_factory=dict)
+    """Scalars and strings by key; arrays are left out."""
+    places: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Where the bytes of a scalar lie, and their struct format."""
+    tensors: dict[str, TensorPlace] = field(default_factory=dict)
+
+    @property
+    def architecture(self) -> str:
+        return str(self.values.get("general.architecture", ""))
+
+    def get(self, key: str) -> object:
+        """A value of this architecture: `rope.freq_base`."""
+        return self.values.get(f"{self.architecture}.{key}")
+
+    def number(self, key: str) -> float | None:
+        value = self.get(key)
+        return None if isinstance(value, str | bool) or value is None else float(str(value))
+
+    def floats(self, tensor: str) -> FloatArray:
+        """The values of an F32 tensor."""
+        place = self.tensors[tensor]
+        count = int(np.prod(place.shape))
+        with self.path.open("rb") as file:
+            file.seek(place.start)
+            content = file.read(4 * count)
+        if len(content) < 4 * count:
+            raise InputError(f"{self.path}: ends within {tensor}; copy it again")
+        return np.frombuffer(content, dtype="<f4").astype(np.float64)
+
+
+def is_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == MAGIC
+
+
+def read_header(path: str | Path) -> GGUFHeader:
+    path = Path(path)
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Walk(path, data).header()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except (struct.error, ValueError, UnicodeDecodeError):
+        raise InputError(f"{path}: is not a whole GGUF file; copy or convert it again") from None
+
+
+class _Walk:
+    """A position in the file that only moves forward."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path, self.data, self.at = path, data, 0
+
+    def take(self, form: str) -> int | float | bool:
+        (value,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        result: int | float | bool = value
+        return result
+
+    def count(self) -> int:
+        return int(self.take("<Q"))
+
+    def skip(self, size: int) -> None:
+        if size > len(self.data) - self.at:
+            raise ValueError("beyond the end")
+        self.at += size
+
+    def text(self) -> str:
+        size = self.count()
+        start = self.at
+        self.skip(size)
+        return self.data[start : self.at].decode("utf-8")
+
+    def entries(self) -> int:
+        count = self.count()
+        if count > _MOST_ENTRIES:
+            raise ValueError("more entries than a model has")
+        return count
+
+    def skip_value(self, kind: int) -> None:
+        if kind in _SCALARS:
+            self.skip(struct.calcsize(_SCALARS[kind]))
+        elif kind == _STRING:
+            self.skip(self.count())
+        elif kind == _ARRAY:
+            inner, count = int(self.take("<I")), self.count()
+            if inner in _SCALARS:
+                self.skip(count * struct.calcsize(_SCALARS[inner]))
+                return
+            for _ in range(count):  # ends with the file: every entry takes at least eight bytes
+                self.skip_value(inner)
+        else:
+            raise ValueError("a type that GGUF does not have")
+
+    def header(self) -> GGUFHeader:
+        if self.data[:4] != MAGIC:
+            raise InputError(f"{self.path}: is not a GGUF file")
+        self.at = 4
+        version = self.take("<I")
+        if version not in _VERSIONS:
+            raise InputError(
+                f"{self.path}: GGUF version {version} is not one of {_VERSIONS}; convert it again"
+            )
+        found = GGUFHeader(self.path)
+        tensors, keys = self.entries(), self.entries()
+        for _ in range(keys):
+            key, kind = self.text(), int(self.take("<I"))
+            if kind == _STRING:
+                found.values[key] = self.text()
+            elif kind in _SCALARS:
+                found.places[key] = (self.at, _SCALARS[kind])
+                found.values[key] = self.take(_SCALARS[kind])
+            else:
+                self.skip_value(kind)
+        relative = {}
+        for _ in range(tensors):
+            name, dimensions = self.text(), int(self.take("<I"))
+            if dimensions > 8:
+                raise ValueError("more dimensions than GGML has")
+            shape = tuple(self.count() for _ in range(dimensions))
+            relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())
+        alignment = found.values.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError("an alignment that is no size")
+        data = -(-self.at // alignment) * alignment
+        for name, place in relative.items():
+            found.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
+        return found

@@ -1,0 +1,146 @@
+"""The weights of a GGUF file in a stock transformers model, to compare llama.cpp with.
+
+For the architectures llama and qwen2, whose arithmetic both libraries have in common. Quantised
+weights are taken as llama.cpp takes them: as the numbers that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import InputError, Unsupported
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
+
+ARCHITECTURES = ("llama", "qwen2")
+_TOP = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_IN_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def stored_type(header: GGUFHeader) -> str:
+    """GGML's name for the type that most of the weights have."""
+    from gguf import GGMLQuantizationType
+
+    sizes: dict[int, int] = {}
+    for place in header.tensors.values():
+        sizes[place.kind] = sizes.get(place.kind, 0) + int(np.prod(place.shape))
+    try:
+        return GGMLQuantizationType(max(sizes, key=sizes.__getitem__)).name
+    except ValueError:
+        return "of an unknown type"
+
+
+def model_of(header: GGUFHeader) -> nn.Module:
+    """A model in float32 whose weights are those of the file."""
+    from gguf import GGUFReader
+    from gguf.quants import dequantize
+
+    if header.architecture not in ARCHITECTURES or header.number("expert_count"):
+        raise Unsupported(
+            f"architecture {header.architecture!r}: only models of {', '.join(ARCHITECTURES)} "
+            "without experts can be built again in transformers"
+        )
+    weights: dict[str, Tensor] = {}
+    for tensor in GGUFReader(header.path).tensors:
+        if tensor.name in (FREQUENCIES, LONG, SHORT):
+            continue
+        values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        weights[_name(tensor.name)] = torch.from_numpy(values)
+    config = _config(header, weights)
+    if header.architecture == "llama":
+        _in_halves(weights, config.head_dim)
+    model = _empty(config)
+    own = model.state_dict()
+    for name, value in own.items():
+        if name.endswith("o_proj.bias") and name not in weights:
+            weights[name] = torch.zeros_like(value)
+    if config.tie_word_embeddings:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    wrong = sorted(name for name in {*own, *weights} if _shape(own, name) != _shape(weights, name))
+    if wrong:
+        raise InputError(
+            f"{header.path}: {len(wrong)} of its tensors are not those of such a model: "
+            f"{', '.join(wrong[:3])}; convert it again"
+        )
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def _empty(config: Any) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model
+
+
+def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
+    from transformers import AutoConfig
+
+    def count(key: str) -> int:
+        value = header.number(key)
+        if value is None:
+            raise InputError(f"{header.path}: states no {key}; convert it again")
+        return int(value)
+
+    width, heads = count("embedding_length"), count("attention.head_count")
+    bias = {} if header.architecture == "qwen2" else {"attention_bias": _biased(weights)}
+    return AutoConfig.for_model(
+        header.architecture,
+        hidden_size=width,
+        intermediate_size=count("feed_forward_length"),
+        num_hidden_layers=count("block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=int(header.number("attention.head_count_kv") or heads),
+        head_dim=int(header.number("attention.key_length") or width // heads),
+        vocab_size=weights["model.embed_tokens.weight"].shape[0],
+        rms_norm_eps=header.number("attention.layer_norm_rms_epsilon") or 1e-6,
+        max_position_embeddings=count("context_length"),
+        rope_theta=header.number("rope.freq_base") or 1e4,
+        tie_word_embeddings="lm_head.weight" not in weights,
+        **bias,
+    )
+
+
+def _biased(weights: Mapping[str, Tensor]) -> bool:
+    return any(name.endswith("q_proj.bias") for name in weights)
+
+
+def _name(name: str) -> str:
+    """transformers' name of a tensor."""
+    stem, _, kind = name.rpartition(".")
+    if stem in _TOP:
+        return f"{_TOP[stem]}.{kind}"
+    parts = stem.split(".")
+    if len(parts) == 3 and parts[0] == "blk" and parts[2] in _IN_LAYER:
+        return f"model.layers.{parts[1]}.{_IN_LAYER[parts[2]]}.{kind}"
+    raise Unsupported(f"a tensor {name}, which transformers' llama and qwen2 do not have")
+
+
+def _in_halves(weights: dict[str, Tensor], head_dim: int) -> None:
+    """llama.cpp's llama turns dimension 2i with 2i + 1, transformers i with i + d/2."""
+    for name, value in weights.items():
+        if name.split(".")[-2] in ("q_proj", "k_proj"):
+            pairs = value.reshape(-1, head_dim // 2, 2, *value.shape[1:])
+            weights[name] = pairs.swapaxes(1, 2).reshape(value.shape)
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
+    return tuple(tensors[name].shape) if name in tensors else None

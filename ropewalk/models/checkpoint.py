@@ -1,0 +1,99 @@
+"""A checkpoint: a folder of safetensors, maybe in shards, whose tensors are read one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.models.config import Config
+from ropewalk.models.load import checked_config, checked_weights, model_folder
+
+# What safetensors calls the types that a model can be computed in.
+STORED_TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model folder whose files have been looked at, and none of its tensors yet."""
+
+    source: str
+    folder: Path
+    config: Config
+    files: tuple[Path, ...]
+
+    @classmethod
+    def open(cls, source: str) -> Checkpoint:
+        """Look at a local folder, or at `bundled`; what cannot be exported is refused by name."""
+        folder = model_folder(source)
+        config = checked_config(folder)
+        inner = config.get("text_config")
+        for part in (config, inner if isinstance(inner, Mapping) else {}):
+            if (quantised := part.get("quantization_config")) is not None:
+                method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+                raise Unsupported(
+                    f"{folder}: its weights are quantised ({method or 'by a method not named'}), "
+                    "and an export computes with the weights themselves; export the "
+                    "checkpoint that it was quantised from, then quantise the result again"
+                )
+        checkpoint = cls(source, folder, config, tuple(checked_weights(folder)))
+        for name, stored, _ in checkpoint.stored():
+            if stored not in STORED_TYPES and not stored.startswith(("I", "BOOL")):
+                raise Unsupported(
+                    f"{folder}: {name} is stored as {stored}, a quantised type; export the "
+                    "checkpoint that it was quantised from, then quantise the result again"
+                )
+        return checkpoint
+
+    def stored(self) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        """Every tensor's name, stored type and shape, without reading it."""
+        for path in self.files:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 (it is no mapping)
+                    part = file.get_slice(name)
+                    yield name, part.get_dtype(), tuple(part.get_shape())
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor, one at a time."""
+        for path in self.files:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118
+                    yield name, file.get_tensor(name)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which most of its weights are stored."""
+        sizes: dict[str, int] = {}
+        for _, stored, shape in self.stored():
+            if stored in STORED_TYPES:
+                sizes[stored] = sizes.get(stored, 0) + int(torch.Size(shape).numel())
+        return STORED_TYPES[max(sizes, key=sizes.__getitem__)] if sizes else torch.float32
+
+    def bytes(self, dtype: torch.dtype | None = None) -> int:
+        """The size of all weights, stored in `dtype` where one is given."""
+        if dtype is None:
+            return sum(path.stat().st_size for path in self.files)
+        return sum(
+            torch.Size(shape).numel() * (dtype.itemsize if stored in STORED_TYPES else 8)
+            for _, stored, shape in self.stored()
+        )
+
+
+def parse_dtype(name: str) -> torch.dtype | None:
+    """A torch type by name; None for `auto`, which keeps every tensor in its own."""
+    if name == "auto":
+        return None
+    if name not in DTYPES:
+        raise UnknownName("dtype", name, ("auto", *DTYPES))
+    return DTYPES[name]

@@ -1,0 +1,185 @@
+"""How much attention changes when all positions move: Eq. 4 and Eq. 5 of the BFloat16 article.
+
+    D(X, Δ₁, Δ₂) = Σ_layers,heads Σ_j n_j Σ_i |attention_ij(Δ₁) − attention_ij(Δ₂)|
+    D_logit      = Σ_layers,heads (1/T) Σ_i |A_i1(Δ₁) − A_i1(Δ₂)|
+
+with j from 1 and n_j = 1/(L−j+1). Rotary attention is relative, so in exact arithmetic both are
+zero. A forward at Δ₂ leaves the rotated queries and keys of every layer, which are small; each
+forward at a Δ₁ is then compared to it layer by layer and row block by row block. Attention is
+causal, so one forward of the longest sequence holds the values of all shorter ones: they are read
+off as the rows pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ropewalk.number_formats.arms import Arm, matmul_format
+from ropewalk.number_formats.stage import Call, RowListener, Stage, prepared
+
+Mode = Literal["forward", "frozen"]
+# Tokens at the end of a sequence whose loss is reported.
+SCORED = 256
+
+FloatArray = NDArray[np.float64]
+
+
+class ShiftDifference(NamedTuple):
+    """Two shifts of one sequence under one arm."""
+
+    first: int
+    second: int
+    lengths: tuple[int, ...]
+    attention: FloatArray
+    """D of Eq. 4 by [length, layer, head]."""
+    logit: FloatArray
+    """D_logit of Eq. 5 by [length, layer, head], for the first token."""
+    tokens: FloatArray
+    """n_j Σ_i |…| at the longest length by [layer, head, position j]."""
+    losses: tuple[float, float] | None
+    """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None where hidden states are frozen."""
+
+
+@dataclass(eq=False)
+class _LayerSums:
+    """What the rows so far add up to, and its readings at the lengths asked for."""
+
+    columns: Tensor
+    """[head, key] Σ_i |difference of weights|."""
+    first: Tensor
+    """[head] Σ_i |difference of logits of the first key|."""
+    attention: list[Tensor]
+    logit: list[Tensor]
+
+    def read(self, length: int) -> None:
+        normalisation = 1 / torch.arange(length, 0, -1, device=self.columns.device).double()
+        self.attention.append((self.columns[:, :length] * normalisation).sum(-1))
+        self.logit.append(self.first / length)
+
+
+def shift_differences(
+    stage: Stage,
+    tokens: Tensor,
+    arm: Arm,
+    second: int,
+    firsts: Sequence[int],
+    *,
+    lengths: Sequence[int] = (),
+    mode: Mode = "forward",
+    passed: Callable[[], None] = lambda: None,
+) -> Iterator[ShiftDifference]:
+    """Every Δ₁ of `firsts` against one Δ₂; `passed` is called after each forward pass.
+
+    `frozen` gives all layers the hidden states of the Δ₂ forward, so that a layer shows its own
+    error and not what the layers before it made of theirs.
+    """
+    ends = (*(n for n in sorted(set(lengths)) if n < len(tokens)), len(tokens))
+    reference: list[Call] = []
+
+    def remember(call: Call) -> None:
+        reference.append(call)
+
+    scored = min(SCORED, len(tokens) - 1)
+    logits = stage.run(tokens, second, arm, listener=remember, edges=ends, keep=scored + 1)
+    loss_second = _loss(logits, tokens[-scored:])
+    passed()
+    for first in firsts:
+        sums: list[_LayerSums] = []
+        losses = None
+        if mode == "frozen":
+            for call in reference:
+                _hear_again(
+                    moved(stage, call, arm, first), arm, ends, _comparison(call, sums, ends)
+                )
+        else:
+            logits = stage.run(
+                tokens,
+                first,
+                arm,
+                listener=lambda call, sums=sums: _comparison(reference[call.layer], sums, ends),  # type: ignore[misc]
+                edges=ends,
+                keep=scored + 1,
+            )
+            losses = (_loss(logits, tokens[-scored:]), loss_second)
+        passed()
+        yield _collected(first, second, ends, sums, losses)
+
+
+def _hear_again(call: Call, arm: Arm, ends: Sequence[int], hear: RowListener) -> None:
+    with matmul_format(arm):
+        for start, end in call.rows(ends):
+            block = call.logits(start, end)
+            column = block[..., 0].clone()
+            hear(start, end, column, call.weights(block, start, end))
+
+
+def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) -> RowListener:
+    heads, length = reference.query.shape[:2]
+    device = reference.query.device
+    dtype = torch.float64 if device.type != "mps" else torch.float32
+    own = _LayerSums(
+        torch.zeros(heads, length, dtype=dtype, device=device),
+        torch.zeros(heads, dtype=dtype, device=device),
+        [],
+        [],
+    )
+    sums.append(own)
+
+    def hear(start: int, end: int, first_column: Tensor, weights: Tensor) -> None:
+        block = reference.logits(start, end)
+        own.first += (first_column - block[..., 0]).abs().sum(-1, dtype=dtype)
+        difference = reference.weights(block, start, end).sub_(weights).abs_()
+        own.columns[:, :end] += difference.sum(1)
+        if end in ends:
+            own.read(end)
+
+    return hear
+
+
+def moved(stage: Stage, call: Call, arm: Arm, shift: int) -> Call:
+    """A layer at another shift, from the same hidden states."""
+    length = call.query.shape[1]
+    positions = torch.arange(shift, shift + length, device=call.query.device)
+    table = stage.tables(arm, call.layer_type, positions)
+    return replace(
+        call,
+        rotated_query=prepared(call.query, call.layout, table, arm),
+        rotated_key=prepared(call.key, call.layout, table, arm),
+    )
+
+
+def _collected(
+    first: int,
+    second: int,
+    ends: tuple[int, ...],
+    sums: Sequence[_LayerSums],
+    losses: tuple[float, float] | None,
+) -> ShiftDifference:
+    columns = torch.stack([own.columns for own in sums]).cpu().double().numpy()
+
+    def stacked(values: Sequence[list[Tensor]]) -> FloatArray:
+        by_layer = [torch.stack(own).cpu().double().numpy() for own in values]
+        return np.stack(by_layer, axis=1)
+
+    return ShiftDifference(
+        first,
+        second,
+        ends,
+        stacked([own.attention for own in sums]),
+        stacked([own.logit for own in sums]),
+        columns / np.arange(ends[-1], 0, -1),
+        losses,
+    )
+
+
+def _loss(logits: Tensor, targets: Tensor) -> float:
+    """The mean loss of the last tokens, each predicted by the row before it."""
+    targets = targets.to(logits.device)
+    return float(torch.nn.functional.cross_entropy(logits[:-1].double(), targets))

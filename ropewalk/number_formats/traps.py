@@ -1,0 +1,149 @@
+"""Which known trap a rotary module has fallen into, read from what it returns.
+
+A trap is a cast that nobody asked for: frequencies rounded by `model.to(bfloat16)`, positions
+carried in bf16, angles computed under autocast, cos and sin kept in the model's dtype. Each leaves
+its own fingerprint in cos and sin. So no name, no attribute and no source is looked at: the module
+is asked for its tables, every combination of known casts predicts what it should return, and the
+simplest combination that predicts it is what happened.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from ropewalk.models.anatomy import Anatomy
+from ropewalk.number_formats.arms import Arm, Format, dtype_of, tables
+from ropewalk.number_formats.stage import Stage, own_tables
+
+_EXACT_TABLES = Arm("", frequencies="float64", angles="float64", tables="float64")
+CASTS = ("frequencies", "positions", "angles", "tables")
+_NARROW: tuple[Format, ...] = ("bfloat16", "float16")
+
+NAMES = {
+    "frequencies": "inverse frequencies cast to {format}",
+    "positions": "positions cast to {format}",
+    "angles": "angles computed in {format}",
+    "tables": "cos and sin in {format}",
+    "unknown": "cos and sin are wrong, by no cast that is known here",
+}
+REMEDIES = {
+    "frequencies": "load with from_pretrained(dtype=…), which keeps inv_freq in float32, instead "
+    "of .to(…); or set inv_freq again in float32 after the cast",
+    "positions": "keep position_ids as integers, and make them float32 where angles are computed",
+    "angles": "compute angles in float32 or wider: with autocast off, and without TF32 "
+    "(torch.backends.cuda.matmul.allow_tf32 = False)",
+    "tables": "compute cos and sin in float32, rotate in float32, and cast only q and k after it",
+    "unknown": "compare the rotary module with the model's config",
+}
+
+
+@dataclass(frozen=True)
+class Trap:
+    """One cast that one way of loading the model brings."""
+
+    path: str
+    """How the model was loaded."""
+    step: str
+    """Of CASTS, or `unknown`."""
+    format: str
+    error: float
+    """The mean distance of (cos, sin) from those of float64 angles, with all casts of the path."""
+    arm: Arm
+    """All casts of this path, as an arm to measure."""
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.step].format(format=self.format)
+
+    @property
+    def remedy(self) -> str:
+        return REMEDIES[self.step]
+
+    @property
+    def remedied(self) -> Arm:
+        """The same path without this cast."""
+        if self.step == "unknown":
+            return replace(Arm("remedied"), product=self.arm.product)
+        return self.arm.keep(self.step, "float32")
+
+
+def find_traps(stage: Stage) -> list[Trap]:
+    """The traps of the model as it was given, and those that casting it would bring."""
+    given = stage.given_format
+    traps = _inspect(stage, "as given", stage.anatomy, given)
+    if given == "float32":
+        # What happens to this very module on the two ways that people take to bf16.
+        traps += _inspect(stage, "loaded with dtype=bfloat16", stage.anatomy, "bfloat16")
+        traps += _inspect(stage, "cast by .to(bfloat16)", _cast(stage.anatomy), "bfloat16")
+    return traps
+
+
+def _cast(anatomy: Anatomy) -> Anatomy:
+    rotaries = tuple(
+        replace(rotary, module=copy.deepcopy(rotary.module).to(torch.bfloat16))
+        for rotary in anatomy.rotaries
+    )
+    return replace(anatomy, rotaries=rotaries)
+
+
+def _inspect(stage: Stage, path: str, anatomy: Anatomy, format: Format) -> list[Trap]:
+    product: Format = format if format in _NARROW else "bfloat16"
+    found: dict[tuple[str, str], Trap] = {}
+    for layer_type in {layer.layer_type: None for layer in anatomy.layers}:
+        schedule = stage.schedule(layer_type)
+        positions = _telling_positions(stage.plan.target_length).to(stage.device)
+        seen = own_tables(anatomy, layer_type, positions, dtype_of(format))
+        frequencies, scaling = stage.frequencies(layer_type), schedule.attention_scaling
+        truth = tables(_EXACT_TABLES, frequencies, positions, scaling)
+        error = _distance(seen, truth)
+        arm, predicted = _explain(seen, frequencies, positions, scaling)
+        arm = replace(arm, name=path, product=product)
+        casts = [(step, str(getattr(arm, step))) for step in CASTS]
+        casts = [(step, own) for step, own in casts if own in (*_NARROW, "tf32")]
+        # Float32 angles are off by up to position · 2⁻²³: that much is nobody's trap.
+        if predicted > 1e-4 * scaling:
+            casts = [("unknown", "")]
+            arm = replace(Arm(path), own_tables=True, model=stage.given_format, product=product)
+        for step, own in casts:
+            found.setdefault((step, own), Trap(path, step, own, error, arm))
+    return list(found.values())
+
+
+def _telling_positions(window: int) -> Tensor:
+    """Positions that bf16 can hold and positions that it cannot, up to the model's window."""
+    end = max(1024, min(window, 8192))
+    near = range(64)
+    far = (2**k + i for k in range(8, end.bit_length()) for i in range(-4, 5))
+    return torch.tensor(sorted({*near, *far}))
+
+
+def _explain(
+    seen: tuple[Tensor, Tensor], frequencies: Tensor, positions: Tensor, scaling: float
+) -> tuple[Arm, float]:
+    """The fewest casts that predict these tables about as well as any."""
+    candidates = [
+        Arm(""),
+        _EXACT_TABLES,
+        Arm("", angles="tf32"),
+        *(
+            Arm("", **dict.fromkeys(steps, format))  # type: ignore[arg-type]
+            for count in range(1, len(CASTS) + 1)
+            for steps in combinations(CASTS, count)
+            for format in _NARROW
+        ),
+        *(Arm("", angles="tf32", tables=format) for format in _NARROW),
+    ]
+    errors = [_distance(seen, tables(arm, frequencies, positions, scaling)) for arm in candidates]
+    enough = 2 * min(errors) + 1e-5 * scaling
+    index = next(i for i, error in enumerate(errors) if error <= enough)
+    return candidates[index], errors[index]
+
+
+def _distance(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> float:
+    cos, sin = (a.double() - b.double() for a, b in zip(ours, theirs, strict=True))
+    return float(torch.hypot(cos, sin).mean())

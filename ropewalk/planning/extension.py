@@ -1,0 +1,98 @@
+"""Extending by name: methods applied to a schedule, and to all that a model's plan holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
+from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.scaling import doublings, named
+from ropewalk.schedule import LogN, LogNForm, RotarySchedule
+
+
+def extend(
+    start: RotarySchedule,
+    target_length: int,
+    methods: str,
+    parameters: Mapping[str, object] | None = None,
+) -> RotarySchedule:
+    """Apply a method by name, or several on top of each other: `yarn+resonance`.
+
+    The first method takes the schedule to the target, the others refine it there. Each takes those
+    of the parameters that it has.
+    """
+    given = dict(parameters or {})
+    chain = [named(name) for name in methods.split("+")]
+    for key in given:
+        if not any(key in method.parameters for method in chain):
+            known = dict.fromkeys(key for method in chain for key in method.parameters)
+            raise UnknownName(f"parameter of {methods}", key, known)
+    for method in chain:
+        own = {key: value for key, value in given.items() if key in method.parameters}
+        method.check_parameters(own)
+        start = method(start, target_length, **own)
+    return start
+
+
+def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:
+    """What `--set key=value` stands for, each value in the type of its parameter."""
+    parameters = {
+        key: parameter
+        for name in methods.split("+")
+        for key, parameter in named(name).parameters.items()
+    }
+    values: dict[str, object] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise InvalidValue("--set", setting, "must be KEY=VALUE", "as in --set beta_fast=16")
+        if key not in parameters:
+            raise UnknownName(f"parameter of {methods}", key, parameters)
+        if key in values:
+            raise InvalidValue("--set", setting, f"{key} is set twice", "set it once")
+        values[key] = parameters[key].parsed(text)
+    return values
+
+
+def extend_plan(
+    present: ContextPlan,
+    target_length: int,
+    methods: str,
+    parameters: Mapping[str, object] | None = None,
+    *,
+    layer_types: Sequence[str] = (FULL_ATTENTION,),
+    from_original: bool = False,
+    log_n: LogNForm | None = None,
+) -> ContextPlan:
+    """The plan that takes a model to the target, from the plan that it follows at present.
+
+    Layer types that are not named keep their schedules: sliding-window layers see no distance above
+    their window. `from_original` forgets the present scaling and starts from the plain schedule.
+    """
+    for layer_type in layer_types:
+        if layer_type not in present.schedules:
+            raise Unsupported(
+                f"{present.model} has no rotating layers of type {layer_type}, only "
+                f"{', '.join(present.schedules)}: name those that should change"
+            )
+    schedules = {}
+    for layer_type, steps in present.schedules.items():
+        if layer_type not in layer_types:
+            schedules[layer_type] = (*steps[:-1], replace(steps[-1], up_to_length=target_length))
+            continue
+        start = steps[-1].schedule
+        if from_original:
+            start = RotarySchedule.plain(start.geometry)
+        if log_n is not None:
+            start = replace(start, log_n=LogN(log_n, start.length))
+
+        def extended(start: RotarySchedule, length: int) -> RotarySchedule:
+            return extend(start, length, methods, parameters)
+
+        longest = PlanStep(target_length, extended(start, target_length))
+        shorter: tuple[PlanStep, ...] = ()
+        if any(named(name).by_length for name in methods.split("+")):
+            shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
+        schedules[layer_type] = (*shorter, longest)
+    return ContextPlan(present.model, schedules, {"methods": methods})

@@ -1,0 +1,95 @@
+"""The picture of an extension: retrieval and perplexity against length, every method beside the
+others, with intervals.
+
+Methods stand side by side at each length, so that none hides another where they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ropewalk.evaluation.results import estimate, grouped
+from ropewalk.lengths import format_length
+from ropewalk.records import EvalRecord
+from ropewalk.reports.schedules import save
+
+METRICS = {"exact_match": "retrieved, all tasks", "nll": "perplexity"}
+APART = 0.045
+"""How far methods stand from each other, in doublings of the length."""
+
+
+class Bar(NamedTuple):
+    """One method at one length."""
+
+    length: int
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Line(NamedTuple):
+    method: str
+    bars: tuple[Bar, ...]
+
+
+def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
+    """The samples of all tasks that are scored by the metric, pooled by method and length."""
+    found = []
+    own = [r for r in records if r.metric == metric and r.positions is None]
+    for method, group in grouped(own, lambda r: r.method).items():
+        by_length = grouped(group, lambda r: r.length)
+        bars = (
+            # Equal samples of different tasks are different samples.
+            Bar(n, *estimate([replace(r, layout=f"{r.task} {r.layout}") for r in by_length[n]]))
+            for n in sorted(by_length)
+        )
+        found.append(Line(method, tuple(bars)))
+    return found
+
+
+def draw(
+    records: Sequence[EvalRecord], path: str | Path, *, chosen: str, trained_length: int
+) -> None:
+    """Both panels; the chosen method is drawn thick, and a dotted line ends what was trained."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, (metric, name) in zip(figure.subplots(1, 2), METRICS.items(), strict=True):
+        shown = lines(records, metric)
+        for i, line in enumerate(shown):
+            moved = 2 ** (APART * (i - (len(shown) - 1) / 2))
+            main = line.method == chosen
+            axes.errorbar(
+                [bar.length * moved for bar in line.bars],
+                [bar.value for bar in line.bars],
+                [_reach(line.bars, "low"), _reach(line.bars, "high")],
+                label=f"{line.method} (exported)" if main else line.method,
+                color=f"C{i}",
+                marker="o",
+                markersize=6 if main else 3.5,
+                linewidth=2.5 if main else 1,
+                elinewidth=1,
+                zorder=3 if main else 2,
+            )
+        lengths = sorted({bar.length for line in shown for bar in line.bars})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [format_length(length) for length in lengths])
+        axes.minorticks_off()
+        axes.axvline(trained_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
+        axes.set_xlabel("context length in tokens")
+        axes.set_ylabel(name)
+        axes.grid(axis="y", color="0.92", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    save(figure, Path(path))
+
+
+def _reach(bars: Sequence[Bar], end: str) -> list[float]:
+    """How far each interval goes from its value."""
+    return [
+        abs(bar.value - limit) if (limit := getattr(bar, end)) is not None else 0.0 for bar in bars
+    ]

@@ -1,0 +1,94 @@
+"""Pictures of schedules: how much slower each pair turns, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.schedule import FloatArray
+
+
+class FactorCurve(NamedTuple):
+    """The rescale factors of one schedule, and where its pairs complete their first turn."""
+
+    label: str
+    factors: FloatArray
+    unturned_from: int | None
+    """The first pair that completes no turn within the original length."""
+
+
+def factor_curves(
+    plans: Mapping[str, ContextPlan], layer_type: str = FULL_ATTENTION
+) -> list[FactorCurve]:
+    """One curve a step of each plan, by the label of the plan."""
+    curves = []
+    for label, plan in plans.items():
+        steps = plan.steps(layer_type)
+        for step in steps:
+            geometry = step.schedule.geometry
+            slow = 2 * np.pi / geometry.plain_frequencies > geometry.original_length
+            name = f"{label} to {format_length(step.up_to_length)}" if len(steps) > 1 else label
+            curves.append(
+                FactorCurve(
+                    name,
+                    step.schedule.rescale_factors,
+                    int(np.argmax(slow)) if slow.any() else None,
+                )
+            )
+    return curves
+
+
+def draw_factors(curves: Sequence[FactorCurve], path: str | Path, title: str = "") -> None:
+    """λ against the pair, on a logarithmic scale; the file's ending chooses the format."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for curve in curves:
+        axes.plot(curve.factors, label=curve.label, linewidth=1.8)
+    unturned = next((c.unturned_from for c in curves if c.unturned_from is not None), None)
+    if unturned is not None:
+        axes.axvspan(unturned, len(curves[0].factors) - 1, color="0.93", zorder=0)
+        axes.text(
+            unturned + 0.5,
+            0.02,
+            "no full turn in pretraining",
+            transform=axes.get_xaxis_transform(),
+            fontsize=8,
+            color="0.4",
+        )
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("pair, from fast to slow")
+    axes.set_ylabel("rescale factor λ")
+    axes.set_title(title)
+    axes.margins(x=0)
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def save(figure: object, path: str | Path) -> None:
+    """Write a figure; the same values give the same bytes."""
+    from matplotlib.figure import Figure
+
+    assert isinstance(figure, Figure)
+    path = Path(path)
+    formats = figure.canvas.get_supported_filetypes()
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in formats:
+        raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
+    import matplotlib
+
+    metadata = {"Date": None} if ending == "svg" else {}
+    with matplotlib.rc_context({"svg.hashsalt": "ropewalk"}):
+        try:
+            figure.savefig(path, dpi=150, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,68 @@
+"""Pictures of a search: the factors that it found, and what it cost to find them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.reports.schedules import FactorCurve, draw_factors, save
+from ropewalk.schedule import RotarySchedule
+
+
+class SearchCurve(NamedTuple):
+    """The best score so far against the tokens it took, and the hand-made methods beside it."""
+
+    tokens: Sequence[int]
+    scores: Sequence[float]
+    by_hand: Mapping[str, float]
+
+
+def draw_all(
+    schedules: Mapping[str, RotarySchedule], curve: SearchCurve, folder: Path, prefix: str = ""
+) -> None:
+    """Every figure of a search, as .png and .svg."""
+    for ending in ("png", "svg"):
+        draw_factors(
+            factors_by_label(schedules), folder / f"{prefix}factors.{ending}", "Rescale factors"
+        )
+        draw_progress(curve, folder / f"{prefix}progress.{ending}")
+
+
+def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurve]:
+    """One curve a schedule, with its attention scaling in the label where it has one."""
+    curves = []
+    for name, schedule in schedules.items():
+        slow = schedule.geometry.plain_frequencies * schedule.geometry.original_length < 2 * np.pi
+        scaling = schedule.attention_scaling
+        label = name if scaling == 1 else f"{name}, m = {scaling:.3g}"
+        first = int(np.argmax(slow)) if slow.any() else None
+        curves.append(FactorCurve(label, schedule.rescale_factors, first))
+    return curves
+
+
+def draw_progress(curve: SearchCurve, path: str | Path) -> None:
+    """Score against tokens, around the best hand-made method: what is far above it is named."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    by_hand = [score for score in curve.by_hand.values() if np.isfinite(score)]
+    closest = min([*by_hand, *curve.scores[:1]], default=1.0)
+    lowest = min([closest, *curve.scores])
+    margin = max(closest - lowest, 0.005 * abs(closest))
+    axes.set_ylim(lowest - 0.3 * margin, closest + 2 * margin)
+    if curve.tokens:
+        axes.step(curve.tokens, curve.scores, where="post", label="search, best so far", lw=2)
+    shown = {name: at for name, at in curve.by_hand.items() if at <= closest + 2 * margin}
+    for i, (name, score) in enumerate(sorted(shown.items(), key=lambda item: item[1]), start=1):
+        axes.axhline(score, color=f"C{i}", linestyle="--", linewidth=1.2, label=name)
+    axes.set_xlabel("tokens scored")
+    axes.set_ylabel("score on the documents of the search (lower is better)")
+    left_out = sorted(set(curve.by_hand) - set(shown))
+    if left_out:
+        axes.set_title(f"above the picture: {', '.join(left_out)}", fontsize=9, color="0.4")
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, path)

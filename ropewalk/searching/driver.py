@@ -1,0 +1,304 @@
+"""Runs a strategy against an objective: what is known is never scored again, nor lost in a crash.
+
+A strategy is a generator. It yields requests, some candidates on some documents, and is sent their
+losses; all that is random in it comes from one generator. So resuming is replaying: the strategy
+runs again from its seed and the journal answers, until it has no more to say. Nothing of a
+strategy's state is ever stored.
+
+The best is the candidate with the lowest mean over all documents. One that was stopped before it
+had seen them all has no score.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterable
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.run_directory import Journal
+from ropewalk.schedule import FloatArray
+from ropewalk.searching.objective import Objective
+from ropewalk.searching.space import Candidate, Space
+
+
+class Request(NamedTuple):
+    """What a strategy wants to know; it is answered by losses of [candidates, documents].
+
+    The losses of a candidate that failed are infinite.
+    """
+
+    candidates: tuple[Candidate, ...]
+    documents: tuple[int, ...]
+
+
+Requests = Generator[Request, FloatArray, None]
+
+
+class Strategy(Protocol):
+    def __call__(
+        self, space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
+    ) -> Requests:
+        """The requests of one search.
+
+        `evaluations` is what it may spend, in scores over all documents; None for as many as the
+        strategy itself finds right. It is stopped when they are spent.
+        """
+        ...
+
+
+class Point(NamedTuple):
+    """How far a search was when a candidate had been scored."""
+
+    tokens: int
+    score: float
+    """Of the best so far."""
+
+
+class Progress(NamedTuple):
+    evaluations: float
+    tokens: int
+    score: float
+    best: Candidate
+
+
+class Finalist(NamedTuple):
+    candidate: Candidate
+    score: float
+
+
+class Result(NamedTuple):
+    best: Candidate
+    score: float
+    finalists: tuple[Finalist, ...]
+    """The best distinct candidates, best first: for a choice by something else than the score."""
+    history: tuple[Point, ...]
+    evaluations: float
+    """How many scores over all documents the work comes to."""
+    tokens: int
+
+
+def search(
+    space: Space,
+    objective: Objective,
+    strategy: Strategy,
+    *,
+    seed: int,
+    evaluations: int | None = None,
+    tokens: int | None = None,
+    journal: Journal | None = None,
+    at_once: int = 1,
+    finalists: int = 8,
+    progress: Callable[[Progress], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Result:
+    """The best candidate that the strategy finds for what it may spend.
+
+    `at_once` candidates are handed to the objective together, and what it returns is on disk before
+    the next are: as many as it can score side by side, since a crash loses so many.
+    """
+    allowance = _allowance(objective, evaluations, tokens)
+    rng = np.random.default_rng(seed)
+    ledger = Ledger(space, objective, seed, allowance, journal, at_once, progress, notice)
+    requests = strategy(
+        space, objective.documents, rng, allowance and allowance / objective.documents
+    )
+    try:
+        request = next(requests)
+        while (losses := ledger.answer(request, _state_of(rng))) is not None:
+            request = requests.send(losses)
+    except StopIteration:
+        pass
+    finally:
+        requests.close()
+    ledger.expect_end()
+    return ledger.result(finalists)
+
+
+class Unit(NamedTuple):
+    """One piece of work and one line of the journal: a candidate on documents new to it."""
+
+    candidate: Candidate
+    documents: tuple[int, ...]
+
+
+class Ledger:
+    """All that is known of the candidates of a search, in the order in which it became known."""
+
+    def __init__(
+        self,
+        space: Space,
+        objective: Objective,
+        seed: int,
+        allowance: int | None,
+        journal: Journal | None,
+        at_once: int,
+        progress: Callable[[Progress], None] | None,
+        notice: Callable[[str], None] | None,
+    ) -> None:
+        self._space, self._objective, self._seed = space, objective, seed
+        self._allowance, self._at_once = allowance, at_once
+        self._journal = journal
+        self._told = iter(list(journal.records) if journal else [])
+        self._progress, self._notice = progress, notice
+        self._losses: dict[Candidate, dict[int, float]] = {}
+        self._scores: dict[Candidate, float] = {}
+        self._best: Candidate | None = None
+        self._history: list[Point] = []
+        self._spent = 0  # in documents
+
+    def answer(self, request: Request, state: str) -> FloatArray | None:
+        """The losses of a request, or None where they cost more than is left."""
+        wanted = self._unknown(request)
+        units = self._affordable(wanted)
+        fresh = [unit for unit in units if not self._retold(unit, state)]
+        for documents, group in groupby(fresh, key=lambda unit: unit.documents):
+            for part in _parts([unit.candidate for unit in group], self._at_once):
+                self._score(part, documents, state)
+        if len(units) < len(wanted):
+            return None
+        return np.array(
+            [[self._losses[c][d] for d in request.documents] for c in request.candidates]
+        )
+
+    def expect_end(self) -> None:
+        """Refuse a journal that knows more than the search came to ask."""
+        if next(self._told, None) is not None:
+            raise self._of_another_search()
+
+    def result(self, finalists: int) -> Result:
+        if self._best is None:
+            raise RopewalkError(
+                "no candidate has a finite score on every document; allow more evaluations, or "
+                "look at what the objective says of the schedule that the model has now"
+            )
+        ranked = sorted(self._scores.items(), key=lambda item: item[1])
+        return Result(
+            self._best,
+            self._scores[self._best],
+            tuple(Finalist(*item) for item in ranked[:finalists] if np.isfinite(item[1])),
+            tuple(self._history),
+            self._spent / self._objective.documents,
+            self._tokens,
+        )
+
+    @property
+    def _tokens(self) -> int:
+        return self._spent * self._objective.tokens_per_document
+
+    def _unknown(self, request: Request) -> list[Unit]:
+        """What of a request was never scored, each candidate once."""
+        units = []
+        for candidate in dict.fromkeys(request.candidates):
+            known = self._losses.get(candidate, {})
+            if documents := tuple(d for d in request.documents if d not in known):
+                units.append(Unit(candidate, documents))
+        return units
+
+    def _affordable(self, units: list[Unit]) -> list[Unit]:
+        if self._allowance is None:
+            return units
+        costs = self._spent + np.cumsum([len(unit.documents) for unit in units])
+        return units[: int(np.searchsorted(costs, self._allowance, side="right"))]
+
+    def _retold(self, unit: Unit, state: str) -> bool:
+        """Whether the journal had the answer."""
+        record = next(self._told, None)
+        if record is None:
+            return False
+        losses = record.get("losses")
+        if record | self._line(unit, state) != record or not isinstance(losses, list):
+            raise self._of_another_search()
+        self._enter(unit, np.array([np.inf if x is None else x for x in losses], dtype=np.float64))
+        return True
+
+    def _score(self, candidates: list[Candidate], documents: tuple[int, ...], state: str) -> None:
+        schedules = [self._space.schedule(candidate) for candidate in candidates]
+        losses = self._objective.losses(schedules, documents)
+        assert losses.shape == (len(candidates), len(documents)), (
+            "losses are [schedules, documents]"
+        )
+        failed = [not np.isfinite(row).all() for row in losses]
+        losses = np.where(np.array(failed)[:, None], np.inf, losses)
+        units = [Unit(candidate, documents) for candidate in candidates]
+        if self._journal:
+            self._journal.append(
+                self._line(unit, state) | {"losses": [None if lost else x for x in row.tolist()]}
+                for unit, row, lost in zip(units, losses, failed, strict=True)
+            )
+        for unit, row, lost in zip(units, losses, failed, strict=True):
+            if lost and self._notice:
+                self._notice(f"a candidate failed and counts as the worst: {unit.candidate}")
+            self._enter(unit, row)
+
+    def _line(self, unit: Unit, state: str) -> dict[str, object]:
+        """All of a line but its losses."""
+        return {
+            "candidate": unit.candidate.to_json(),
+            "documents": list(unit.documents),
+            "seed": self._seed,
+            "random_state": state,
+        }
+
+    def _enter(self, unit: Unit, losses: FloatArray) -> None:
+        known = self._losses.setdefault(unit.candidate, {})
+        known.update(zip(unit.documents, losses.tolist(), strict=True))
+        self._spent += len(unit.documents)
+        if len(known) == self._objective.documents:
+            self._rank(unit.candidate, known)
+        if self._progress and self._best is not None:
+            evaluations = self._spent / self._objective.documents
+            score = self._scores[self._best]
+            self._progress(Progress(evaluations, self._tokens, score, self._best))
+
+    def _rank(self, candidate: Candidate, known: dict[int, float]) -> None:
+        # In the order of the documents, so that a sum does not depend on which came first.
+        score = float(np.mean([known[d] for d in range(self._objective.documents)]))
+        self._scores[candidate] = score
+        if np.isfinite(score) and (self._best is None or score < self._scores[self._best]):
+            self._best = candidate
+        if self._best is not None:
+            self._history.append(Point(self._tokens, self._scores[self._best]))
+
+    def _of_another_search(self) -> InputError:
+        assert self._journal
+        return InputError(
+            f"{self._journal.path}: is the journal of another search (its candidates are not those "
+            "that these settings lead to); give the same settings, or a new directory"
+        )
+
+
+def _allowance(objective: Objective, evaluations: int | None, tokens: int | None) -> int | None:
+    """What may be spent, in documents."""
+    found = None
+    for key, budget, cost in (
+        ("evaluations", evaluations, 1 / objective.documents),
+        ("tokens", tokens, objective.tokens_per_document),
+    ):
+        if budget is None:
+            continue
+        count = int(budget / cost + 1e-9)
+        if count < objective.documents:
+            raise InvalidValue(
+                key,
+                budget,
+                f"one evaluation is {objective.documents * objective.tokens_per_document} tokens, "
+                f"over {objective.documents} documents",
+                "allow at least that",
+            )
+        found = count if found is None else min(found, count)
+    return found
+
+
+def _state_of(rng: np.random.Generator) -> str:
+    """A digest of a generator's state."""
+    state = json.dumps(rng.bit_generator.state, sort_keys=True)
+    return hashlib.sha256(state.encode()).hexdigest()[:16]
+
+
+def _parts(candidates: list[Candidate], size: int) -> Iterable[list[Candidate]]:
+    return (candidates[i : i + size] for i in range(0, len(candidates), size))

@@ -1,0 +1,155 @@
+"""What a search asks of a real model: how well it does on planted documents under a schedule.
+
+A schedule is measured on one document by one forward, alone: so a value depends neither on what
+else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
+the answers and how many of them are right; an objective is a choice among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.models.install import applied
+from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.searching.model.planted import Planted
+
+Kind = Literal["mixed", "perplexity", "needle"]
+
+TEXT, ANSWERS, RETRIEVED = range(3)
+"""What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
+answers of which every token was the first choice."""
+
+Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
+"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+
+
+@dataclass(frozen=True)
+class ModelObjective:
+    """Some of the documents that a measure knows, as what a search minimises."""
+
+    measure: Measure
+    kind: Kind
+    documents: int
+    tokens_per_document: int
+    first: int = 0
+    """The measure's number of the objective's document 0."""
+
+    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return loss_of(self.measure(schedules, [self.first + d for d in documents]), self.kind)
+
+
+def loss_of(measured: FloatArray, kind: Kind) -> FloatArray:
+    """The loss, lower is better, of measurements along the last axis.
+
+    The mixture is a plain sum, both parts in nats a token: where retrieval breaks, its loss is
+    several nats and decides; where it holds, what it has left to gain is small, and so is what it
+    says against the text.
+    """
+    if kind == "perplexity":
+        return measured[..., TEXT]
+    if kind == "needle":
+        return measured[..., ANSWERS]
+    return measured[..., TEXT] + measured[..., ANSWERS]
+
+
+class LocalMeasure:
+    """A model in this process."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        documents: Sequence[Planted],
+        plan_of: Callable[[RotarySchedule], ContextPlan],
+        notice: Callable[[str], None] = lambda text: None,
+        *,
+        in_step: bool = False,
+    ) -> None:
+        """`in_step`: the model is shared with other ranks, so no forward can be tried again."""
+        self._model, self._documents, self._plan_of = model, documents, plan_of
+        self._notice, self._in_step = notice, in_step
+        self._scorer = Scorer(model)
+        self._proven = False
+
+    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return without_failures(np.stack([self._row(each, documents) for each in schedules]))
+
+    def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
+        """One schedule on one document; NaN where the model fails under it."""
+        values: FloatArray = self._row(schedule, [document])[0]
+        return values
+
+    def prove(self, schedule: RotarySchedule) -> None:
+        """That installing works is a fact about the model, so it is proven once.
+
+        Ranks that share the model prove it by the same schedule, for the forwards that this takes
+        depend on it; what is measured afterwards need not be the same.
+        """
+        with applied(self._model, self._plan_of(schedule)):
+            self._proven = True
+
+    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+        if not self._proven:
+            self.prove(schedule)
+        with applied(self._model, self._plan_of(schedule), check=False):
+            return np.stack([self._on(self._documents[document]) for document in documents])
+
+    def _on(self, document: Planted) -> FloatArray:
+        scores = self._scored(document)
+        return np.full(3, np.nan) if scores is None else _summed_up(document, scores)
+
+    def _scored(self, document: Planted) -> TokenScores | None:
+        for last_try in (False, True):
+            try:
+                [scores] = self._scorer.score([document.tokens], [document.scored_from])
+            except (RuntimeError, RopewalkError) as error:
+                if isinstance(error, RuntimeError) and not _out_of_memory(error):
+                    raise
+                if isinstance(error, RuntimeError) and self._in_step:
+                    raise RopewalkError(
+                        f"out of memory on {document.source}, on a rank that shares the model with "
+                        "others; give a copy more ranks (--ranks-per-copy)"
+                    ) from None
+                if isinstance(error, RopewalkError) or last_try:
+                    self._notice(f"failed on {document.source}: {error}")
+                    return None
+                self._scorer.logits_at_once //= 2
+                self._notice(
+                    "out of memory; logits are computed in chunks of half the size from here on"
+                )
+            else:
+                return scores
+        raise AssertionError("the second try returns")
+
+
+def without_failures(measured: FloatArray) -> FloatArray:
+    """The same, with NaN for a schedule on every document where it failed on one."""
+    failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
+    return np.where(failed[:, None, None], np.nan, measured)
+
+
+def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
+    start = document.scored_from
+
+    def part(place: slice) -> slice:
+        return slice(place.start - start, place.stop - start)
+
+    answers = [part(answer) for answer in document.answers]
+    return np.array(
+        [
+            scores.losses[part(document.text)].mean(),
+            np.concatenate([scores.losses[answer] for answer in answers]).mean(),
+            np.mean([scores.right[answer].all() for answer in answers]),
+        ]
+    )
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)

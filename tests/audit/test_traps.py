@@ -1,0 +1,105 @@
+"""Every known trap is named, in an export that differs from a clean one by one thing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ropewalk.audit import traps
+from ropewalk.audit.audit import Audit, audit
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.schedule import LogN
+from tests.audit.corpus import BROKEN, CLEAN, Export
+from tests.golden.test_golden import NAMES
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
+
+
+def named(found: Audit) -> set[str]:
+    return {finding.trap for finding in found.findings}
+
+
+@pytest.mark.parametrize("beside_its_plan", [True, False])
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_export_passes_without_a_word(
+    name: str, beside_its_plan: bool, tmp_path: Path
+) -> None:
+    export: Export = CLEAN[name]
+    if name == "for SGLang" and not beside_its_plan:
+        pytest.skip("its original length stands at the target: only the plan tells")
+    plan = export.plan if beside_its_plan else None
+    found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
+    assert found.findings == ()
+    assert found.compared
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_export_is_named(name: str, tmp_path: Path) -> None:
+    broken = BROKEN[name]
+    export = broken.export
+    found = audit(
+        export.write(tmp_path),
+        plan=export.plan if broken.planned else None,
+        runtimes=broken.runtimes or export.runtimes,
+    )
+    assert named(found) == {broken.trap} | broken.also
+    assert not found.passed
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt-j-6b"])
+def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
+    expected = {
+        # Its max_position_embeddings is not raised, and vLLM and SGLang take it for the limit.
+        "qwen2.5-7b-instruct-yarn": {"length-limit"},
+        "phi-3-mini-128k": {"switches-with-cache", "short-text-taxed", "one-position-lost"},
+    }
+    assert named(audit(GOLDEN / f"{name}.json")) == expected.get(name, set())
+
+
+def test_a_model_that_is_asked_for_more_than_it_was_made_for(tmp_path: Path) -> None:
+    found = audit(CLEAN["plain"].write(tmp_path), length=8192)
+    assert named(found) == {"not-extended", "tokenizer-limit"}
+    assert "nothing in it scales the rotation" in found.findings[0].what
+
+
+def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
+    export = CLEAN["plain"]
+    folder = export.write(tmp_path)
+    marker = tmp_path / "ran"
+    (folder / "modeling.py").write_text(f"open({str(marker)!r}, 'w')", encoding="utf-8")
+    auto = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"}
+    known = Export(export.plan, {**export.config, "auto_map": auto}, export.tokenizer)
+    found = audit(known.write(tmp_path))
+    assert named(found) == {"remote-code"}
+    assert found.passed
+    unknown = Export(export.plan, {**known.config, "model_type": "of_its_own"}, export.tokenizer)
+    found = audit(unknown.write(tmp_path))
+    assert "never runs" in str(found.readings[0].unread)
+    assert not marker.exists()
+
+
+def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
+    export = CLEAN["any λ"]
+    schedule = replace(export.plan.longest(), kept_initial_positions=4, log_n=LogN("beyond", 512))
+    plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
+    found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
+    assert named(found) == {"kept-positions-lost", "log-n-lost"}
+
+
+def test_every_trap_stands_in_the_document_and_no_other() -> None:
+    package = Path(traps.__file__).parent
+    written = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
+    by_name = set(re.findall(r'(?:Finding|_failed)\(\s*"([a-z-]+)"', written))
+    returned = re.findall(r'return \(?\s*"([a-z]+-[a-z-]+)"', written)
+    table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
+    documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
+    assert documented == by_name | set(returned)
+    assert {broken.trap for broken in BROKEN.values()} <= documented
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([a-z-]+)`", cell)

@@ -1,0 +1,21 @@
+"""Tiny models are fastest on one thread; and a fresh process is slow to start."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import torch
+
+from tests.exporting.folders import answered_here
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate's program without its process, for tests of what stands around it."""
+    monkeypatch.setattr(subprocess, "run", answered_here)

@@ -1,0 +1,51 @@
+"""Tiny model folders to export, a gate that starts no process, and exports that it must refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers.utils import logging
+
+from ropewalk.exporting import folder, stock_run
+from ropewalk.exporting.folder import Job
+from ropewalk.models.config import load_config
+from tests.models.tiny import WINDOW, tiny_model
+
+TARGET = 4 * WINDOW
+
+
+def answered_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """The gate's program, run without the process that it is meant for."""
+    stock_run.answer(json.loads(Path(command[-1]).read_text(encoding="utf-8")))
+    return subprocess.CompletedProcess(command, 0, "", "")
+
+
+def spoil_exports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder is written without the attention scaling that its plan asks for."""
+    write = folder.write
+
+    def spoilt(job: Job, place: Path) -> None:
+        write(job, place)
+        config = load_config(place)
+        config["rope_parameters"]["attention_factor"] = 1.0
+        (place / "config.json").write_text(json.dumps(config))
+
+    monkeypatch.setattr(folder, "write", spoilt)
+
+
+def saved(
+    place: Path, family: str = "llama", *, dtype: torch.dtype = torch.float32, **changes: Any
+) -> str:
+    """A tiny model on disk, in shards, with a tokenizer config that limits it to its window."""
+    logging.disable_progress_bar()
+    if family == "phi3":  # its config class takes no head size but this one
+        changes = {"hidden_size": 64, **changes}
+    tiny_model(family, **changes).to(dtype).save_pretrained(place, max_shard_size="24KB")
+    limit = {"model_max_length": WINDOW}
+    (place / "tokenizer_config.json").write_text(json.dumps(limit), encoding="utf-8")
+    return str(place)

@@ -1,0 +1,205 @@
+"""Writes docs/runtimes.md: the matrix from the code, versions and losses from runs.
+
+python -m tests.exporting.runtimes_page docs/runtimes.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.exporting.features import RUNTIMES, Matrix, expressible, matrix
+from ropewalk.exporting.folder import approximation_loss
+from ropewalk.gguf.llama_cpp_run import runtime as llama_cpp_version
+from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
+from ropewalk.planning.extension import extend_plan
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+SERVING = Path(__file__).parents[1] / "external" / "serving_rotary.json"
+LLAMA, OTHERS = "llama-2-7b", ("qwen2.5-7b-instruct-yarn", "smollm3-3b", "command-r")
+TARGET = 2**17
+
+
+def plans(config: Config, target: int = TARGET) -> Iterator[ContextPlan]:
+    """A plan for every feature."""
+
+    def planned(methods: str, parameters: Any = None, **more: Any) -> ContextPlan:
+        present = present_plan(config)
+        return extend_plan(present, target, methods, parameters, from_original=True, **more)
+
+    for methods in ("ntk", "linear", "yarn", "llama3", "ntk_mixed", "dynamic_ntk"):
+        yield planned(methods)
+    factors = planned("ntk_mixed")
+    yield with_kept_positions(factors)
+    yield planned("ntk_mixed", log_n="beyond")
+    yield two_lists(factors)
+
+
+def with_kept_positions(plan: ContextPlan, count: int = 16) -> ContextPlan:
+    (step,) = plan.steps()
+    kept = replace(step.schedule, kept_initial_positions=count)
+    return replace(plan, schedules={"full_attention": (replace(step, schedule=kept),)})
+
+
+def two_lists(plan: ContextPlan) -> ContextPlan:
+    """Plain up to the original length, the plan's factors beyond."""
+    (long,) = plan.steps()
+    geometry = long.schedule.geometry
+    short = replace(long.schedule, rescale_factors=np.ones(geometry.pairs))
+    steps = (PlanStep(geometry.original_length, short), long)
+    return replace(plan, schedules={"full_attention": steps})
+
+
+def matrix_of(name: str) -> Matrix:
+    """Every feature for one published config."""
+    config = load_config(CONFIGS / f"{name}.json")
+    cells: Matrix = {}
+    for plan in plans(config):
+        cells |= matrix(plan, config)
+    return cells
+
+
+def matrix_table() -> str:
+    """The matrix of a llama, and what is otherwise elsewhere."""
+    base = matrix_of(LLAMA)
+    lines = [f"| feature | {' | '.join(RUNTIMES)} |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {feature} | {' | '.join(str(row[runtime]) for runtime in RUNTIMES)} |"
+        for feature, row in base.items()
+    ]
+    lines += ["", "Where other models differ from this:", ""]
+    for name in OTHERS:
+        for feature, row in matrix_of(name).items():
+            lines += [
+                f"- {name}, {feature}, {runtime}: {row[runtime]}"
+                for runtime in RUNTIMES
+                if row[runtime] != base[feature][runtime]
+            ]
+    return "\n".join(lines)
+
+
+def losses_table(target: int = 4096) -> str:
+    """What each approximation costs the bundled model, measured."""
+    config = load_config(BUNDLED_FOLDER)
+    lines = ["| plan to 4k | approximated | in | cost |", "|---|---|---|---|"]
+    for plan in plans(config, target):
+        alike: dict[tuple[str, str], list[str]] = {}
+        for runtime in RUNTIMES:
+            followed, near = expressible(plan, config, runtime, approximate=True)
+            if near and followed != plan:  # dynamic NTK under its own name: measured by its export
+                loss = str(approximation_loss("bundled", plan, followed))
+                alike.setdefault(("; ".join(near), loss), []).append(runtime)
+        lines += [
+            f"| {plan.provenance['methods']} | {near} | {', '.join(runtimes)} | {loss} |"
+            for (near, loss), runtimes in alike.items()
+        ]
+    return "\n".join(lines)
+
+
+def versions() -> str:
+    serving = json.loads(SERVING.read_text(encoding="utf-8"))
+    lines = [
+        f"- transformers {transformers.__version__}: run, in every test and in every export.",
+        f"- {llama_cpp_version()}: run, in the tests and in every export to it.",
+    ]
+    for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
+        own = serving[engine]
+        refused = sum("refused" in line for line in own["checks"])
+        lines.append(
+            f"- {name} {own['version']}: its rotary modules, from the released wheel, gave the "
+            f"plan's cos and sin in {len(own['checks']) - refused} of {len(own['checks'])} cases "
+            f"(families × methods), {refused} refused by name; the worst error is "
+            f"{own['worst']:.2f} of what float32 angles may be off by. Its engine, and its rules "
+            "of length, were read and not run."
+        )
+    return "\n".join(lines)
+
+
+def page() -> str:
+    serving = json.loads(SERVING.read_text(encoding="utf-8"))
+    return _PAGE.format(
+        versions=versions(),
+        matrix=matrix_table(),
+        losses=losses_table(),
+        boundary=serving["sglang"]["error_at_original_length"],
+    )
+
+
+_PAGE = """\
+# Runtimes
+
+What each stock runtime makes of a plan. `python -m tests.exporting.runtimes_page docs/runtimes.md`
+writes this page: the matrix is the one in the code (`ropewalk/exporting/features.py`), which
+`ropewalk export MODEL --plan plan.json --dry-run` shows for a plan of yours.
+
+`exact`: the runtime's own setting says it. `equivalent`: the same numbers under another name.
+`approximated`: refused unless `--approximate` allows it, and then measured. `refused`: it has
+nothing near it.
+
+## What was verified, and how
+
+{versions}
+
+An export is loaded back before it has its name. For transformers, vLLM and SGLang, a fresh process
+that knows nothing of ropewalk loads the folder with `AutoModelForCausalLM.from_pretrained` and
+computes sequences below the trained length, beyond it, and with gaps up to the target, at once and
+through the cache. Its inverse frequencies must be the plan's up to float32 rounding, and its logits
+those of the planned model, turned by these very frequencies, to 1e-5 (of their standard deviation,
+where that is above 1). In the tests, most families agree to the last bit.
+
+    pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
+    python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
+
+does the same for the rotary modules of vLLM and SGLang.
+
+## The matrix
+
+For a llama:
+
+{matrix}
+
+Two more limits of the export to GGUF: it writes llama, mistral and qwen2 models, and all dimensions
+of a head must turn.
+
+## What approximations cost
+
+On the bundled model, over the sequences of the gate. `nats a token` is the mean Kullback-Leibler
+divergence of the next-token distribution from the planned one. Another model pays another price:
+`--dry-run` measures it.
+
+{losses}
+
+Dynamic NTK in transformers is measured during its export, against its own cached decoding.
+
+## How things are written
+
+- **transformers.** A native rope type where one says exactly the plan, else `longrope` with equal
+  lists, whose attention factor is explicit. `original_max_position_embeddings` stands in the dict
+  and beside it, `head_dim` is explicit, `max_position_embeddings` and the tokenizer's limit are
+  raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
+- **vLLM.** The same with `short_mscale` and `long_mscale`, the only attention scalings that its
+  longrope reads. Give `--max-model-len`: for longrope it serves the original length otherwise.
+  Linear scaling multiplies `max_position_embeddings`, which stays at the original.
+- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. Its longrope looks
+  up the position at the original length behind the end of the short table: decoded one by one, that
+  position is turned as position 0 is (cos and sin off by {boundary:.1f}). So the original length is
+  written as the target there, where no position reaches it.
+- **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
+- **Folding** (`--fold`): a constant attention scaling m as m² in the query weights, where all
+  dimensions turn and no norm follows the projection. It needs `--dtype float32`, and is compared in
+  float64.
+"""
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

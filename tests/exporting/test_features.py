@@ -1,0 +1,113 @@
+"""The matrix: what each runtime makes of each part of a plan."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.exporting.features import RUNTIMES, Cell, expressible, loadable_by, matrix
+from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.planning.extension import extend_plan
+from tests.exporting import runtimes_page
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+ALL_BUT_LLAMA_CPP = RUNTIMES[:3]
+
+
+def given(model: str, methods: str, **parameters: Any) -> tuple[ContextPlan, Config]:
+    config = load_config(CONFIGS / f"{model}.json")
+    log_n = parameters.pop("log_n", None)
+    plan = extend_plan(
+        present_plan(config), 2**17, methods, parameters, from_original=True, log_n=log_n
+    )
+    return plan, config
+
+
+def loads(model: str, methods: str, **parameters: Any) -> tuple[str, ...]:
+    return loadable_by(*given(model, methods, **parameters))
+
+
+@pytest.mark.parametrize("methods", ["linear", "ntk", "yarn"])
+def test_native_types_load_everywhere(methods: str) -> None:
+    assert loads("llama-2-7b", methods) == RUNTIMES
+    assert loads("qwen2.5-7b-instruct-yarn", methods) == RUNTIMES
+
+
+def test_factors_load_in_llama_cpp_where_its_graph_takes_them_or_llamas_does() -> None:
+    assert loads("llama-2-7b", "ntk_mixed") == RUNTIMES
+    assert loads("qwen2.5-7b-instruct-yarn", "ntk_mixed") == RUNTIMES
+    assert loads("smollm3-3b", "ntk_mixed") == ALL_BUT_LLAMA_CPP
+
+
+def test_yarn_with_settings_of_its_own_is_beyond_a_llama_cpp_without_factors() -> None:
+    assert loads("smollm3-3b", "yarn") == RUNTIMES
+    assert loads("smollm3-3b", "yarn", attention_factor=1.0) == ALL_BUT_LLAMA_CPP
+    assert loads("smollm3-3b", "yarn", truncate=False) == ALL_BUT_LLAMA_CPP
+
+
+def test_interleaved_pairs_have_no_longrope_in_vllm_and_sglang() -> None:
+    plan, config = given("command-r", "ntk_mixed")
+    assert loadable_by(plan, config) == ("transformers",)
+    with pytest.raises(Unsupported, match=r"vllm: factors by pair is refused: .*interleave"):
+        expressible(plan, config, "vllm", approximate=True)
+
+
+def test_dynamic_scaling_is_for_transformers_and_static_elsewhere() -> None:
+    plan, config = given("llama-2-7b", "dynamic_ntk")
+    assert loadable_by(plan, config) == ("transformers",)
+    with pytest.raises(Unsupported, match="--approximate"):
+        expressible(plan, config, "transformers", approximate=False)
+    assert expressible(plan, config, "transformers", approximate=True)[0] == plan
+    static, near = expressible(plan, config, "vllm", approximate=True)
+    assert static.steps() == plan.steps()[-1:]
+    assert near == ("dynamic NTK: the longest schedule at every length",)
+
+
+def test_what_no_config_says_is_only_approximated_anywhere() -> None:
+    plan, config = given("llama-2-7b", "ntk", log_n="everywhere")
+    (step,) = plan.steps()
+    kept = replace(step, schedule=replace(step.schedule, kept_initial_positions=4))
+    plan = replace(plan, schedules={"full_attention": (kept,)})
+    assert loadable_by(plan, config) == ()
+    cells = matrix(plan, config)
+    assert {cells["kept initial positions"][runtime].fit for runtime in RUNTIMES} == {
+        "approximated"
+    }
+    for runtime in RUNTIMES:
+        nearest, near = expressible(plan, config, runtime, approximate=True)
+        schedule = nearest.longest()
+        assert len(near) == 2
+        assert schedule.kept_initial_positions == 0
+        assert schedule.log_n is None
+        mean = kept.schedule.query_scaling(np.arange(2**17)).mean()
+        assert schedule.attention_scaling**2 == pytest.approx(mean)
+
+
+def test_two_lists_are_for_transformers_and_the_long_one_elsewhere() -> None:
+    plan, config = given("llama-2-7b", "ntk_mixed")
+    plan = runtimes_page.two_lists(plan)
+    assert loadable_by(plan, config) == ("transformers",)
+    assert expressible(plan, config, "transformers", approximate=False) == (plan, ())
+    assert expressible(plan, config, "sglang", approximate=True)[0].steps() == plan.steps()[1:]
+
+
+def test_an_unknown_runtime_is_named() -> None:
+    with pytest.raises(UnknownName, match=re.escape("llama.cpp")):
+        expressible(*given("llama-2-7b", "linear"), "llamacpp", approximate=False)
+
+
+def test_a_cell_says_how() -> None:
+    assert str(Cell("exact")) == "exact"
+    assert str(Cell("equivalent", "longrope")) == "equivalent (longrope)"
+
+
+def test_the_page_of_the_docs_holds_this_matrix() -> None:
+    page = Path(__file__).parents[2] / "docs" / "runtimes.md"
+    assert runtimes_page.matrix_table() in page.read_text(encoding="utf-8")

@@ -1,0 +1,364 @@
+"""Exported to GGUF, a model does in the real llama.cpp what the planned one does."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.data.corpora import Document
+from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.evaluation import tasks
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.samples import generate
+from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export, rope
+from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import model as gguf_model
+from ropewalk.gguf.model import GGUFRope
+from ropewalk.models.config import BUNDLED, present_plan
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from tests.gguf.gguf_cases import (
+    FOUND,
+    SCHEDULES,
+    edit_json,
+    named_plan,
+    plan_of,
+    searched,
+    start_of,
+    tiny_folder,
+)
+
+QUICK = 40
+"""Positions beyond the window where a test is about something else than lengths."""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_cpp, "BEYOND", QUICK)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> LoadedModel:
+    return load(BUNDLED, dtype="float32", device="cpu")
+
+
+def proven(exported: Exported) -> Parity:
+    assert exported.parity is not None
+    return exported.parity
+
+
+def fields(path: Path) -> dict[str, Any]:
+    return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    return {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_bundled_model_computes_the_plan_far_beyond_its_window(
+    name: str, tmp_path: Path
+) -> None:
+    parity = proven(export(BUNDLED, named_plan(name), tmp_path / "model.gguf"))
+    assert parity.passed
+    assert parity.tolerance == TOLERANCES["F32"] == 1e-3
+    assert parity.tokens > BEYOND == 500
+    assert parity.runtime.startswith("llama.cpp (xllamacpp 20")
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "Q8_0"])
+def test_rounded_types_are_within_what_their_rounding_costs(dtype: str, tmp_path: Path) -> None:
+    out = tmp_path / "model.gguf"
+    parity = proven(export(BUNDLED, named_plan("searched"), out, dtype=dtype))
+    assert TOLERANCES["F32"] < parity.max_logit_difference <= parity.tolerance == TOLERANCES[dtype]
+    kinds = {tensor.tensor_type.name for tensor in tensors(out).values()}
+    assert kinds == {"F32", dtype}
+    assert tensors(out)["rope_freqs.weight"].tensor_type.name == "F32"
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {"tie_word_embeddings": True}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("llama", {"num_key_value_heads": 1, "head_dim": 32}),
+        ("mistral", {"sliding_window": None}),
+        ("qwen2", {}),
+        ("qwen2", {"tie_word_embeddings": True}),
+    ],
+    ids=lambda value: str(value),
+)
+@pytest.mark.parametrize("name", ["linear", "ntk", "searched"])
+@pytest.mark.usefixtures("quick")
+def test_every_family_computes_every_kind_of_plan(
+    family: str, changes: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    folder = tiny_folder(tmp_path / "model", family, **changes)
+    schedule = replace(SCHEDULES[name](start_of(folder)), attention_scaling=1.1)
+    exported = export(folder, plan_of(schedule), tmp_path / "model.gguf")
+    assert proven(exported).passed
+    architecture = "qwen2" if family == "qwen2" and name != "searched" else "llama"
+    assert fields(tmp_path / "model.gguf")["general.architecture"] == architecture
+    renamed = any("saved as architecture llama" in warning for warning in exported.warnings)
+    assert renamed is (architecture != family)
+
+
+@pytest.mark.usefixtures("quick")
+def test_shards_make_the_same_file(tmp_path: Path) -> None:
+    written = []
+    for shards in (False, True):
+        folder = tiny_folder(tmp_path / f"shards {shards}", shards=shards)
+        assert (folder / "model.safetensors.index.json").exists() is shards
+        out = tmp_path / f"{shards}.gguf"
+        export(folder, named_plan("searched", folder), out)
+        written.append({n: t.data.tobytes() for n, t in tensors(out).items()})
+    assert written[0] == written[1]
+
+
+def test_one_tensor_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen layers weigh four times as much as four, and take no more memory to write."""
+    peaks = []
+    for layers in (4, 16):
+        folder = tiny_folder(tmp_path / str(layers), num_hidden_layers=layers, hidden_size=128)
+        plan = named_plan("searched", folder)
+        tracemalloc.start()  # it sees numpy's memory, in which tensors are converted
+        export(folder, plan, tmp_path / f"{layers}.gguf", dtype="F16", check=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [{"attention_factor": 1.0}, {"factors": None}, {"base": 5e5}],
+    ids=lambda value: next(iter(value)),
+)
+@pytest.mark.usefixtures("quick")
+def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
+    forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = rope
+
+    def forgetful(schedule: RotarySchedule) -> GGUFRope:
+        return replace(honest(schedule), **forgotten)
+
+    monkeypatch.setattr(llama_cpp, "rope", forgetful)
+    for dtype in ("F32", "Q8_0"):
+        with pytest.raises(NotTheSame, match=r"in llama\.cpp .* differ") as caught:
+            export(BUNDLED, named_plan("searched"), tmp_path / "model.gguf", dtype=dtype)
+        assert not proven(caught.value.exported).passed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_another_tokenization_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.gguf.tokenizer._pre_tokenizer", lambda stated: "gpt-2")
+    with pytest.raises(GateFailed, match="tokenizes another way"):
+        export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_llama_cpp_nothing_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_cpp_run, "available", lambda: False)
+    exported = export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
+    assert exported.parity is None
+    assert any("not compared: pip install" in warning for warning in exported.warnings)
+
+
+def test_without_gguf_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(Unsupported, match=r"pip install 'ropewalk\[gguf\]'"):
+        export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
+
+
+def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1) -> list[bool]:
+    """Which pass keys llama.cpp writes, asked in prompts of a length."""
+    passkey, encoder = tasks.named("passkey"), Encoder(bundled.tokenizer)
+    unused = Haystack([Document("unused", "the task has a filler of its own")])
+    with llama_cpp_run.running(path, length=length) as llama:
+        return [
+            passkey.score(
+                bundled.tokenizer.decode(llama.generate(sample.prompt.tolist(), sample.allowance)),
+                sample.answer_text,
+            )
+            for sample in generate(passkey, encoder, unused, length, count, 0)
+        ]
+
+
+def test_the_exported_file_alone_finds_the_pass_key_beyond_the_window(
+    bundled: LoadedModel, tmp_path: Path
+) -> None:
+    for name, plan in (("searched", ContextPlan.read(FOUND)), ("plain", named_plan("plain"))):
+        export(BUNDLED, plan, tmp_path / f"{name}.gguf", check=False)
+    assert all(answers_right(tmp_path / "searched.gguf", bundled, 1024, 3))
+    assert all(answers_right(tmp_path / "searched.gguf", bundled, 2048, 3))
+    # It is the plan that does it.
+    assert not all(answers_right(tmp_path / "plain.gguf", bundled, 2048, 3))
+    assert not any(answers_right(tmp_path / "plain.gguf", bundled, 4096))
+
+
+# What llama.cpp can say.
+
+
+def geometry(**changes: Any) -> RotaryGeometry:
+    values: dict[str, Any] = {"head_dim": 8, "rotary_dim": 8, "base": 1e4, "original_length": 64}
+    return RotaryGeometry(**{**values, "pair_layout": "half", **changes})
+
+
+def test_each_shape_is_said_in_the_plainest_way() -> None:
+    start = RotarySchedule.plain(geometry())
+    assert rope(start).base == 1e4
+    assert (rope(start).linear_factor, rope(start).factors) == (1, None)
+    doubled = rope(start.rescaled(np.full(4, 2.0), 128, attention_scaling=1.5))
+    assert (doubled.base, doubled.linear_factor, doubled.factors) == (1e4, 2, None)
+    assert doubled.attention_factor == 1.5
+    any_factors = np.array([1, 1.5, 4, 2])
+    said = rope(start.rescaled(any_factors, 128))
+    assert (said.base, said.linear_factor) == (1e4, 1)
+    assert said.factors is not None
+    np.testing.assert_array_equal(said.factors, any_factors)
+
+
+def test_a_new_base_is_a_new_base() -> None:
+    start = RotarySchedule.plain(geometry())
+    other = RotarySchedule.plain(geometry(base=5e5))
+    said = rope(start.rescaled(start.inverse_frequencies / other.inverse_frequencies, 128))
+    assert said.base == pytest.approx(5e5)
+    assert said.factors is None
+
+
+def test_a_softmax_scaling_goes_into_cos_and_sin() -> None:
+    start = replace(RotarySchedule.plain(geometry()), softmax_scaling=1.44, attention_scaling=1.5)
+    assert rope(start).attention_factor == pytest.approx(1.8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"kept_initial_positions": 4}, "kept_initial_positions = 4"),
+        ({"log_n": LogN("beyond", 64)}, "log n"),
+        ({"geometry": geometry(head_dim=16)}, "rotary_dim = 8"),
+    ],
+)
+def test_what_llama_cpp_cannot_say_is_refused_by_name(
+    changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(Unsupported, match=complaint):
+        rope(replace(RotarySchedule.plain(geometry()), **changes))
+
+
+def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:
+    start = start_of()
+    steps = (PlanStep(512, start), PlanStep(4096, searched(start)))
+    with pytest.raises(Unsupported, match="steps up to 512, 4096"):
+        export(BUNDLED, ContextPlan("two", {FULL_ATTENTION: steps}), tmp_path / "model.gguf")
+
+
+def test_a_plan_of_another_model_is_refused(tmp_path: Path) -> None:
+    other = plan_of(RotarySchedule.plain(geometry()))
+    with pytest.raises(InvalidValue, match=r"4 pairs.*16 pairs"):
+        export(BUNDLED, other, tmp_path / "model.gguf")
+    sliding = ContextPlan("x", {"sliding_attention": (PlanStep(4096, start_of()),)})
+    with pytest.raises(InvalidValue, match="layer types"):
+        export(BUNDLED, sliding, tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "complaint"),
+    [
+        ("olmo2", {}, "model type 'olmo2'"),
+        ("gemma3_text", {}, "layer types"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ("mistral", {"sliding_window": 12}, "sliding_window = 12"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 12}, "sliding_window = 12"),
+        ("llama", {"vocab_size": 1000}, "only 1000 embeddings"),
+    ],
+)
+def test_models_that_it_would_compute_wrongly_are_refused(
+    family: str, changes: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    folder = tiny_folder(tmp_path / "model", family, **changes)
+    with pytest.raises(Unsupported, match=complaint):
+        export(folder, present_plan(folder), tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_missing_head_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", tie_word_embeddings=True)
+    edit_json(folder / "config.json", tie_word_embeddings=False)
+    with pytest.raises(InputError, match=r"no lm_head\.weight"):
+        export(folder, present_plan(folder), tmp_path / "model.gguf")
+
+
+def test_a_tensor_without_a_place_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", num_hidden_layers=3)
+    edit_json(folder / "config.json", num_hidden_layers=2)
+    with pytest.raises(Unsupported, match=r"model\.layers\.2\..*no place"):
+        export(folder, present_plan(folder), tmp_path / "model.gguf")
+
+
+def test_a_value_above_f16_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny_folder(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][0, 0] = 1e5
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(Unsupported, match=r"lm_head\.weight: holds a value of 1e\+05"):
+        export(folder, present_plan(folder), tmp_path / "model.gguf", dtype="F16")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_rows_that_no_block_divides_are_f16_in_q8_0(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", hidden_size=48)
+    out = tmp_path / "model.gguf"
+    export(folder, named_plan("searched", folder), out, dtype="Q8_0", check=False)
+    kinds = {name: tensor.tensor_type.name for name, tensor in tensors(out).items()}
+    assert kinds["blk.0.attn_q.weight"] == "F16"
+    assert kinds["blk.0.attn_output.weight"] == "Q8_0"
+
+
+def test_an_unknown_dtype_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="F32, F16, BF16, Q8_0"):
+        export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf", dtype="Q4_K_M")
+
+
+def test_a_file_that_exists_is_refused_and_replaced_when_asked(tmp_path: Path) -> None:
+    out = tmp_path / "model.gguf"
+    out.write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        export(BUNDLED, named_plan("plain"), out, check=False)
+    assert out.read_text() == "mine"
+    export(BUNDLED, named_plan("plain"), out, check=False, overwrite=True)
+    assert out.read_bytes()[:4] == b"GGUF"
+
+
+def test_a_disk_too_small_is_seen_before_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_model.GGUFModel, "bytes", lambda model: 2**62)
+    with pytest.raises(InputError, match="free"):
+        export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf", check=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_size_that_is_checked_is_the_size_that_is_written(tmp_path: Path) -> None:
+    for dtype in gguf_model.DTYPES:
+        out = tmp_path / f"{dtype}.gguf"
+        export(BUNDLED, named_plan("searched"), out, dtype=dtype, check=False)
+        total = sum(tensor.n_bytes for tensor in tensors(out).values())
+        assert total <= out.stat().st_size < total + 200_000  # the vocabulary

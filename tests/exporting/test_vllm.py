@@ -1,0 +1,110 @@
+"""What vLLM and SGLang read: their names for the attention factor, their rules of length."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import UnknownName
+from ropewalk.exporting import vllm
+from ropewalk.exporting.vllm import serving_config
+from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.planning.extension import extend_plan
+from tests.exporting.folders import TARGET, saved
+
+RESULTS = Path(__file__).parents[1] / "external" / "serving_rotary.json"
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+
+
+def written(engine: str, methods: str, **parameters: Any) -> tuple[Config, ContextPlan]:
+    config = load_config(CONFIGS / "llama-2-7b.json")
+    plan = extend_plan(present_plan(config), 2**17, methods, parameters)
+    return serving_config(config, plan, engine=engine), plan
+
+
+@pytest.mark.parametrize("engine", vllm.ENGINES)
+def test_longrope_says_the_attention_scaling_under_every_name(engine: str) -> None:
+    config, plan = written(engine, "yarn+resonance")
+    rope, scaling = config["rope_parameters"], plan.longest().attention_scaling
+    assert rope["short_factor"] == rope["long_factor"]
+    assert rope["short_mscale"] == rope["long_mscale"] == rope["attention_factor"] == scaling
+    assert config["max_position_embeddings"] == 2**17
+
+
+def test_sglang_never_reaches_its_wrong_row() -> None:
+    config, _ = written("sglang", "ntk_mixed")
+    assert config["rope_parameters"]["original_max_position_embeddings"] == 2**17
+    assert config["original_max_position_embeddings"] == 2**17
+    config, _ = written("vllm", "ntk_mixed")
+    assert config["rope_parameters"]["original_max_position_embeddings"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("parameters", "factor"),
+    [
+        ({}, 1.0),
+        ({"attention_factor": 1.5}, 1.5 / (0.1 * math.log(32) + 1)),
+        ({"mscale": 0.8, "mscale_all_dim": 0.4}, 1.0),
+    ],
+)
+def test_sglangs_yarn_multiplies_its_own_factor(
+    parameters: dict[str, float], factor: float
+) -> None:
+    config, _ = written("sglang", "yarn", **parameters)
+    assert config["rope_parameters"]["rope_type"] == "yarn"
+    assert config["rope_parameters"]["attn_factor"] == pytest.approx(factor, rel=1e-12)
+
+
+def test_linear_leaves_the_length_that_the_factor_multiplies() -> None:
+    config, _ = written("vllm", "linear")
+    assert config["max_position_embeddings"] == 4096
+    factor = config["rope_parameters"]["factor"]
+    assert isinstance(factor, float)
+    assert factor * 4096 == 2**17
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("engine", vllm.ENGINES)
+def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: Path) -> None:
+    source = saved(tmp_path / "source")
+    plan = extend_plan(present_plan(source), TARGET, "yarn+resonance")
+    made = vllm.export(source, plan, tmp_path / "out", engine=engine)
+    assert made.parity is not None
+    assert made.parity.passed
+    assert any("not verified" in warning for warning in made.warnings)
+    said = shlex.split(made.load)
+    assert str(tmp_path / "out") in said
+    assert str(TARGET) in said
+    assert made.overrides == ""  # the tokenizer of the source stops at its window
+    (Path(source) / "tokenizer_config.json").unlink()
+    made = vllm.export(source, plan, tmp_path / "out", engine=engine, overwrite=True)
+    overrides = json.loads(shlex.split(made.overrides)[-1])
+    config = load_config(tmp_path / "out")
+    assert overrides["rope_parameters"] == config["rope_parameters"]
+    assert overrides["max_position_embeddings"] == TARGET
+    assert {**load_config(source), **overrides} == config
+
+
+def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source")
+    plan = extend_plan(present_plan(source), TARGET, "linear")
+    with pytest.raises(UnknownName, match="sglang"):
+        vllm.export(source, plan, tmp_path / "out", engine="tgi")
+
+
+def test_the_kept_results_of_the_released_modules_are_whole() -> None:
+    """Written by tests/external/serving_rotary.py, which needs the wheels."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+    for engine in vllm.ENGINES:
+        lines = kept[engine]["checks"]
+        measured = [line[key] for line in lines for key in ("prefill", "decoding") if key in line]
+        assert kept[engine]["verified"] == (max(measured) <= 1)
+        assert kept[engine]["worst"] == max(measured)
+        assert len(lines) == 32
+    assert kept["sglang"]["error_at_original_length"] > 0.1

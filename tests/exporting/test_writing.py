@@ -1,0 +1,206 @@
+"""The source, whole or refused by name; the place, named only in the end; weights, streamed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting.writing import copy_companions, staged, write_weights
+from ropewalk.models.checkpoint import Checkpoint, parse_dtype
+from tests.exporting.folders import saved
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(saved(tmp_path_factory.mktemp("source"), dtype=torch.bfloat16))
+
+
+@pytest.fixture
+def broken(source: Path, tmp_path: Path) -> Path:
+    """A copy, to break."""
+    return Path(shutil.copytree(source, tmp_path / "broken"))
+
+
+def test_what_it_says_of_itself(source: Path) -> None:
+    found = Checkpoint.open(str(source))
+    assert found.dtype == torch.bfloat16
+    assert len(found.files) > 1
+    assert found.bytes() == sum(path.stat().st_size for path in found.files)
+    numbers = sum(tensor.numel() for _, tensor in found.tensors())
+    assert found.bytes(torch.float32) == 4 * numbers
+
+
+def test_a_missing_shard_is_named(broken: Path) -> None:
+    shard = sorted(broken.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(InputError, match=shard.name):
+        Checkpoint.open(str(broken))
+
+
+def test_pickles_alone_are_refused_with_how_to_convert(broken: Path) -> None:
+    for path in broken.glob("*.safetensors*"):
+        path.unlink()
+    (broken / "pytorch_model.bin").write_bytes(b"anything")
+    with pytest.raises(Unsupported, match=r"pytorch_model\.bin.*save_pretrained"):
+        Checkpoint.open(str(broken))
+
+
+@pytest.mark.parametrize("inside", [None, "text_config"])
+def test_quantised_weights_are_refused_by_name(broken: Path, inside: str | None) -> None:
+    path = broken / "config.json"
+    config = json.loads(path.read_text())
+    quantised = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    path.write_text(json.dumps({**config, **({inside: quantised} if inside else quantised)}))
+    with pytest.raises(Unsupported, match=r"quantised \(gptq\)"):
+        Checkpoint.open(str(broken))
+
+
+def test_quantised_tensors_are_refused_whatever_the_config_says(broken: Path) -> None:
+    shard = sorted(broken.glob("*.safetensors"))[0]
+    tensors = load_file(shard)
+    name = next(iter(tensors))
+    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, shard)
+    with pytest.raises(Unsupported, match=f"{name} is stored as F8_E4M3"):
+        Checkpoint.open(str(broken))
+
+
+def test_a_disk_too_small_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100 * 2**20))
+    with (
+        pytest.raises(InputError, match=r"needs 1\.03 GiB, and its disk has 0\.0977 GiB"),
+        staged(tmp_path / "out", needs_bytes=2**30),
+    ):
+        raise AssertionError("entered")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_place_is_named_in_the_end_only(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    with staged(out, needs_bytes=0) as place:
+        place.write_text("whole")
+        assert not out.exists()
+    assert out.read_text() == "whole"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    out.write_text("before")
+    with (
+        pytest.raises(RopewalkError, match="Is a directory"),
+        staged(out, needs_bytes=0, overwrite=True) as place,
+    ):
+        place.parent.write_text("half")
+    assert out.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RopewalkError, match=r"cannot be written .*No space left"),
+        staged(tmp_path / "out", needs_bytes=0),
+    ):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="--overwrite"), staged(home, needs_bytes=0):
+        pass
+    with (
+        pytest.raises(InputError, match="without a model in it"),
+        staged(home, needs_bytes=0, overwrite=True),
+    ):
+        pass
+    for place in (source, source.parent):
+        with (
+            pytest.raises(InvalidValue, match="is or holds the source"),
+            staged(place, needs_bytes=0, overwrite=True, sources=(source,)),
+        ):
+            pass
+    (home / "config.json").write_text("{}")
+    with staged(home, needs_bytes=0, overwrite=True) as place:
+        place.mkdir()
+    assert list(home.iterdir()) == []
+
+
+def test_weights_rewritten_are_those_of_safetensors(source: Path, tmp_path: Path) -> None:
+    found = Checkpoint.open(str(source))
+    write_weights(found, tmp_path, rewrite=lambda name, tensor: 2 * tensor.to(torch.float32))
+    total = 0
+    for path in found.files:
+        before, after = load_file(path), load_file(tmp_path / path.name)
+        assert list(before) == list(after)
+        for name, tensor in before.items():
+            assert after[name].dtype == torch.float32
+            assert torch.equal(after[name], 2 * tensor.to(torch.float32))
+            total += after[name].nbytes
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == total
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 5), max_size=3),
+            st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.int64]),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from([torch.float64, torch.float16]),
+)
+def test_any_tensors_survive_rewriting(
+    tmp_path_factory: pytest.TempPathFactory,
+    shapes: list[tuple[list[int], torch.dtype]],
+    dtype: torch.dtype,
+) -> None:
+    room = tmp_path_factory.mktemp("any")
+    tensors = {
+        f"{i}": torch.arange(torch.Size(shape).numel()).reshape(shape).to(own)
+        for i, (shape, own) in enumerate(shapes)
+    }
+    save_file(tensors, room / "model.safetensors")
+    (room / "new").mkdir()
+    found = Checkpoint("any", room, {}, (room / "model.safetensors",))
+    write_weights(found, room / "new", rewrite=lambda name, tensor: tensor.to(dtype))
+    after = load_file(room / "new" / "model.safetensors")
+    assert {name: tensor.tolist() for name, tensor in after.items()} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
+    }
+    assert {tensor.dtype for tensor in after.values()} <= {dtype}
+
+
+def test_code_and_pickles_stay_behind(broken: Path, tmp_path: Path) -> None:
+    for name in ("modeling_own.py", "training_args.bin", "LICENSE", "chat_template.jinja"):
+        (broken / name).write_text("x")
+    out = tmp_path / "out"
+    out.mkdir()
+    copy_companions(Checkpoint.open(str(broken)), out)
+    assert {path.name for path in out.iterdir()} == {
+        "LICENSE",
+        "chat_template.jinja",
+        "generation_config.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_types_by_name() -> None:
+    assert parse_dtype("auto") is None
+    assert parse_dtype("bfloat16") == torch.bfloat16
+    with pytest.raises(UnknownName, match="float8"):
+        parse_dtype("float8")

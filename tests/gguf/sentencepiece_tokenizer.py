@@ -1,0 +1,65 @@
+"""A small tokenizer in SentencePiece's manner, made on the spot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from ropewalk.gguf.sentencepiece import SPACE
+from ropewalk.models.config import BUNDLED_FOLDER
+
+BOS = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+METASPACE = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
+PREPEND = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "Prepend", "prepend": SPACE},
+        {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+    ],
+}
+
+
+def stated(**changes: Any) -> dict[str, Any]:
+    """Its tokenizer.json, with pieces trained on the bundled text and bytes for all others."""
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trained = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(SPACE)
+    text = (BUNDLED_FOLDER / "held_out.txt").read_text("utf-8")[:30_000]
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+    trained.train_from_iterator(text.splitlines(), trainer)
+    value: dict[str, Any] = json.loads(trained.to_str())
+    vocab = value["model"]["vocab"]
+    pieces = sorted((set(vocab) - set(special)), key=vocab.__getitem__)
+    merges = [
+        [piece[:at], piece[at:]]
+        for piece in pieces
+        for at in range(1, len(piece))
+        if piece[:at] in vocab and piece[at:] in vocab
+    ]
+    value["model"].update(merges=merges, byte_fallback=True, fuse_unk=True)
+    value["added_tokens"] = value["added_tokens"][:3]
+    value |= {"normalizer": PREPEND, "pre_tokenizer": None}
+    value["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [BOS, TEXT],
+        "pair": [BOS, TEXT, TEXT],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
+    return value | changes
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """In a model's folder, in place of the one that is there."""
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(stated(**changes)), "utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    return folder

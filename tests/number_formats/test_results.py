@@ -1,0 +1,105 @@
+"""From journalled numbers to estimates and sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.number_formats.results import Estimate, Precision, diagnosis, summarise
+
+LENGTH = 12
+
+
+def attention(rng: np.random.Generator, sink: float) -> Any:
+    """Causal rows that sum to one, the first column raised."""
+    logits = rng.normal(size=(LENGTH, LENGTH))
+    logits[:, 0] += sink
+    logits[np.triu_indices(LENGTH, 1)] = -np.inf
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def record(tokens: list[float], sequence: int = 0, scale: float = 1.0) -> dict[str, Any]:
+    total = sum(tokens)
+    return {
+        "weights": "given",
+        "arm": "bf16",
+        "sequence": sequence,
+        "group": 16,
+        "first": 0,
+        "second": 16,
+        "lengths": [3, 6, LENGTH],
+        "attention": [total / 4, total / 2, total],
+        "logit": [scale * length**0.5 for length in (3, 6, LENGTH)],
+        "losses": None,
+        "tokens": tokens,
+        "by_layer_and_head": {
+            "attention": [[total / 2, total / 2]],
+            "first_token": [[tokens[0], 0.0]],
+            "logit": [[scale, 0.0]],
+        },
+    }
+
+
+@given(seed=st.integers(0, 2**32 - 1), sink=st.floats(0, 30), change=st.floats(0.01, 3))
+def test_no_token_carries_more_than_half_of_d(seed: int, sink: float, change: float) -> None:
+    """Rows sum to one, so what the first column gains, the others lose."""
+    rng = np.random.default_rng(seed)
+    first = attention(rng, sink)
+    second = attention(rng, sink + change)
+    tokens = np.abs(first - second).sum(0) / np.arange(LENGTH, 0, -1)
+    [arm] = summarise([record(tokens.tolist())], 16)
+    assert arm.first_token_share.mean <= 0.5 + 1e-9
+    assert 0 <= arm.first_token_flow.mean <= 1 + 1e-9
+
+
+def test_all_flows_through_the_first_token_where_others_only_trade_with_it() -> None:
+    # In rows 1 to 3 of four, 0.2 moves from the first token to another one.
+    changes = np.array([0.6, 0.2, 0.2, 0.2])
+    [arm] = summarise([record((changes / np.arange(4, 0, -1)).tolist())], 16)
+    assert arm.first_token_flow.mean == pytest.approx(1)
+
+
+def test_estimates_are_means_over_sequences_by_layer_and_head_too() -> None:
+    one = [0.4, *[0.1] * (LENGTH - 1)]
+    two = [0.8, *[0.1] * (LENGTH - 1)]
+    [arm] = summarise([record(one, 0, 1.0), record(two, 1, 3.0)], 16)
+    heads = arm.by_layer_and_head
+    assert heads.first_token[0][0].mean == pytest.approx(0.6)
+    assert heads.logit[0][0] == pytest.approx((2, 1, 3))
+    assert heads.logit[0][1] == Estimate(0, 0, 0)
+    assert sum(v.mean for v in heads.attention[0]) == pytest.approx(arm.strays.mean)
+    assert arm.growth is not None
+    assert arm.growth.mean == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence"), [(0.2, "carries most of it"), (0.02, "does not carry it")]
+)
+def test_the_verdict_names_the_first_token_where_it_carries_the_effect(
+    first: float, sentence: str
+) -> None:
+    # Large where few rows see it, as in D: the flow takes that back.
+    tokens = [first, *(0.02 * LENGTH / (LENGTH - j) for j in range(1, LENGTH))]
+    arms = summarise([record(tokens, i) for i in range(3)], 16)
+    found = Precision("m", LENGTH, 16, 3, "forward", arms)
+    [line] = [line for line in diagnosis(found) if "the first token " in line]
+    assert sentence in line
+
+
+@pytest.mark.parametrize(("power", "word"), [(1.0, "grows"), (0.0, "hardly"), (-1.0, "falls")])
+def test_the_verdict_says_how_it_grows_with_length(power: float, word: str) -> None:
+    lengths = (3, 6, LENGTH)
+    records = [
+        {**record([0.1] * LENGTH, i), "logit": [(1 + i) * n**power for n in lengths]}
+        for i in range(3)
+    ]
+    found = Precision("m", LENGTH, 16, 3, "forward", summarise(records, 16))
+    [line] = [line for line in diagnosis(found) if "logit difference" in line]
+    assert f"logit difference {word}" in line
+    assert replace(found, arms=()).arm("bf16") is None

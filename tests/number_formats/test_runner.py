@@ -1,0 +1,156 @@
+"""A whole measurement, stopped anywhere and gone on with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InvalidValue
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.number_formats.results import Precision, diagnosis
+from ropewalk.number_formats.runner import Measurement, Settings, arms_for
+from ropewalk.run_directory import RECORDS, RunDirectory
+from tests.number_formats import test_traps
+
+TEXT = [Document("text", "def f(x):\n    return x + 1\n" * 120)]
+SETTINGS = Settings(
+    24,
+    arms=("fp32", "bf16"),
+    shifts=(0, 50),
+    lengths=(8, 24),
+    sequences=2,
+    retrieval_samples=0,
+    loading=False,
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load("bundled", dtype="float32", device="cpu")
+
+
+def measurement(loaded: LoadedModel, **changes: Any) -> Measurement:
+    settings = replace(SETTINGS, **changes)
+    return Measurement("bundled", loaded.model, loaded.tokenizer, TEXT, settings)
+
+
+def measured(loaded: LoadedModel, folder: Path, **changes: Any) -> tuple[Precision, list[int]]:
+    """The result, and how many passes were made for it."""
+    passes = [0]
+    own = measurement(loaded, **changes)
+    with RunDirectory(folder, "precision", own.identity()) as directory:
+        journal = directory.journal(RECORDS)
+        found = own.run(journal, lambda done, _total: passes.append(done))
+    return found, passes
+
+
+def test_stopped_at_any_byte_it_ends_with_the_same_bytes(
+    loaded: LoadedModel, tmp_path: Path
+) -> None:
+    whole, _ = measured(loaded, tmp_path / "whole")
+    content = (tmp_path / "whole" / RECORDS).read_bytes()
+    lines = content.splitlines(keepends=True)
+    folder = tmp_path / "stopped"
+    measured(loaded, folder)
+    for kept in (len(lines[0]), sum(map(len, lines[:3])) + 40, len(content) - 1):
+        (folder / RECORDS).write_bytes(content[:kept])
+        if content[:kept].endswith(b"\n"):
+            again, _ = measured(loaded, folder)
+        else:
+            with pytest.warns(UserWarning, match="records.jsonl"):
+                again, _ = measured(loaded, folder)
+        assert again == whole
+        assert (folder / RECORDS).read_bytes() == content
+
+
+def test_a_finished_run_computes_nothing_again(loaded: LoadedModel, tmp_path: Path) -> None:
+    _, passes = measured(loaded, tmp_path / "run")
+    # Weights: given in two arms, once more with Δ₁ = 0, and two random kinds in bf16.
+    assert passes[-1] == 2 * (2 * 3 + 2 + 2 * 3)
+    _, passes = measured(loaded, tmp_path / "run")
+    assert passes == [0, 0]
+
+
+def test_progress_reaches_its_total(loaded: LoadedModel) -> None:
+    seen: list[tuple[int, int]] = []
+    measurement(loaded, retrieval_samples=0).run(None, lambda *at: seen.append(at))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_random_weights_and_both_grids_are_in_the_result(loaded: LoadedModel) -> None:
+    found = measurement(loaded).run()
+    assert [(a.arm, a.weights) for a in found.arms] == [
+        ("fp32", "given"),
+        ("bf16", "given"),
+        ("bf16", "kaiming"),
+        ("bf16", "initial"),
+    ]
+    bf16 = found.arm("bf16")
+    assert bf16 is not None
+    assert [p.second for p in bf16.anchored] == [16, 50]
+    assert all(p.first == 0 for p in bf16.anchored)
+    assert bf16.anchored[0].value == bf16.strays
+    assert len(bf16.sample_curves) == 2
+    heads = bf16.by_layer_and_head
+    config = loaded.model.config
+    for values in (heads.attention, heads.first_token, heads.logit):
+        assert len(values) == config.num_hidden_layers
+        assert {len(row) for row in values} == {config.num_attention_heads}
+        assert all(v.low is not None and v.low <= v.mean for row in values for v in row)
+    assert sum(v.mean for row in heads.attention for v in row) == pytest.approx(bf16.strays.mean)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (test_traps.plant_frequencies, "inverse frequencies cast to bfloat16"),
+        (test_traps.plant_tables, "cos and sin in bfloat16"),
+        (test_traps.plant_positions, "positions cast to bfloat16"),
+        (test_traps.plant_tf32, "angles computed in tf32"),
+    ],
+)
+def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
+    loaded: LoadedModel, plant: Callable[[Any], None], name: str
+) -> None:
+    model = copy.deepcopy(loaded.model)
+    plant(model)
+    planted = replace(loaded, model=model)
+    found = measurement(
+        planted, arms=("bf16",), weights=("given",), anchored=False, loading=True
+    ).run()
+    [gain] = [gain for gain in found.traps if gain.path == "as given"]
+    assert gain.trap == name
+    assert gain.logit_error_after < gain.logit_error_before
+    [line] = [line for line in diagnosis(found) if line.startswith("TRAP, as given")]
+    assert name in line
+    assert gain.remedy in line
+    assert not any("no trap" in line for line in diagnosis(found))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"sequences": 5000}, "holds only"),
+        ({"sequences": 0}, "positive"),
+        ({"lengths": (8, 48)}, "only 24 tokens"),
+        ({"shifts": (5,)}, "0 is not among"),
+        ({"arms": ("tf32",)}, "TF32"),
+        ({"weights": ("best",)}, "kind"),
+        ({"reference": -1}, "begin at 0"),
+    ],
+)
+def test_bad_settings_are_refused(loaded: LoadedModel, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidValue, match=text):
+        measurement(loaded, **changes)
+
+
+def test_a_device_is_asked_only_for_arms_that_it_computes(loaded: LoadedModel) -> None:
+    assert "tf32" not in arms_for(loaded.model.device)
+    assert {"fp32", "bf16", "tf32_angles", "fp16"} <= set(arms_for(loaded.model.device))

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.models.config import present_plan
+from ropewalk.planning.comparison import FAST_TURNS, compare
+from ropewalk.theory.coverage import coverage
+from ropewalk.theory.decay import decay
+
+CONFIGS = Path(__file__).parent / "golden" / "configs"
+
+
+@pytest.fixture
+def llama2() -> ContextPlan:
+    return present_plan(CONFIGS / "llama-2-7b.json")
+
+
+def test_candidates_are_what_theory_says_of_their_plans(llama2: ContextPlan) -> None:
+    found = compare(llama2, 16384, parameters={"base_change": {"base": 2e6}})
+    assert len(found.candidates) + len(found.refused) > 10
+    for candidate in found.candidates:
+        schedule = candidate.plan.longest()
+        assert candidate.decay == decay(schedule, 16384)
+        angles = coverage(schedule, 16384, trained=llama2.longest())
+        assert candidate.coverage.out_of_distribution == angles.out_of_distribution
+
+
+def test_best_comes_first(llama2: ContextPlan) -> None:
+    found = compare(llama2, 16384, parameters={"base_change": {"base": 2e6}})
+    ranks = [candidate.rank for candidate in found.candidates]
+    assert ranks == sorted(ranks)
+    new = [len(candidate.coverage.out_of_distribution) for candidate in found.candidates]
+    assert new == sorted(new)
+
+
+def test_methods_without_their_parameters_are_refused_with_a_reason(llama2: ContextPlan) -> None:
+    refused = compare(llama2, 8192).refused
+    assert "base" in refused["base_change"]
+    assert "factors" in refused["longrope"]
+    assert "does not extend" in refused["resonance"]
+
+
+def test_fast_pairs(llama2: ContextPlan) -> None:
+    by_name = {candidate.methods: candidate for candidate in compare(llama2, 16384).candidates}
+    assert by_name["yarn"].fast_stretch == pytest.approx(1)
+    assert by_name["linear"].fast_stretch == pytest.approx(4)
+    assert "fast pairs stay" in by_name["yarn"].reason
+    assert "4 times slower" in by_name["linear"].reason
+    start = llama2.longest()
+    ntk = by_name["ntk"].schedule
+    fast = FAST_TURNS * start.wavelengths <= 4096
+    assert by_name["ntk"].fast_stretch == pytest.approx(np.max(ntk.rescale_factors[fast]))
+
+
+def test_from_original_forgets_the_present_scaling() -> None:
+    present = present_plan(CONFIGS / "llama-3.1-8b.json")
+    scaled = compare(present, 262144, parameters={"base_change": {"base": 1e8}})
+    fresh = compare(present, 262144, from_original=True, parameters={"base_change": {"base": 1e8}})
+    assert "base_change" in scaled.refused
+    assert "base_change" in {candidate.methods for candidate in fresh.candidates}
+    recipes = {candidate.schedule.method for candidate in fresh.candidates}
+    assert not any(recipe.startswith("llama3+") for recipe in recipes)
+
+
+def test_progress_rises(llama2: ContextPlan) -> None:
+    seen: list[float] = []
+    compare(llama2, 8192, progress=seen.append)
+    assert seen == sorted(seen)
+    assert 0 <= seen[0] < seen[-1] <= 1

@@ -1,0 +1,86 @@
+"""Methods by name, over schedules and whole plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.planning.extension import extend, extend_plan, parse_settings
+from ropewalk.scaling import dynamic_ntk, ntk, rebuild
+from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+
+LLAMA2 = RotarySchedule.plain(RotaryGeometry(128, 128, 10000.0, 4096))
+PRESENT = ContextPlan(
+    "llama",
+    {FULL_ATTENTION: (PlanStep(4096, LLAMA2),), "sliding_attention": (PlanStep(4096, LLAMA2),)},
+)
+
+
+def test_each_method_of_a_chain_takes_its_own_parameters() -> None:
+    chained = extend(LLAMA2, 8192, "yarn+llama3", {"beta_fast": 16.0, "high_freq_factor": 8.0})
+    yarn, llama3 = chained.recipe
+    assert yarn.parameters["beta_fast"] == 16.0
+    assert llama3.parameters["high_freq_factor"] == 8.0
+    assert rebuild(chained.recipe, LLAMA2.geometry) == chained
+
+
+def test_a_parameter_that_no_method_of_the_chain_has_lists_those_they_have() -> None:
+    with pytest.raises(UnknownName, match="'beta_fast'; valid: b"):
+        extend(LLAMA2, 8192, "ntk_mixed+resonance", {"beta_fast": 16.0})
+
+
+def test_settings_take_the_type_of_their_parameter() -> None:
+    settings = ["beta_fast=16", "truncate=False", "mscale=none"]
+    assert parse_settings("yarn", settings) == {
+        "beta_fast": 16.0,
+        "truncate": False,
+        "mscale": None,
+    }
+    assert parse_settings("longrope", ["factors=1,2"]) == {"factors": (1.0, 2.0)}
+    assert parse_settings("linear+yarn", []) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (["beta_fast"], "KEY=VALUE"),
+        (["beta_fast=1", "beta_fast=2"], "beta_fast is set twice"),
+        (["beta_fast=nan"], "finite"),
+        (["truncate=perhaps"], "true or false"),
+        (["beta=1"], "did you mean 'beta_fast'|unknown parameter of yarn 'beta'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: list[str], text: str) -> None:
+    with pytest.raises((InvalidValue, UnknownName), match=text):
+        parse_settings("yarn", settings)
+
+
+def test_a_plan_changes_the_named_layers_and_keeps_the_others() -> None:
+    plan = extend_plan(PRESENT, 16384, "ntk")
+    assert plan.target_length == 16384
+    assert plan.longest() == ntk.schedule(LLAMA2, 16384)
+    assert plan.longest("sliding_attention") == LLAMA2
+    with pytest.raises(Unsupported, match="of type chunked_attention, only full_attention"):
+        extend_plan(PRESENT, 16384, "ntk", layer_types=["chunked_attention"])
+
+
+def test_a_method_by_length_becomes_a_ladder() -> None:
+    plan = extend_plan(PRESENT, 20000, "dynamic_ntk", {"factor": 2.0})
+    assert [step.up_to_length for step in plan.steps()] == [4096, 8192, 16384, 20000]
+    assert plan.steps()[0].schedule == LLAMA2
+    for step in plan.steps()[1:]:
+        assert step.schedule == dynamic_ntk.schedule(LLAMA2, step.up_to_length, factor=2.0)
+
+
+def test_log_n_starts_from_the_length_that_the_model_serves() -> None:
+    longest = extend_plan(PRESENT, 16384, "linear", log_n="beyond").longest()
+    assert longest.log_n == LogN("beyond", 4096)
+
+
+def test_from_original_starts_again_from_the_plain_schedule() -> None:
+    once = extend_plan(PRESENT, 8192, "linear")
+    with pytest.raises(Unsupported, match="--from-original"):
+        extend_plan(extend_plan(once, 16384, "ntk_mixed"), 32768, "yarn")
+    again = extend_plan(once, 32768, "yarn", from_original=True)
+    assert again.longest() == extend_plan(PRESENT, 32768, "yarn").longest()

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ropewalk.evaluation.results import summarise
+from ropewalk.evaluation.statistics import wilson
+from ropewalk.records import EvalRecord
+from ropewalk.reports.evaluation import depth_grids, draw_all, panels, position_curves
+
+
+def _needle(method: str, length: int, index: int, count: int, score: float) -> EvalRecord:
+    return EvalRecord(
+        method=method,
+        plan_id=method,
+        task="needle",
+        mode="teacher_forced",
+        metric="exact_match",
+        length=length,
+        sample=f"{length}-{index}",
+        layout=f"{length}-{index}",
+        score=score,
+        depth=index / count,
+    )
+
+
+def _records(count: int = 40) -> list[EvalRecord]:
+    """`yarn` finds everything, `none` only what stands in the second half of 256 tokens."""
+    needles = [
+        _needle(method, length, i, count, float(method == "yarn" or i >= count // 2))
+        for method in ("none", "yarn")
+        for length in (128, 256)
+        for i in range(count)
+    ]
+    losses = [
+        replace(
+            _needle(method, 256, i, count, 2.0 + i / 100),
+            task="perplexity",
+            metric="nll",
+            depth=None,
+            positions=positions,
+        )
+        for method in ("none", "yarn")
+        for i in range(3)
+        for positions in (None, (1, 64), (64, 256))
+    ]
+    return needles + losses
+
+
+def test_a_panel_a_task_and_a_curve_a_method() -> None:
+    shown = panels(summarise(_records()))
+    assert [(p.task, p.metric) for p in shown] == [
+        ("needle", "exact_match"),
+        ("perplexity", "perplexity"),
+    ]
+    assert [curve.method for curve in shown[0].curves] == ["none", "yarn"]
+    assert [(point.length, point.value) for point in shown[0].curves[0].points] == [
+        (128, 0.5),
+        (256, 0.5),
+    ]
+
+
+def test_a_grid_has_enough_samples_in_every_cell() -> None:
+    none, yarn = depth_grids(_records(40), "needle")
+    assert len(none.rows) == 4
+    assert none.edges == [0, 0.25, 0.5, 0.75, 1]
+    assert [[cell and cell.rate for cell in row] for row in none.rows] == [
+        [0, 0],
+        [0, 0],
+        [1, 1],
+        [1, 1],
+    ]
+    cell = yarn.rows[0][0]
+    assert cell is not None
+    assert (cell.right, cell.total) == (10, 10)
+    assert (cell.low, cell.high) == wilson(10, 10)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(4, 1), (20, 2), (500, 10)])
+def test_few_samples_make_few_rows(count: int, rows: int) -> None:
+    assert len(depth_grids(_records(count), "needle")[0].rows) == rows
+
+
+def test_a_cell_that_says_nothing_yet_is_vague() -> None:
+    [_, yarn] = depth_grids(_records(4), "needle")
+    [cell, _] = yarn.rows[0]
+    assert cell is not None
+    assert cell.is_vague
+    [_, yarn] = depth_grids(_records(40), "needle")
+    assert not any(cell is None or cell.is_vague for row in yarn.rows for cell in row)
+
+
+def test_perplexity_by_position() -> None:
+    none, yarn = position_curves(_records())
+    assert none.bins == yarn.bins == ((1, 64), (64, 256))
+    assert [point.length for point in none.points] == [64, 256]
+    assert none.points[0].value == pytest.approx(2.718281828 ** (2.01))
+
+
+def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
+    records = _records()
+    first = draw_all(summarise(records), records, tmp_path / "first")
+    second = draw_all(summarise(records), records, tmp_path / "second")
+    assert [path.name for path in first] == [
+        "by-length.png",
+        "by-length.svg",
+        "needle-by-depth.png",
+        "needle-by-depth.svg",
+        "perplexity-by-position.png",
+        "perplexity-by-position.svg",
+    ]
+    for a, b in zip(first, second, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_nothing_measured_draws_nothing(tmp_path: Path) -> None:
+    assert draw_all([], [], tmp_path) == []

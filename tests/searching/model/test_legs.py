@@ -1,0 +1,278 @@
+"""A whole search on a tiny model: what it chooses, what it says of it, and where it may start."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InputError, InvalidValue, UnknownName
+from ropewalk.models.config import present_plan
+from ropewalk.models.install import applied
+from ropewalk.models.load import LoadedModel
+from ropewalk.models.stock_config import with_plan
+from ropewalk.planning.extension import extend_plan
+from ropewalk.run_directory import Journal
+from ropewalk.searching.model.legs import HAND_MADE, Found, Score, Settings, _choice, search_model
+from tests.evaluation import tiny
+from tests.searching.model.test_ranks import processes
+
+TARGET = 2 * tiny.WINDOW
+SETTINGS = Settings(TARGET, evaluations=8, documents=(3, 2, 2))
+
+
+def loaded(model: Any = None) -> LoadedModel:
+    model = model or tiny.model()
+    return LoadedModel("tiny", model, tiny.tokenizer(), present_plan(model.config))
+
+
+def searched(settings: Settings = SETTINGS, model: Any = None, **more: Any) -> Found:
+    found = search_model(loaded(model), tiny.documents(), settings, **more)
+    assert found is not None
+    return found
+
+
+def extended(methods: str, parameters: Any = None) -> Any:
+    """The tiny model as someone else has extended it to the target, by its stock config."""
+    plan = extend_plan(present_plan(tiny.model().config), TARGET, methods, parameters)
+    config = type(tiny.model().config).from_dict(with_plan(tiny.model().config, plan))
+    model = type(tiny.model())(config).eval()
+    model.load_state_dict(tiny.model().state_dict())
+    return model
+
+
+def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
+    found = searched()
+    [leg] = found.legs
+    assert found.plan.target_length == TARGET
+    assert found.plan.longest() == leg.chosen.schedule
+    assert set(leg.baselines) == set(HAND_MADE)
+    most = max(arm.selection.retrieval for arm in leg.baselines.values())
+    assert leg.chosen.selection.retrieval >= most
+    assert leg.chosen.selection.score <= leg.baselines[leg.best_by_hand].selection.score
+    assert leg.evaluations <= 8
+    assert leg.tokens == round(leg.evaluations * 3) * TARGET
+    scores = [point.score for point in leg.history]
+    assert scores == sorted(scores, reverse=True)
+    with applied(tiny.model(), found.plan):  # which proves that it took effect
+        pass
+
+
+def test_the_json_is_the_promised_one() -> None:
+    found = searched()
+    answer = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert list(answer) == [
+        *("best", "baselines", "held_out"),
+        *("evaluations", "tokens", "seconds"),
+    ]
+    assert list(answer["best"]) == [
+        *("score", "rescale_factors", "kept_initial_positions", "attention_scaling"),
+    ]
+    for scores in (*answer["baselines"].values(), answer["held_out"]):
+        assert list(scores) == ["score", "perplexity", "retrieval"]
+    assert answer["best"]["rescale_factors"] == found.plan.longest().rescale_factors.tolist()
+    assert answer["held_out"] == found.legs[0].chosen.reporting.to_json()
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({"ntk": (4.0, 0.7), "yarn": (3.9, 0.9), "0": (3.8, 0.9)}, "0"),
+        ({"ntk": (4.0, 0.7), "yarn": (3.9, 0.9), "0": (3.5, 0.8), "1": (3.8, 0.95)}, "1"),
+        ({"ntk": (4.0, 0.7), "yarn": (3.9, 0.9), "0": (3.5, 0.8)}, "yarn"),
+        ({"ntk": (4.0, 0.9), "yarn": (3.9, 0.9), "0": (np.inf, 0.0)}, "yarn"),
+    ],
+)
+def test_chosen_is_the_best_score_that_retrieves_as_much_as_any_hand_made_method(
+    scores: dict[str, tuple[float, float]], expected: str
+) -> None:
+    given = {name: Score(score, 1.0, retrieval) for name, (score, retrieval) in scores.items()}
+    assert _choice(given, ("ntk", "yarn")) == expected
+
+
+def test_the_seed_chooses_documents_and_search_and_nothing_else_does() -> None:
+    once, again = searched(), searched()
+    assert once.plan == again.plan
+    assert once.legs == again.legs
+    other = searched(replace(SETTINGS, seed=1))
+    assert other.legs[0].baselines != once.legs[0].baselines
+
+
+@pytest.mark.parametrize(
+    ("methods", "parameters"),
+    [
+        ("yarn", None),
+        ("longrope", {"factors": np.geomspace(1, 2, 8).tolist()}),
+        ("linear", None),
+    ],
+)
+def test_a_second_search_starts_from_an_extended_model(methods: str, parameters: Any) -> None:
+    model = extended(methods, parameters)
+    present = present_plan(model.config).longest()
+    found = searched(replace(SETTINGS, target_length=2 * TARGET, evaluations=6), model)
+    assert found.plan.target_length == 2 * TARGET
+    assert set(found.legs[0].baselines) == set(HAND_MADE)
+    # Composed: no pair turns faster than it does now.
+    assert (found.plan.longest().rescale_factors >= present.rescale_factors * (1 - 1e-9)).all()
+
+
+def test_recovery_gives_short_sequences_a_schedule_of_their_own() -> None:
+    found = searched(replace(SETTINGS, recover=True))
+    long, short = found.legs
+    assert [step.up_to_length for step in found.plan.steps()] == [tiny.WINDOW, TARGET]
+    assert found.plan.schedule(tiny.WINDOW) == short.chosen.schedule
+    assert found.plan.longest() == long.chosen.schedule
+    assert set(short.baselines) == {"plain", "as it is"}
+    assert short.chosen.schedule.rescale_factors.max() <= long.chosen.schedule.rescale_factors.max()
+    with applied(tiny.model(), found.plan, length=tiny.WINDOW):
+        pass
+
+
+def test_a_served_length_is_for_recovery_alone() -> None:
+    model = extended("yarn")
+    settings = replace(SETTINGS, target_length=tiny.WINDOW)
+    with pytest.raises(InvalidValue, match=f"above {TARGET}, the length .* recovery"):
+        searched(settings, model)
+    found = searched(replace(settings, recover=True), model)
+    assert [leg.length for leg in found.legs] == [tiny.WINDOW]
+    assert [step.up_to_length for step in found.plan.steps()] == [tiny.WINDOW, TARGET]
+    assert found.plan.longest() == present_plan(model.config).longest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"target_length": tiny.WINDOW}, InvalidValue, "must be above 128"),
+        ({"target_length": 2**20}, InputError, r"document 0 \(\d,\d+ tokens\)"),
+        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 768 tokens"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    changes: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        searched(replace(SETTINGS, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("strategy", "annealing", UnknownName),
+        ("objective", "accuracy", UnknownName),
+        ("evaluations", 0, InvalidValue),
+        ("tokens", -1, InvalidValue),
+        ("documents", (3, 0, 1), InvalidValue),
+    ],
+)
+def test_settings_say_what_they_take(name: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Settings(TARGET, **{name: value})
+
+
+def test_layers_that_are_not_searched_keep_what_they_do() -> None:
+    from ropewalk.searching.model.legs import with_steps
+
+    plain = present_plan(tiny.model().config).longest()
+    present = ContextPlan(
+        "two",
+        {"full_attention": (PlanStep(128, plain),), "sliding_attention": (PlanStep(128, plain),)},
+    )
+    longer = extend_plan(present, TARGET, "yarn").longest()
+    plan = with_steps(present, "full_attention", (PlanStep(TARGET, longer),))
+    assert plan.longest("sliding_attention") == plain
+    assert plan.target_length == TARGET
+
+
+PROGRAM = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+from pathlib import Path
+from ropewalk.searching.model.ranks import Ranks
+from ropewalk.run_directory import Journal
+from tests.searching.model.test_legs import SETTINGS, loaded, tiny
+from dataclasses import replace
+from ropewalk.searching.model.legs import search_model
+import os
+
+folder = Path(sys.argv[1])
+ranks = Ranks.of_environment() if "RANK" in os.environ else None
+first = ranks is None or ranks.rank == 0
+found = search_model(
+    loaded(), tiny.documents(), replace(SETTINGS, recover=True), ranks=ranks,
+    journal=lambda name: Journal(folder / name) if first else None,
+)
+if first:
+    (folder / "plan.json").write_text(found.plan.dumps())
+    (folder / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
+"""
+FILES = ("plan.json", "legs.json", "search.jsonl", "search-measured.jsonl", "recovery.jsonl")
+
+
+def test_two_ranks_find_what_one_process_finds_to_the_last_byte(tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    alone.mkdir()
+    together.mkdir()
+    started = processes(PROGRAM, [str(together)], 2)
+    found = searched(replace(SETTINGS, recover=True), journal=lambda name: Journal(alone / name))
+    (alone / "plan.json").write_text(found.plan.dumps())
+    (alone / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
+    for process in started:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    for name in FILES:
+        assert (together / name).read_bytes() == (alone / name).read_bytes(), name
+
+
+def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    found = searched(replace(SETTINGS, recover=True), journal=lambda name: Journal(whole / name))
+    (whole / "plan.json").write_text(found.plan.dumps())
+    (whole / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
+    # As if killed inside a line of each journal, at three moments of the whole.
+    for kept in (3, 17):
+        for name in FILES[2:]:
+            lines = (whole / name).read_bytes().splitlines(keepends=True)[:kept]
+            (killed / name).write_bytes(b"".join(lines)[:-9])
+        with pytest.warns(UserWarning, match="dropped"):
+            again = searched(
+                replace(SETTINGS, recover=True), journal=lambda name: Journal(killed / name)
+            )
+        assert again.plan == found.plan
+        assert again.legs == found.legs
+        for name in FILES[2:]:
+            assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_a_search_killed_for_real_goes_on(tmp_path: Path) -> None:
+    """Kills land wherever they land: in scoring, in a line, between the legs."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    subprocess.run([sys.executable, "-c", PROGRAM, str(whole)], check=True, timeout=300)
+    rng = np.random.default_rng(0)
+    kills = 0
+    while not (killed / "legs.json").exists():
+        process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, str(killed)])
+        while process.poll() is None and not (killed / "search.jsonl").exists():
+            time.sleep(0.05)
+        time.sleep(rng.uniform(2, 8))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills > 0
+    for name in FILES:
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name

@@ -1,0 +1,217 @@
+"""Real processes under one store, against one process: the same bits, whoever computed them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.evaluation.runner import weights_fingerprint
+from ropewalk.searching.model import ranks as module
+from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.ranks import Ranks
+from tests.evaluation import tiny
+from tests.searching.model.test_objectives import DOCUMENTS, SCHEDULES, measure, plan_of
+
+KEPT = replace(SCHEDULES[1], kept_initial_positions=16)  # which only a rotary of ours can say
+ASKED = [*SCHEDULES, KEPT]
+TIED = {"tie_word_embeddings": True}  # the head, which no group shares, is then the embeddings
+CPU = torch.device("cpu")
+
+PROGRAM = """
+import json, sys
+import torch.distributed as dist
+from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.evaluation.runner import weights_fingerprint
+from tests.evaluation import tiny
+from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, Ranks, plan_of, torch
+
+torch.set_num_threads(1)
+per_copy = int(sys.argv[2])
+if per_copy == 1:
+    dist.init_process_group("gloo")  # as a process that also trains would have it
+done = []
+
+def one(schedule, document):
+    done.append(document)
+    return local.one(schedule, document)
+
+with Ranks.of_environment(per_copy) as ranks:
+    model = tiny.model(**TIED)
+    ranks.place(model, CPU)
+    local = LocalMeasure(model, DOCUMENTS, plan_of, in_step=per_copy > 1)
+    local.prove(ASKED[0])
+    answers = []
+    for series in (ranks.apart("first"), ranks.apart("second")):
+        if ranks.rank > 0:
+            series.serve(one)
+            continue
+        shared = series.measure(one)
+        for _ in range(4):
+            answers.append(shared(ASKED, range(len(DOCUMENTS))).tolist())
+        answers.append(shared(ASKED[:1], [1]).tolist())
+        shared.close()
+    held = [getattr(weight, "to_local", lambda: weight)() for weight in model.parameters()]
+    result = {
+        "answers": answers,
+        "done": len(done),
+        "held": sum(weight.numel() for weight in held),
+        "fingerprint": weights_fingerprint(model),
+    }
+    json.dump(result, open(f"{sys.argv[1]}/{ranks.rank}.json", "w"))
+"""
+
+
+def processes(program: str, arguments: list[str], count: int) -> list[subprocess.Popen[str]]:
+    """The same program on so many ranks, as `torchrun` starts them."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(count),
+        "OMP_NUM_THREADS": "1",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("count", "per_copy"), [(2, 1), (4, 2)])
+def test_processes_give_the_bits_of_one_and_share_the_work(
+    count: int, per_copy: int, tmp_path: Path
+) -> None:
+    for process in processes(PROGRAM, [str(tmp_path), str(per_copy)], count):
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
+    alone = measure(model=tiny.model(**TIED))
+    whole = alone(ASKED, range(len(DOCUMENTS))).tolist()
+    series = [whole] * 4 + [alone(ASKED[:1], [1]).tolist()]
+    assert found[0]["answers"] == series * 2
+    done = [result["done"] for result in found]
+    asked = [len(ASKED) * len(DOCUMENTS)] * 4 + [1]
+    # Nothing twice, but for what keeps a group in step at the end of a request.
+    assert 2 * sum(asked) <= sum(done) <= 2 * sum(n + (-n) % per_copy for n in asked)
+    assert min(done) > sum(asked) // (4 * count)
+
+    model = tiny.model(**TIED)
+    layers = sum(weight.numel() for weight in model.model.layers.parameters())
+    every = sum(weight.numel() for weight in model.parameters())
+    for result in found:
+        assert result["held"] == every - layers + layers // per_copy
+        assert result["fingerprint"] == weights_fingerprint(model)
+
+
+class Together:
+    """A store for one process, in which what is awaited is there or never will be."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def add(self, key: str, amount: int) -> int:
+        total = int(self.values.get(key, b"0")) + amount
+        self.values[key] = str(total).encode()
+        return total
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value.encode()
+
+    def wait(self, keys: list[str], timeout: object) -> None:
+        assert all(key in self.values for key in keys), keys
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+
+def test_a_failure_on_any_rank_fails_the_schedule_as_it_does_on_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = measure()
+    score = found._scorer.score
+
+    def broken(sequences: Any, starts: Any) -> Any:
+        scores = score(sequences, starts)
+        first = sequences[0] is DOCUMENTS[1].tokens
+        return [s._replace(losses=s.losses * np.nan) for s in scores] if first else scores
+
+    monkeypatch.setattr(found._scorer, "score", broken)
+    shared = Ranks(Together(), 0, 1).measure(found.one)
+    np.testing.assert_array_equal(shared(SCHEDULES, [0, 1]), found(SCHEDULES, [0, 1]))
+    assert np.isnan(shared(SCHEDULES, [0, 1])).all()
+    assert np.isfinite(shared(SCHEDULES, [0, 2])).all()
+    shared.close()
+
+
+def test_who_serves_stops_when_dismissed() -> None:
+    store = Together()
+    found = measure()
+    shared = Ranks(store, 0, 1).measure(found.one)
+    shared(SCHEDULES, [0])
+    shared.close()
+    Ranks(store, 1, 2).serve(found.one)
+    assert any(key.endswith("all gone") for key in store.values)
+
+
+def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK", timedelta(milliseconds=10))
+    store = HashStore()
+    with pytest.raises(KeyError), Ranks(store, 0, 2):
+        raise KeyError("whatever")
+    found = measure()
+    with pytest.raises(RopewalkError, match="rank 0 failed; see what it said"):
+        Ranks(store, 1, 2).apart("search").serve(found.one)
+    with pytest.raises(RopewalkError, match="rank 0 failed"), Ranks(store, 1, 2):
+        raise RuntimeError("Connection closed by peer")
+
+
+def test_whoever_waits_ends_when_the_store_is_gone() -> None:
+    class Gone(Together):
+        def wait(self, keys: list[str], timeout: object) -> None:
+            raise dist.DistNetworkError("Connection was likely closed")
+
+        def check(self, keys: list[str]) -> bool:
+            raise dist.DistNetworkError("Connection was likely closed")
+
+    with pytest.raises(RopewalkError, match="rank 0 failed"):
+        Ranks(Gone(), 1, 2).serve(measure().one)
+
+
+def test_a_device_that_ranks_cannot_share_is_refused() -> None:
+    with pytest.raises(Unsupported, match="cannot share a copy of the model on mps"):
+        Ranks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
+
+
+def test_a_shared_model_that_runs_out_of_memory_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forward of its own would wait for the others of its group for ever."""
+    found = LocalMeasure(tiny.model(), DOCUMENTS, plan_of, in_step=True)
+
+    def full(sequences: Any, starts: Any) -> Any:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(found._scorer, "score", full)
+    with pytest.raises(RopewalkError, match="give a copy more ranks"):
+        found(SCHEDULES, [0])

@@ -1,0 +1,175 @@
+"""What every strategy promises. A new one joins by its row in STRATEGIES."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import RopewalkError, UnknownName
+from ropewalk.run_directory import Journal
+from ropewalk.scaling import rebuild
+from ropewalk.searching.driver import Request, Requests, Result, Strategy, search
+from ropewalk.searching.space import Candidate, Space
+from ropewalk.searching.strategies import named
+from tests.searching.problems import EVERY_STRATEGY, Bowl, Capricious, ramp, small_space, spaces
+
+every_strategy = pytest.mark.parametrize("name", EVERY_STRATEGY)
+
+
+class Spy:
+    """A strategy that is watched."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self.requests: list[Request] = []
+
+    def __call__(
+        self, space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
+    ) -> Requests:
+        requests = self._strategy(space, documents, rng, evaluations)
+        try:
+            request = next(requests)
+            while True:
+                self.requests.append(request)
+                request = requests.send((yield request))
+        except StopIteration:
+            pass
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return [candidate for request in self.requests for candidate in request.candidates]
+
+
+@every_strategy
+@given(space=spaces(), seed=st.integers(0, 2**16))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_candidate_breaks_a_constraint(name: str, space: Space, seed: int) -> None:
+    """Even where the scores lead it anywhere, and some are no numbers."""
+    spy = Spy(EVERY_STRATEGY[name])
+    try:
+        result = search(space, Capricious(seed), spy, seed=seed, evaluations=100)
+    except RopewalkError:  # nothing that it met had a finite score
+        assert len(spy.candidates) < 100
+    else:
+        scores = [point.score for point in result.history]
+        assert scores == sorted(scores, reverse=True)
+        assert result.evaluations <= 100
+    for candidate in spy.candidates:
+        assert list(space.violations(candidate)) == []
+    schedule = space.schedule(spy.candidates[-1])
+    assert rebuild(schedule.recipe, schedule.geometry) == schedule
+
+
+@every_strategy
+def test_it_begins_with_the_methods_made_by_hand(name: str) -> None:
+    space = small_space()
+    spy = Spy(EVERY_STRATEGY[name])
+    search(space, Bowl(space, ramp(space)), spy, seed=1, evaluations=8)
+    assert tuple(spy.requests[0].candidates[:3]) == space.seeds()
+    everything = set(range(Bowl.documents))
+    if name == "adaptive":  # a race: all begin, and one of them sees all documents
+        whole = next(r for r in spy.requests if set(r.documents) == everything)
+        assert set(whole.candidates) <= set(space.hand_made())
+    else:
+        assert set(spy.requests[0].documents) == everything
+
+
+def distance_left(name: str, evaluations: int, **rules: float | bool) -> float:
+    """How much of the way from the best seed to the optimum is left, in score."""
+    space = small_space(4, **rules)
+    optimum = ramp(space, kept=0 if rules.get("stock_runtimes") else 8)
+    bowl = Bowl(space, optimum)
+    floor = bowl.score(space.schedule(optimum))
+    first = min(bowl.score(space.schedule(seed)) for seed in space.hand_made())
+    found = search(space, bowl, EVERY_STRATEGY[name], seed=3, evaluations=evaluations)
+    assert found.score == pytest.approx(bowl.score(space.schedule(found.best)))
+    return (found.score - floor) / (first - floor)
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluations", "left"),
+    [
+        ("evolution", 1344, 0.1),
+        ("covariance", 1344, 0.01),
+        ("random", 1344, 0.6),
+        ("adaptive", 134, 0.1),
+    ],
+)
+def test_it_converges_on_a_known_optimum(name: str, evaluations: int, left: float) -> None:
+    assert distance_left(name, evaluations, stock_runtimes=True) < left
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluations", "left"),
+    [("evolution", 1344, 0.2), ("adaptive", 134, 0.2)],
+)
+def test_it_finds_how_many_positions_to_keep(name: str, evaluations: int, left: float) -> None:
+    assert distance_left(name, evaluations) < left
+
+
+def run(name: str, at_once: int = 1, journal: Journal | None = None, seed: int = 5) -> Result:
+    space = small_space()
+    bowl = Bowl(space, ramp(space))
+    return search(
+        space,
+        bowl,
+        EVERY_STRATEGY[name],
+        seed=seed,
+        evaluations=60,
+        at_once=at_once,
+        journal=journal,
+    )
+
+
+@every_strategy
+def test_a_seed_decides_all(name: str) -> None:
+    assert run(name) == run(name)
+    assert run(name).history != run(name, seed=6).history
+
+
+@every_strategy
+def test_how_many_are_scored_side_by_side_changes_nothing(name: str) -> None:
+    assert run(name, at_once=7) == run(name)
+
+
+@every_strategy
+def test_nothing_is_scored_twice(name: str) -> None:
+    space = small_space()
+    bowl = Bowl(space, ramp(space))
+    result = search(space, bowl, EVERY_STRATEGY[name], seed=2, evaluations=60)
+    assert len(set(bowl.asked)) == len(bowl.asked)
+    assert result.tokens == len(bowl.asked) * bowl.tokens_per_document
+    assert result.evaluations * bowl.documents == len(bowl.asked)
+
+
+@every_strategy
+def test_a_search_that_fails_everywhere_but_once_survives(name: str) -> None:
+    space = small_space()
+    only = space.schedule(space.seeds()[0])
+    bowl = Bowl(space, ramp(space))
+
+    class Failing(Bowl):
+        def losses(self, schedules, documents):  # type: ignore[no-untyped-def]
+            losses = bowl.losses(schedules, documents)
+            losses[[schedule != only for schedule in schedules], -1] = np.nan
+            return losses
+
+    notices: list[str] = []
+    result = search(
+        space,
+        Failing(space, ramp(space)),
+        EVERY_STRATEGY[name],
+        seed=2,
+        evaluations=60,
+        notice=notices.append,
+    )
+    assert result.best == space.seeds()[0]
+    assert [finalist.candidate for finalist in result.finalists] == [result.best]
+    assert len(notices) > 30
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"unknown strategy 'adaptiv'.*adaptive"):
+        named("adaptiv")

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.run_directory import (
+    Journal,
+    RunDirectory,
+    differences,
+    read_configuration,
+    read_journal,
+    write_atomically,
+)
+
+RECORDS: list[dict[str, Any]] = [
+    {"name": "a", "value": 1.5},
+    {"name": 'ü\n"', "value": None},
+    {"name": "c", "list": []},
+]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "records.jsonl"
+    _append(path, *RECORDS)
+    return path
+
+
+def _append(path: Path, *records: dict[str, Any]) -> None:
+    opened = Journal(path)
+    opened.append(records)
+    opened.close()
+
+
+def test_a_journal_gives_back_what_was_appended(journal: Path) -> None:
+    _append(journal, {"name": "d"})
+    assert read_journal(journal) == [*RECORDS, {"name": "d"}]
+
+
+def test_every_line_is_json_with_its_checksum(journal: Path) -> None:
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [{k: v for k, v in line.items() if k != "sha256"} for line in lines] == RECORDS
+    assert len({line["sha256"] for line in lines}) == len(RECORDS)
+
+
+def test_a_journal_cut_anywhere_keeps_its_whole_lines(journal: Path) -> None:
+    content = journal.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
+    for cut in range(len(content)):
+        journal.write_bytes(content[:cut])
+        whole = sum(end <= cut for end in ends)
+        if cut in (0, *ends):
+            assert read_journal(journal) == RECORDS[:whole]
+            continue
+        with pytest.warns(UserWarning, match="torn off"):
+            _append(journal, {"name": "after"})
+        assert read_journal(journal) == [*RECORDS[:whole], {"name": "after"}]
+
+
+@given(data=st.data())
+def test_a_changed_byte_is_never_accepted(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "records.jsonl"
+    _append(path, *RECORDS)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    last_begins = bytes(content).rstrip(b"\n").rfind(b"\n") + 1
+    if place < last_begins - 1:
+        with pytest.raises(InputError, match="is damaged"):
+            read_journal(path)
+    else:
+        with pytest.warns(UserWarning, match="torn off"):
+            kept = read_journal(path)
+        assert kept == RECORDS[: len(kept)]
+        assert len(kept) < len(RECORDS)
+
+
+def test_zeros_at_the_end_are_a_torn_tail(journal: Path) -> None:
+    """What some file systems leave of a write that was cut off by a power failure."""
+    with journal.open("ab") as file:
+        file.write(bytes(300))
+    with pytest.warns(UserWarning, match="300 bytes"):
+        assert read_journal(journal) == RECORDS
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Journal(journal)
+    before = journal.read_bytes()
+    write = os.pwrite
+
+    def half_then_full(descriptor: int, data: bytes, offset: int) -> int:
+        if offset > len(before):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[: len(data) // 2], offset)
+
+    monkeypatch.setattr(os, "pwrite", half_then_full)
+    with pytest.raises(RopewalkError, match="No space left on device"):
+        opened.append([{"name": "d"}])
+    assert journal.read_bytes() == before
+    monkeypatch.undo()
+    opened.append([{"name": "e"}])
+    opened.close()
+    assert read_journal(journal) == [*RECORDS, {"name": "e"}]
+
+
+def test_nan_is_not_written(journal: Path) -> None:
+    before = journal.read_bytes()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        _append(journal, {"name": "d"}, {"value": float("nan")})
+    assert journal.read_bytes() == before
+
+
+def test_a_run_goes_on_with_the_same_configuration(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", "test", {"seed": 1}) as run:
+        assert not run.resumed
+        run.journal("records.jsonl").append([{"a": 1}])
+        before = (run.path / "run.json").read_bytes()
+    with RunDirectory(tmp_path / "run", "test", {"seed": 1}) as run:
+        assert run.resumed
+        assert run.journal("records.jsonl").records == [{"a": 1}]
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    assert read_configuration(tmp_path / "run") == ("test", {"seed": 1})
+    events = [record["event"] for record in read_journal(tmp_path / "run" / "events.jsonl")]
+    assert events == ["started", "finished", "resumed", "finished"]
+
+
+def test_only_the_events_hold_times(tmp_path: Path) -> None:
+    def bytes_of(name: str) -> dict[str, bytes]:
+        with RunDirectory(tmp_path / name, "test", {"seed": 1}) as run:
+            run.journal("records.jsonl").append([{"a": 1}])
+        files = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        del files["events.jsonl"]
+        return files
+
+    assert bytes_of("first") == bytes_of("second")
+
+
+def test_another_configuration_is_refused_with_the_difference(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path, "test", {"seed": 1, "lengths": [128, 256], "old": True}):
+        pass
+    with pytest.raises(InputError) as refusal:
+        RunDirectory(tmp_path, "test", {"seed": 2, "lengths": [128, 256], "new": "x"})
+    assert "configuration.seed was 1, now 2" in str(refusal.value)
+    assert "configuration.old was true, now not there" in str(refusal.value)
+    assert 'configuration.new was not there, now "x"' in str(refusal.value)
+    assert "lengths" not in str(refusal.value)
+    # The refusal let go of the directory.
+    with RunDirectory(tmp_path, "test", {"seed": 1, "lengths": [128, 256], "old": True}):
+        pass
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match=r"thesis\.tex"):
+        RunDirectory(tmp_path, "test", {})
+
+
+def test_a_run_killed_before_it_had_a_configuration_can_start(tmp_path: Path) -> None:
+    (tmp_path / ".run.json.x8k2").write_text("{")
+    (tmp_path / "lock").write_text("process 1 on nowhere\n")
+    with RunDirectory(tmp_path, "test", {}) as run:
+        assert not run.resumed
+
+
+HOLDER = """
+import sys, time
+from ropewalk.run_directory import RunDirectory
+with RunDirectory(sys.argv[1], "test", {}):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_naming_the_holder_and_a_dead_holder_is_not_one(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RopewalkError, match=f"in use by process {holder.pid} on"):
+            RunDirectory(tmp_path, "test", {})
+        holder.send_signal(signal.SIGKILL)
+    with RunDirectory(tmp_path, "test", {}) as run:
+        assert run.resumed
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=8,
+)
+
+
+@given(JSON, JSON)
+def test_differences_are_found_exactly_where_values_differ(first: Any, second: Any) -> None:
+    same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    assert (differences(first, second) == []) == same
+
+
+class Killed(BaseException):
+    """A process does not survive this."""
+
+
+def _calls_of(monkeypatch: pytest.MonkeyPatch, names: list[str], at: int) -> Callable[[], int]:
+    """Let the at-th call to any of the os functions die instead of being made."""
+    made = 0
+
+    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            made += 1
+            if made == at:
+                raise Killed
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(os, name, wrapped(getattr(os, name)))
+    return lambda: made
+
+
+def test_a_file_replaced_atomically_is_old_or_new_at_every_call(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    calls = ["open", "fsync", "chmod", "replace", "close", "fdopen"]
+    seen = set()
+    for at in range(1, 20):
+        path.write_text("old")
+        with pytest.MonkeyPatch.context() as patch:
+            made = _calls_of(patch, calls, at)
+            try:
+                write_atomically(path, "new")
+            except Killed:
+                seen.add(path.read_text())
+                continue
+        assert made() < at
+        break
+    assert path.read_text() == "new"
+    assert seen == {"old", "new"}
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_journal_survives_death_at_every_call(tmp_path: Path) -> None:
+    """What an append returned from is there afterwards; of the rest, nothing or whole records."""
+    batches = [[{"batch": b, "record": r} for r in range(3)] for b in range(3)]
+    for at in range(1, 40):
+        path = tmp_path / f"{at}.jsonl"
+        returned: list[dict[str, int]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            _calls_of(patch, ["open", "pwrite", "fsync", "ftruncate"], at)
+            try:
+                journal = Journal(path)
+                for batch in batches:
+                    journal.append(batch)
+                    returned += batch
+            except Killed:
+                kept = read_journal(path) if path.exists() else []
+                assert kept[: len(returned)] == returned
+                assert kept == [r for batch in batches for r in batch][: len(kept)]
+                _append(path, {"after": at})
+                assert read_journal(path) == [*kept, {"after": at}]
+                continue
+        break
+    assert at > 6
+    assert returned == [record for batch in batches for record in batch]
+
+
+@pytest.mark.parametrize("place", ["missing/plan.json", "."])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        write_atomically(tmp_path / place, "new")

@@ -48,7 +48,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
-from ropewalk.reports.schedules import save
+from ropewalk.reports.figures import save
 from ropewalk.run_directory import Journal, write_atomically
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.adaptive import EVALUATIONS

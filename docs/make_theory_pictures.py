@@ -11,15 +11,16 @@ from ropewalk.cli.bound import command as bound
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend
+from ropewalk.reports.figures import save
 from ropewalk.reports.theory import (
     AdvantageCurve,
     AngleStrip,
     IslandStrip,
     Line,
-    draw_advantages,
-    draw_angles,
-    draw_islands,
-    draw_score_bounds,
+    advantages_figure,
+    angles_figure,
+    islands_figure,
+    score_bounds_figure,
 )
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.bound import islands
@@ -55,7 +56,8 @@ def advantages() -> None:
         shares = similarity_advantage(schedule, distances) / schedule.geometry.pairs
         first = decay(schedule, TARGET).first_violation
         curves.append(AdvantageCurve(label, distances, shares, first))
-    draw_advantages(curves, IMAGES / "advantage.png", "Llama 2 (base 10,000, 4k) at 32k")
+    title = "Llama 2 (base 10,000, 4k) at 32k"
+    save(advantages_figure(curves, title), IMAGES / "advantage.png")
 
 
 def island_strips() -> None:
@@ -64,9 +66,8 @@ def island_strips() -> None:
     for length in (1024 << i for i in range(7)):
         found = islands(128, length)
         strips.append(IslandStrip(length, found.edges, found.safe))
-    draw_islands(
-        strips, IMAGES / "islands.png", "Bases that work, heads of 128: islands, then all of them"
-    )
+    title = "Bases that work, heads of 128: islands, then all of them"
+    save(islands_figure(strips, title), IMAGES / "islands.png")
 
 
 def score_bounds() -> None:
@@ -78,9 +79,8 @@ def score_bounds() -> None:
         values = score_bound(schedule, distances)
         means = (values / values[0]).reshape(-1, 32).mean(axis=1)
         lines.append(Line(f"base {base:,.0f}", distances[::32], means))
-    draw_score_bounds(
-        lines, IMAGES / "score_bound.png", "Upper bound of the attention score, means of 32"
-    )
+    title = "Upper bound of the attention score, means of 32"
+    save(score_bounds_figure(lines, title), IMAGES / "score_bound.png")
 
 
 def angles() -> None:
@@ -99,7 +99,8 @@ def angles() -> None:
         seen = coverage(schedule, TARGET, trained=trained).seen[-1]
         new = turned % TURN > seen * (1 + 1e-9)
         strips.append(AngleStrip(label, distances, np.cos(turned), 4096, new))
-    draw_angles(strips, IMAGES / "angles.png", "The slowest pair of Llama 2, trained at 4k, at 32k")
+    title = "The slowest pair of Llama 2, trained at 4k, at 32k"
+    save(angles_figure(strips, title), IMAGES / "angles.png")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,68 @@
-"""ropewalk: extend the context window of a RoPE language model, with the evidence."""
+"""ropewalk: extend the context window of a RoPE language model, with the evidence.
+
+    import ropewalk as rw
+
+    rw.inspect("llama-3.1-8b")                              what a model's rotary embedding does now
+    planned = rw.plan("path/to/model", "128k", "yarn")      a schedule for a longer context
+    rw.extend("path/to/model", "128k")                      search, evaluate, export, verify
+
+Every verb of the command is a function here, and what it returns is a value: `summary()`,
+`to_json()`, and where people would rather look, `figure()`. Nothing is imported before it is used.
+docs/python.md is a tour.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ropewalk.api.bound import bound as bound
+    from ropewalk.api.compare_methods import compare_methods as compare_methods
+    from ropewalk.api.evaluate import evaluate as evaluate
+    from ropewalk.api.export import export as export
+    from ropewalk.api.extend import extend as extend
+    from ropewalk.api.inspect import inspect as inspect
+    from ropewalk.api.methods import methods as methods
+    from ropewalk.api.plan import plan as plan
+    from ropewalk.api.precision import precision as precision
+    from ropewalk.api.search import search as search
+    from ropewalk.api.verify import verify as verify
+    from ropewalk.attention.layout import AttentionLayout as AttentionLayout
+    from ropewalk.context_plan import ContextPlan as ContextPlan
+    from ropewalk.errors import RopewalkError as RopewalkError
+    from ropewalk.models.install import applied as applied
+    from ropewalk.models.load import load as load
+    from ropewalk.schedule import RotaryGeometry as RotaryGeometry
+    from ropewalk.schedule import RotarySchedule as RotarySchedule
+
+_VERBS = (
+    *("bound", "compare_methods", "evaluate", "export", "extend", "inspect", "methods", "plan"),
+    *("precision", "search", "verify"),
+)
+_HOMES = {
+    **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},
+    "load": "ropewalk.models.load",
+    "applied": "ropewalk.models.install",
+    "AttentionLayout": "ropewalk.attention.layout",
+    "ContextPlan": "ropewalk.context_plan",
+    "RopewalkError": "ropewalk.errors",
+    "RotaryGeometry": "ropewalk.schedule",
+    "RotarySchedule": "ropewalk.schedule",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # found at once the next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
@@ -94,9 +94,34 @@ class ContextPlan:
         return next(iter(self.schedules.values()))[-1].up_to_length
 
     @property
-    def trained_length(self) -> int:
-        """The context length of pretraining, before any extension."""
+    def original_length(self) -> int:
+        """The length of the plain frequencies: that of pretraining, before any extension."""
         return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
+
+    @property
+    def main_layer(self) -> str:
+        """The layer type that a summary speaks of: full attention where that rotates."""
+        return FULL_ATTENTION if FULL_ATTENTION in self.schedules else next(iter(self.schedules))
+
+    @property
+    def extended_layer(self) -> str:
+        """The layer type that an extension changes: full attention, or the only one that rotates.
+
+        Layers of a sliding window see no distance above it, and keep their schedule.
+        """
+        if FULL_ATTENTION not in self.schedules and len(self.schedules) > 1:
+            raise Unsupported(
+                f"{self.model} has no full attention, and several layer types that rotate: "
+                f"{', '.join(self.schedules)}; name the one to extend"
+            )
+        return self.main_layer
+
+    def with_steps(self, layer_type: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
+        """The plan with other steps for a layer type; the others serve as far as these reach."""
+        end = steps[-1].up_to_length
+        length = min(end, self.target_length)
+        schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
+        return ContextPlan(self.model, {**schedules, layer_type: steps})
 
     @property
     def id(self) -> str:

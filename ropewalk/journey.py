@@ -30,16 +30,15 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.comparison import compare
 from ropewalk.records import EvalRecord, EvalResult
-from ropewalk.reports.evaluation import draw_all
-from ropewalk.reports.extend import draw
+from ropewalk.reports.evaluation import figures
+from ropewalk.reports.extend import extension_figure
+from ropewalk.reports.figures import save_pictures
 from ropewalk.run_directory import RECORDS, RunDirectory
 from ropewalk.searching.model.legs import (
     FINALISTS,
     HAND_MADE,
     hand_made,
     search_model,
-    searched_layer,
-    with_steps,
 )
 from ropewalk.searching.model.legs import Settings as SearchSettings
 from ropewalk.untrusted import read_json
@@ -130,10 +129,10 @@ class Journey:
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         """The model as it is, every hand-made method, and what the search found."""
-        target, layer = self.settings.target_length, searched_layer(self.present)
+        target, layer = self.settings.target_length, self.present.extended_layer
         found = [Condition(AS_IT_IS, self.present.id, None)]
         for method, schedule in hand_made(self.present.longest(layer), target).items():
-            plan = with_steps(self.present, layer, (PlanStep(target, schedule),))
+            plan = self.present.with_steps(layer, (PlanStep(target, schedule),))
             plan = replace(plan, provenance={"methods": method})
             found.append(Condition(method, plan.id, plan))
         searched = self.results["search"]
@@ -150,7 +149,7 @@ class Journey:
             self.loaded.tokenizer,
             parted(self.documents)[1],
             EvaluationSettings(TASKS, self.lengths, settings.samples, settings.seed),
-            trained_length=self.present.trained_length,
+            trained_length=self.present.original_length,
             notice=self.notice,
         )
 
@@ -180,7 +179,7 @@ class Stage(NamedTuple):
 
 
 def _inspect(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
-    schedule = journey.present.longest(searched_layer(journey.present))
+    schedule = journey.present.longest(journey.present.extended_layer)
     return {
         "model": journey.source,
         "method": schedule.method,
@@ -195,7 +194,7 @@ def _compare(journey: Journey, directory: RunDirectory, progress: Progress) -> R
     found = compare(
         journey.present,
         journey.settings.target_length,
-        layer_types=(searched_layer(journey.present),),
+        layer_types=(journey.present.extended_layer,),
         progress=progress,
     )
     return {
@@ -222,19 +221,15 @@ def _search(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
 def _evaluate(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
     records = journey.evaluation.run(journey.conditions, directory.journal(RECORDS), progress)
     results = summarise(records)
-    draw_all(
-        *(results, records, directory.path / "figures"),
-        trained_length=journey.evaluation.trained_length,
-    )
+    length = journey.evaluation.trained_length
+    for name, figure in figures(results, records, original_length=length).items():
+        save_pictures(figure, directory.path / "figures" / name)
     target = journey.settings.target_length
     standing = {c.method: _at(records, results, c.method, target) for c in journey.conditions}
     chosen = _best(standing)
-    for ending in ("png", "svg"):
-        draw(
-            *(records, directory.path / f"extend.{ending}"),
-            chosen=chosen,
-            trained_length=journey.evaluation.trained_length,
-        )
+    save_pictures(
+        extension_figure(records, chosen=chosen, original_length=length), directory.path / "extend"
+    )
     return {
         "results": [result.to_json() for result in results],
         "at_target": standing,

@@ -284,5 +284,5 @@ def test_the_trained_length_stays_through_extensions() -> None:
     geometry = RotaryGeometry(head_dim=16, rotary_dim=16, base=10_000.0, original_length=512)
     long = RotarySchedule.plain(geometry).rescaled(np.full(8, 4.0), 2048)
     plan = ContextPlan("m", {"full_attention": (PlanStep(2048, long),)})
-    assert plan.trained_length == 512
+    assert plan.original_length == 512
     assert plan.target_length == 2048

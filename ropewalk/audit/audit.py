@@ -22,6 +22,7 @@ from ropewalk.exporting.folder import PLAN
 from ropewalk.exporting.parity import Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import is_gguf, read_header
+from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.untrusted import read_json
 
@@ -128,7 +129,7 @@ def _of_folder(
 
 def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool) -> Audit:
     header = read_header(path)
-    geometry = gguf_reading.geometry_of(header)
+    geometry = geometry_of(header)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
             "plan.schedules",

@@ -18,7 +18,7 @@ from typing import Literal
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.exporting.features import LLAMA_CPP_FACTORS
+from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader
 from ropewalk.schedule import FloatArray, RotarySchedule
 

@@ -23,7 +23,7 @@ from ropewalk.cli.shared import (
     print_json,
     table,
 )
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.records import EvalRecord, EvalResult, Mode
@@ -105,7 +105,7 @@ def command(
         loaded.tokenizer,
         documents,
         Settings(chosen_tasks, chosen_lengths, samples, seed, mode),
-        trained_length=loaded.present_plan.trained_length,
+        trained_length=loaded.present_plan.original_length,
         notice=lambda text: print(text, file=sys.stderr),
     )
     with ExitStack() as stack:
@@ -182,7 +182,7 @@ def _conditions(
             conditions.append(Condition(AS_IT_IS, present.id, None))
         else:
             assert target is not None
-            plan = extend_plan(present, target, method, layer_types=_extended_layers(present))
+            plan = extend_plan(present, target, method, layer_types=(present.extended_layer,))
             conditions.append(Condition(method, plan.id, plan))
     for plan in plans:
         label = plan.provenance.get("methods") or plan.longest(next(iter(plan.schedules))).method
@@ -190,10 +190,6 @@ def _conditions(
             label = f"{label} ({plan.id[:6]})"
         conditions.append(Condition(label, plan.id, plan))
     return conditions
-
-
-def _extended_layers(plan: ContextPlan) -> tuple[str, ...]:
-    return (FULL_ATTENTION,) if FULL_ATTENTION in plan.schedules else tuple(plan.schedules)
 
 
 def _parse_lengths(text: str) -> tuple[int, ...]:

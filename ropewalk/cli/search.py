@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     from ropewalk.models.load import load, whole
-    from ropewalk.searching.model.legs import Settings, check_target, search_model, searched_layer
+    from ropewalk.searching.model.legs import Settings, check_target, search_model
 
     settings = Settings(
         target_length=target,
@@ -119,7 +119,7 @@ def command(
             allow_download=allow_download,
             place=whole if ranks is None else ranks.place,
         )
-        check_target(loaded.present_plan.longest(searched_layer(loaded.present_plan)), settings)
+        check_target(loaded.present_plan.longest(loaded.present_plan.extended_layer), settings)
         # On every rank: reading shared weights takes all that share them.
         configuration = {} if run is None else _configuration(model, loaded, documents, settings)
         if ranks is not None and ranks.rank > 0:

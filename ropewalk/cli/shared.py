@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InputError, UnknownName
+from ropewalk.context_plan import ContextPlan
 from ropewalk.lengths import format_length
-from ropewalk.models import catalogue
-from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config
 from ropewalk.scaling import named, names
 from ropewalk.schedule import Recipe, RotarySchedule
+from ropewalk.values import Value
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-    from ropewalk.data.corpora import Document
 
 ModelArgument = Annotated[
     str,
@@ -54,67 +48,18 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
 
-MOST_CHARACTERS = 32 * 2**20  # of a corpus
 ROWS = 16  # of a table of pairs; all of them are in --json
 
 
-def load_model_config(model: str) -> Config:
-    """The config that a MODEL argument stands for: of a file or folder, or of a known model."""
-    if model == BUNDLED:
-        return load_config(BUNDLED_FOLDER)
-    if Path(model).exists():
-        return load_config(model)
-    try:
-        return catalogue.find(model).config
-    except UnknownName as error:
-        raise InputError(
-            f"{model}: there is no such file or folder, and no known model of that name; {error}"
-        ) from None
+def notify(text: str) -> None:
+    """What the user should know goes where progress goes."""
+    print(text, file=sys.stderr)
 
 
-def corpus_documents(corpus: str, field: str) -> list[Document]:
-    """The texts to measure on: a corpus may be larger than memory, and little of it is needed."""
-    from ropewalk.data.corpora import read_documents
-
-    taken: list[Document] = []
-    characters = 0
-    for document in read_documents(corpus, field=field):
-        if characters > MOST_CHARACTERS:
-            print(f"using the first {len(taken):,} documents of {corpus}", file=sys.stderr)
-            break
-        taken.append(document)
-        characters += len(document.text)
-    return taken
-
-
-def print_json(value: Mapping[str, object]) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+def print_json(result: Value) -> None:
+    """One JSON object on standard output, and nothing else there."""
+    json.dump(result.to_json(), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
-
-
-def main_layer(plan: ContextPlan) -> str:
-    """The layer type that a summary speaks of: full attention where that rotates."""
-    return FULL_ATTENTION if FULL_ATTENTION in plan.schedules else next(iter(plan.schedules))
-
-
-def geometry_json(plan: ContextPlan) -> dict[str, object]:
-    """The geometry of the main layers, with the length that the model serves now."""
-    schedule = plan.longest(main_layer(plan))
-    return {**schedule.geometry.to_json(), "trained_length": schedule.length}
-
-
-def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
-    """A schedule, flat, with what follows from it."""
-    return {
-        "method": schedule.method,
-        "rescale_factors": schedule.rescale_factors.tolist(),
-        "inverse_frequencies": schedule.inverse_frequencies.tolist(),
-        "attention_scaling": schedule.attention_scaling,
-        "softmax_scaling": schedule.softmax_scaling,
-        "kept_initial_positions": schedule.kept_initial_positions,
-        "log_n_from": schedule.log_n.length if schedule.log_n else None,
-        "log_n_form": schedule.log_n.form if schedule.log_n else None,
-    }
 
 
 def show_steps(console: Console, plan: ContextPlan) -> None:

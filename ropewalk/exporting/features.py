@@ -17,6 +17,7 @@ from typing import Literal
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, UnknownName, Unsupported
+from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.models.stock_config import rope_parameters
 from ropewalk.schedule import RotarySchedule
@@ -24,11 +25,6 @@ from ropewalk.schedule import RotarySchedule
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 Fit = Literal["exact", "equivalent", "approximated", "refused"]
 
-# llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
-LLAMA_CPP_FACTORS = {
-    *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
-    *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
-}
 # It refuses the tensor for these, and takes it once they are saved as llama with attention bias.
 _SAVED_AS_LLAMA = {"qwen2"}
 

@@ -27,6 +27,11 @@ class CatalogueEntry:
     note: str = ""
 
     @property
+    def trained_length(self) -> int | None:
+        """The longest sequences that it was trained on, where its publisher says."""
+        return _TRAINED_LENGTHS.get(self.name)
+
+    @property
     def source(self) -> str:
         return f"{self.hub_id} config.json" + (f" ({self.note})" if self.note else "")
 
@@ -117,6 +122,24 @@ _DEEPSEEK_V3 = {
 }
 
 # fmt: off
+# The longest sequences of training, long-context stages included, as the publishers' papers and
+# model cards state them; a model that is not here states none.
+_TRAINED_LENGTHS = {
+    "llama-7b": 2048, "llama-2-7b": 4096, "llama-3-8b": 8192, "llama-3.1-8b": 131072,
+    "llama-3.1-70b": 131072, "llama-3.2-1b": 131072, "llama-3.2-3b": 131072,
+    "llama-3.3-70b": 131072, "llama-4-scout": 262144, "mistral-7b-v0.1": 8192,
+    "mistral-7b-v0.2": 32768, "mistral-7b-v0.3": 32768, "mistral-nemo": 131072,
+    "mixtral-8x7b": 32768, "qwen1.5-7b": 32768, "qwen2-7b": 32768, "qwen2.5-7b": 32768,
+    "qwen2.5-7b-instruct": 32768, "qwen2.5-7b-1m": 262144, "qwen3-8b": 32768,
+    "qwen3-30b-a3b": 32768, "gemma-7b": 8192, "gemma-2-9b": 8192, "gemma-3-1b": 32768,
+    "gemma-3-4b": 131072, "gemma-3-27b": 131072, "phi-2": 2048, "phi-3-mini-4k": 4096,
+    "phi-3-mini-128k": 131072, "phi-4": 16384, "phi-4-mini": 131072, "olmo-2-7b": 4096,
+    "olmo-3-7b": 65536, "deepseek-v2-lite": 32768, "deepseek-v3": 131072, "deepseek-r1": 131072,
+    "baichuan2-7b": 4096, "gpt-oss-20b": 131072, "yi-6b": 4096, "smollm2-1.7b": 8192,
+    "smollm3-3b": 65536, "stablelm-2-1.6b": 4096, "starcoder2-7b": 16384,
+    "granite-3.1-8b": 131072, "falcon-7b": 2048, "pythia-1.4b": 2048, "glm-4-9b-0414": 32768,
+}
+
 # One paragraph a model reads better than one key a line.
 _CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ropewalk.errors import UnknownName, Unsupported
 from ropewalk.models.config import Config
-from ropewalk.models.load import checked_config, checked_weights, model_folder
+from ropewalk.models.load import checked_config, checked_weights
+from ropewalk.models.source import resolve
 
 # What safetensors calls the types that a model can be computed in.
 STORED_TYPES = {
@@ -36,7 +37,7 @@ class Checkpoint:
     @classmethod
     def open(cls, source: str) -> Checkpoint:
         """Look at a local folder, or at `bundled`; what cannot be exported is refused by name."""
-        folder = model_folder(source)
+        folder = resolve(source).folder
         config = checked_config(folder)
         inner = config.get("text_config")
         for part in (config, inner if isinstance(inner, Mapping) else {}):

@@ -6,7 +6,6 @@ unless the caller allows it. All that can be told from the files is told before 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,16 +16,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
+from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
 WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-# What a download brings: no pickles and no code.
-_FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -59,8 +56,9 @@ def whole(model: Any, device: torch.device) -> None:
 
 
 def load(
-    source: str,
+    source: object,
     *,
+    tokenizer: Any = None,
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
@@ -68,19 +66,34 @@ def load(
 ) -> LoadedModel:
     """Load a folder, `bundled`, or, with `allow_download`, a model of the Hugging Face hub.
 
+    What is loaded already is returned as it is; a live transformers model takes a `tokenizer`.
     `device` is the best that is here: cuda, mps, cpu. `dtype` is the checkpoint's own on an
     accelerator and float32 on a CPU, where half precision is slower and measures worse. `place`
     puts the model there, which may be more than one device's memory holds (sharding.py).
     """
+    if isinstance(source, LoadedModel):
+        return source
+    if isinstance(source, torch.nn.Module):
+        return _live(source, tokenizer)
     chosen_device = _device(device)
     chosen_dtype = _dtype(dtype, chosen_device)
-    folder = model_folder(source, allow_download)
-    plan = present_plan(checked_config(folder), source)
+    found = resolve(source, allow_download=allow_download)
+    folder = found.folder
+    plan = present_plan(checked_config(folder), found.name)
     checked_weights(folder)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = tokenizer or load_tokenizer(folder)
     model = read_model(folder, chosen_dtype)
     place(model, chosen_device)
-    return LoadedModel(source, model.eval(), tokenizer, plan)
+    return LoadedModel(found.name, model.eval(), tokenizer, plan)
+
+
+def _live(model: Any, tokenizer: Any) -> LoadedModel:
+    if tokenizer is None:
+        raise InputError(
+            "a model in memory comes without its tokenizer; give it: load(model, tokenizer=…)"
+        )
+    found = resolve(model)
+    return LoadedModel(found.name, model.eval(), tokenizer, found.present_plan)
 
 
 def _device(name: str) -> torch.device:
@@ -104,38 +117,6 @@ def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     if name not in _DTYPES:
         raise UnknownName("dtype", name, ("auto", *_DTYPES))
     return _DTYPES[name]
-
-
-def model_folder(source: str, allow_download: bool = False) -> Path:
-    """The folder that a folder's path, `bundled` or, where allowed, a hub id stands for."""
-    if source == BUNDLED:
-        if not BUNDLED_FOLDER.is_dir():
-            raise InputError("bundled: this copy of ropewalk came without it; install it again")
-        return BUNDLED_FOLDER
-    path = Path(source)
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise InputError(f"{source}: is a file; give the folder that holds config.json and weights")
-    if not _HUB_ID.fullmatch(source):
-        raise InputError(f"{source}: there is no such folder; check the path")
-    if not allow_download:
-        raise InputError(
-            f"{source}: there is no such folder, and ropewalk is offline unless told otherwise; to "
-            "fetch a model of that name from the Hugging Face hub, allow it (--allow-download)"
-        )
-    return _download(source)
-
-
-def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(_FETCHED)))
-    except (OSError, ValueError) as error:
-        raise RopewalkError(
-            f"{hub_id}: cannot be fetched from the hub: {_first_line(error)}"
-        ) from None
 
 
 def checked_config(folder: Path) -> Config:

@@ -6,14 +6,15 @@ Views hold what is to be seen, as plain values; drawing them comes after and dec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
-from ropewalk.reports.schedules import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
@@ -141,35 +142,26 @@ def position_curves(records: Sequence[EvalRecord]) -> list[PositionCurve]:
     return curves
 
 
-def draw_all(
+def figures(
     results: Sequence[EvalResult],
     records: Sequence[EvalRecord],
-    directory: str | Path,
     *,
-    trained_length: int | None = None,
-) -> list[Path]:
-    """Every picture that these results have something for, as PNG and SVG.
+    original_length: int | None = None,
+) -> dict[str, Figure]:
+    """Every picture that these results have something for, by its name.
 
     A dotted line marks the length of pretraining.
     """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    pictures: list[tuple[str, object]] = []
+    pictures: dict[str, Figure] = {}
     shown = panels(results)
     if shown:
-        pictures.append(("by-length", _panels_figure(shown, trained_length)))
+        pictures["by-length"] = _panels_figure(shown, original_length)
     for task in dict.fromkeys(r.task for r in records if r.depth is not None):
-        pictures.append((f"{task}-by-depth", _grids_figure(depth_grids(records, task))))
+        pictures[f"{task}-by-depth"] = _grids_figure(depth_grids(records, task))
     positions = position_curves(records)
     if positions:
-        pictures.append(("perplexity-by-position", _positions_figure(positions, trained_length)))
-    paths = []
-    for name, figure in pictures:
-        for ending in ("png", "svg"):
-            path = directory / f"{name}.{ending}"
-            save(figure, path)
-            paths.append(path)
-    return paths
+        pictures["perplexity-by-position"] = _positions_figure(positions, original_length)
+    return pictures
 
 
 _METRIC_NAMES = {
@@ -179,7 +171,7 @@ _METRIC_NAMES = {
 }
 
 
-def _panels_figure(shown: Sequence[Panel], trained_length: int | None) -> object:
+def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 
     columns = min(3, len(shown))
@@ -190,7 +182,7 @@ def _panels_figure(shown: Sequence[Panel], trained_length: int | None) -> object
         for i, curve in enumerate(panel.curves):
             _draw_curve(axes, curve.method, curve.points, f"C{i}")
         _lengths_axis(
-            axes, sorted({p.length for c in panel.curves for p in c.points}), trained_length
+            axes, sorted({p.length for c in panel.curves for p in c.points}), original_length
         )
         axes.set_title(panel.task, fontsize=10)
         metric = _METRIC_NAMES.get(panel.metric, panel.metric)
@@ -225,7 +217,7 @@ def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -
     )
 
 
-def _lengths_axis(axes: object, lengths: Sequence[int], trained_length: int | None) -> None:
+def _lengths_axis(axes: object, lengths: Sequence[int], original_length: int | None) -> None:
     from matplotlib.axes import Axes
     from matplotlib.ticker import NullLocator
 
@@ -235,8 +227,8 @@ def _lengths_axis(axes: object, lengths: Sequence[int], trained_length: int | No
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("context length", fontsize=9)
     axes.grid(axis="y", color="0.92", linewidth=0.6)
-    if trained_length is not None and lengths[0] <= trained_length < lengths[-1]:
-        axes.axvline(trained_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
+    if original_length is not None and lengths[0] <= original_length < lengths[-1]:
+        axes.axvline(original_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
 
 
 def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> None:
@@ -253,7 +245,7 @@ def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> N
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _grids_figure(grids: Sequence[DepthGrid]) -> object:
+def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -298,14 +290,14 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> object:
     return figure
 
 
-def _positions_figure(curves: Sequence[PositionCurve], trained_length: int | None) -> object:
+def _positions_figure(curves: Sequence[PositionCurve], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot()
     for i, curve in enumerate(curves):
         _draw_curve(axes, curve.method, curve.points, f"C{i}")
-    _lengths_axis(axes, sorted({p.length for c in curves for p in c.points}), trained_length)
+    _lengths_axis(axes, sorted({p.length for c in curves for p in c.points}), original_length)
     _perplexity_axis(axes, curves)
     axes.set_xlabel("position in the context, up to", fontsize=9)
     axes.set_ylabel("perplexity", fontsize=9)

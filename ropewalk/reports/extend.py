@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord
-from ropewalk.reports.schedules import save
 
 METRICS = {"exact_match": "retrieved, all tasks", "nll": "perplexity"}
 APART = 0.045
 """How far methods stand from each other, in doublings of the length."""
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Bar(NamedTuple):
@@ -50,9 +51,7 @@ def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
     return found
 
 
-def draw(
-    records: Sequence[EvalRecord], path: str | Path, *, chosen: str, trained_length: int
-) -> None:
+def extension_figure(records: Sequence[EvalRecord], *, chosen: str, original_length: int) -> Figure:
     """Both panels; the chosen method is drawn thick, and a dotted line ends what was trained."""
     from matplotlib.figure import Figure
 
@@ -78,14 +77,13 @@ def draw(
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [format_length(length) for length in lengths])
         axes.minorticks_off()
-        axes.axvline(trained_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
+        axes.axvline(original_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
         axes.set_xlabel("context length in tokens")
         axes.set_ylabel(name)
         axes.grid(axis="y", color="0.92", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    save(figure, Path(path))
+    return figure
 
 
 def _reach(bars: Sequence[Bar], end: str) -> list[float]:

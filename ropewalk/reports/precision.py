@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Precision
-from ropewalk.reports.schedules import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Line(NamedTuple):
@@ -149,34 +150,23 @@ def budget_pictures(found: Precision) -> list[Picture]:
     ]
 
 
-def draw_all(found: Precision, directory: str | Path) -> list[Path]:
-    """Every picture as PNG and SVG."""
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+def figures(found: Precision) -> dict[str, Figure]:
+    """Every picture that the measurement has something for, by its name."""
     alone = [p for p in (sample_picture(found), anchored_picture(found)) if p is not None]
     pages = {
         "shifts": [shift_picture(found), token_picture(found), length_picture(found)],
         "samples": alone,
         "budget": budget_pictures(found) if found.budget else [],
     }
-    paths = []
-    for name, pictures in pages.items():
-        shown = [picture for picture in pictures if picture.lines]
-        if not shown:
-            continue
-        figure = _figure(shown)
-        for ending in ("png", "svg"):
-            path = directory / f"{name}.{ending}"
-            save(figure, path)
-            paths.append(path)
-    return paths
+    shown = {name: [p for p in pictures if p.lines] for name, pictures in pages.items()}
+    return {name: _figure(pictures) for name, pictures in shown.items() if pictures}
 
 
 def _label(arm: ArmResult) -> str:
     return arm.arm if arm.weights == "given" else f"{arm.arm}, {arm.weights} weights"
 
 
-def _figure(pictures: Sequence[Picture]) -> object:
+def _figure(pictures: Sequence[Picture]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(pictures), 4.2), layout="constrained")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.schedule import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class FactorCurve(NamedTuple):
@@ -44,8 +45,8 @@ def factor_curves(
     return curves
 
 
-def draw_factors(curves: Sequence[FactorCurve], path: str | Path, title: str = "") -> None:
-    """λ against the pair, on a logarithmic scale; the file's ending chooses the format."""
+def factors_figure(curves: Sequence[FactorCurve], title: str = "") -> Figure:
+    """λ against the pair, on a logarithmic scale."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import ScalarFormatter
 
@@ -71,24 +72,4 @@ def draw_factors(curves: Sequence[FactorCurve], path: str | Path, title: str = "
     axes.set_title(title)
     axes.margins(x=0)
     axes.legend(frameon=False, fontsize=8)
-    save(figure, path)
-
-
-def save(figure: object, path: str | Path) -> None:
-    """Write a figure; the same values give the same bytes."""
-    from matplotlib.figure import Figure
-
-    assert isinstance(figure, Figure)
-    path = Path(path)
-    formats = figure.canvas.get_supported_filetypes()
-    ending = path.suffix.lstrip(".").lower()
-    if ending not in formats:
-        raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
-    import matplotlib
-
-    metadata = {"Date": None} if ending == "svg" else {}
-    with matplotlib.rc_context({"svg.hashsalt": "ropewalk"}):
-        try:
-            figure.savefig(path, dpi=150, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    return figure

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ropewalk.reports.schedules import FactorCurve, draw_factors, save
+from ropewalk.reports.schedules import FactorCurve
 from ropewalk.schedule import RotarySchedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class SearchCurve(NamedTuple):
@@ -18,17 +20,6 @@ class SearchCurve(NamedTuple):
     tokens: Sequence[int]
     scores: Sequence[float]
     by_hand: Mapping[str, float]
-
-
-def draw_all(
-    schedules: Mapping[str, RotarySchedule], curve: SearchCurve, folder: Path, prefix: str = ""
-) -> None:
-    """Every figure of a search, as .png and .svg."""
-    for ending in ("png", "svg"):
-        draw_factors(
-            factors_by_label(schedules), folder / f"{prefix}factors.{ending}", "Rescale factors"
-        )
-        draw_progress(curve, folder / f"{prefix}progress.{ending}")
 
 
 def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurve]:
@@ -43,7 +34,7 @@ def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurv
     return curves
 
 
-def draw_progress(curve: SearchCurve, path: str | Path) -> None:
+def progress_figure(curve: SearchCurve) -> Figure:
     """Score against tokens, around the best hand-made method: what is far above it is named."""
     from matplotlib.figure import Figure
 
@@ -65,4 +56,4 @@ def draw_progress(curve: SearchCurve, path: str | Path) -> None:
     if left_out:
         axes.set_title(f"above the picture: {', '.join(left_out)}", fontsize=9, color="0.4")
     axes.legend(frameon=False, fontsize=8)
-    save(figure, path)
+    return figure

@@ -6,15 +6,16 @@ What to draw is computed elsewhere and comes as plain values; here it is only dr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ropewalk.lengths import format_length
-from ropewalk.reports.schedules import save
 from ropewalk.schedule import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class BoundCurve(NamedTuple):
@@ -36,12 +37,11 @@ class ModelPoint(NamedTuple):
     base: float
 
 
-def draw_bounds(
+def bounds_figure(
     curves: Sequence[BoundCurve],
     models: Sequence[ModelPoint],
-    path: str | Path,
     title: str = "",
-) -> None:
+) -> Figure:
     """Bases against lengths, both logarithmic, with models as points."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -88,7 +88,7 @@ def draw_bounds(
     axes.set_title(title, fontsize=11)
     axes.grid(color="0.92")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
-    save(figure, path)
+    return figure
 
 
 def _in_k(value: float, _: object) -> str:
@@ -104,7 +104,7 @@ class AdvantageCurve(NamedTuple):
     first_violation: int | None
 
 
-def draw_advantages(curves: Sequence[AdvantageCurve], path: str | Path, title: str = "") -> None:
+def advantages_figure(curves: Sequence[AdvantageCurve], title: str = "") -> Figure:
     """One strip a schedule, from its lowest to its highest values: below zero it is red."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
@@ -131,7 +131,7 @@ def draw_advantages(curves: Sequence[AdvantageCurve], path: str | Path, title: s
     strips[-1].set_xlabel("distance m")
     figure.supylabel("B(m) / B(0)", fontsize=9)
     figure.suptitle(title, fontsize=11)
-    save(figure, path)
+    return figure
 
 
 def _envelope(distances: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -149,7 +149,7 @@ class IslandStrip(NamedTuple):
     safe: float
 
 
-def draw_islands(strips: Sequence[IslandStrip], path: str | Path, title: str = "") -> None:
+def islands_figure(strips: Sequence[IslandStrip], title: str = "") -> Figure:
     """A bar a length, coloured where bases work; the narrowest islands are drawn a hair wide."""
     from matplotlib.figure import Figure
 
@@ -168,7 +168,7 @@ def draw_islands(strips: Sequence[IslandStrip], path: str | Path, title: str = "
     axes.set_ylabel("context length")
     axes.set_title(title, fontsize=11)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    save(figure, path)
+    return figure
 
 
 class Line(NamedTuple):
@@ -179,7 +179,7 @@ class Line(NamedTuple):
     values: ArrayLike
 
 
-def draw_score_bounds(lines: Sequence[Line], path: str | Path, title: str = "") -> None:
+def score_bounds_figure(lines: Sequence[Line], title: str = "") -> Figure:
     """How the upper bound of the attention score falls with distance."""
     from matplotlib.figure import Figure
 
@@ -194,7 +194,7 @@ def draw_score_bounds(lines: Sequence[Line], path: str | Path, title: str = "") 
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-    save(figure, path)
+    return figure
 
 
 class AngleStrip(NamedTuple):
@@ -208,7 +208,7 @@ class AngleStrip(NamedTuple):
     """True at distances whose angle training has not seen."""
 
 
-def draw_angles(strips: Sequence[AngleStrip], path: str | Path, title: str = "") -> None:
+def angles_figure(strips: Sequence[AngleStrip], title: str = "") -> Figure:
     """A strip a schedule: trained distances blue, known angles grey, new ones red."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
@@ -234,4 +234,4 @@ def draw_angles(strips: Sequence[AngleStrip], path: str | Path, title: str = "")
     panels[-1].set_xlabel("distance m")
     panels[0].legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     figure.suptitle(title, fontsize=11)
-    save(figure, path)
+    return figure

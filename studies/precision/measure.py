@@ -27,7 +27,8 @@ from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.results import ArmResult, Estimate, Precision, estimate
 from ropewalk.number_formats.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
 from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
-from ropewalk.reports.precision import draw_all
+from ropewalk.reports.figures import save_pictures
+from ropewalk.reports.precision import figures
 from ropewalk.run_directory import RECORDS, RunDirectory
 from studies.precision.tables import write_tables
 from studies.precision.variants import (
@@ -149,7 +150,8 @@ def main() -> None:
             rows = attention_to_first(model, measurement.sequences[:LOOKED_AT])
             attention[name] = estimate(rows.mean((1, 2)).tolist())
     for name in ("reach", "all shifts"):
-        draw_all(found[name], HERE / "figures" / name.replace(" ", "_"))
+        for picture, figure in figures(found[name]).items():
+            save_pictures(figure, HERE / "figures" / name.replace(" ", "_") / picture)
     results = {
         "machine": machine(),
         "attention_to_first": attention,

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.audit import audit
-from ropewalk.audit.gguf_reading import geometry_of, reading
+from ropewalk.audit.gguf_reading import reading
 from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
+from ropewalk.gguf.rotation import geometry_of
 from ropewalk.gguf.weights import model_of
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied

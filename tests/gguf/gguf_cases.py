@@ -18,7 +18,7 @@ from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import model_of, tiny_config
 
 TARGET = 4096
-FOUND = Path(__file__).with_name("searched.json")
+FOUND = Path(__file__).parents[1] / "exporting" / "searched.json"
 """What `ropewalk search bundled --to 2k -o tests/exporting/searched.json` found."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 

@@ -11,7 +11,7 @@ from ropewalk.planning.comparison import FAST_TURNS, compare
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 
-CONFIGS = Path(__file__).parent / "golden" / "configs"
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.records import EvalRecord
-from ropewalk.reports.evaluation import depth_grids, draw_all, panels, position_curves
+from ropewalk.reports.evaluation import depth_grids, figures, panels, position_curves
+from ropewalk.reports.figures import save_pictures
 
 
 def _needle(method: str, length: int, index: int, count: int, score: float) -> EvalRecord:
@@ -101,8 +102,10 @@ def test_perplexity_by_position() -> None:
 
 def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     records = _records()
-    first = draw_all(summarise(records), records, tmp_path / "first")
-    second = draw_all(summarise(records), records, tmp_path / "second")
+    for folder in ("first", "second"):
+        for name, figure in figures(summarise(records), records).items():
+            save_pictures(figure, tmp_path / folder / name)
+    first, second = (sorted((tmp_path / folder).iterdir()) for folder in ("first", "second"))
     assert [path.name for path in first] == [
         "by-length.png",
         "by-length.svg",
@@ -115,5 +118,5 @@ def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> Non
         assert a.read_bytes() == b.read_bytes()
 
 
-def test_nothing_measured_draws_nothing(tmp_path: Path) -> None:
-    assert draw_all([], [], tmp_path) == []
+def test_nothing_measured_draws_nothing() -> None:
+    assert figures([], []) == {}

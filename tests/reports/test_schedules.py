@@ -5,7 +5,8 @@ import numpy as np
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.reports.schedules import draw_factors, factor_curves
+from ropewalk.reports.figures import save
+from ropewalk.reports.schedules import factor_curves, factors_figure
 
 LLAMA2 = present_plan(catalogue.find("llama-2-7b").config)
 
@@ -29,6 +30,6 @@ def test_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
     curves = factor_curves({"ntk": extend_plan(LLAMA2, 8192, "ntk")})
     for ending in ("svg", "png"):
         first, second = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
-        draw_factors(curves, first)
-        draw_factors(curves, second)
+        save(factors_figure(curves), first)
+        save(factors_figure(curves), second)
         assert first.read_bytes() == second.read_bytes()

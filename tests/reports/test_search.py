@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ropewalk.reports.search import SearchCurve, draw_all, draw_progress, factors_by_label
+from ropewalk.reports.figures import save, save_pictures
+from ropewalk.reports.schedules import factors_figure
+from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
@@ -24,8 +26,9 @@ def test_curves_hold_the_factors_and_name_an_attention_scaling() -> None:
 
 def test_every_figure_is_drawn_and_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        draw_all(SCHEDULES, CURVE, tmp_path / folder, "2k-")
+        factors = factors_figure(factors_by_label(SCHEDULES))
+        save_pictures(factors, tmp_path / folder / "2k-factors")
+        save_pictures(progress_figure(CURVE), tmp_path / folder / "2k-progress")
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     expected = [f"2k-{n}.{e}" for n in ("factors", "progress") for e in ("png", "svg")]
     assert names == expected
@@ -42,11 +45,11 @@ def test_every_figure_is_drawn_and_the_same_values_give_the_same_bytes(tmp_path:
     ],
 )
 def test_little_to_draw_is_drawn_too(curve: SearchCurve, tmp_path: Path) -> None:
-    draw_progress(curve, tmp_path / "progress.svg")
+    save(progress_figure(curve), tmp_path / "progress.svg")
     assert "tokens scored" in (tmp_path / "progress.svg").read_text()
 
 
 def test_what_lies_far_above_is_named_and_not_drawn(tmp_path: Path) -> None:
-    draw_progress(CURVE, tmp_path / "progress.svg")
+    save(progress_figure(CURVE), tmp_path / "progress.svg")
     text = (tmp_path / "progress.svg").read_text()
     assert "above the picture: linear, ntk" in text

@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.evaluation.encoding import Encoder
@@ -218,7 +218,7 @@ def search_model(
     """
     began = time.monotonic()
     present = loaded.present_plan
-    layer = searched_layer(present)
+    layer = present.extended_layer
     check_target(present.longest(layer), settings)
     legs: list[Leg] = []
     for name, start, length in _legs(present.longest(layer), settings):
@@ -232,18 +232,6 @@ def search_model(
         return None
     plan = _plan(present, layer, legs, settings)
     return Found(plan, tuple(legs), time.monotonic() - began)
-
-
-def searched_layer(present: ContextPlan) -> str:
-    """The layer type that a search changes: full attention, or the only one that rotates."""
-    if FULL_ATTENTION in present.schedules:
-        return FULL_ATTENTION
-    if len(present.schedules) > 1:
-        raise Unsupported(
-            f"{present.model} has no full attention, and several other layer types that rotate: "
-            f"{', '.join(present.schedules)}; a search changes one"
-        )
-    return next(iter(present.schedules))
 
 
 def hand_made(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
@@ -327,7 +315,7 @@ class _Work:
         return leg
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
-        return with_steps(self.loaded.present_plan, self.layer, (PlanStep(self.length, schedule),))
+        return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
 
     def _leg(
         self,
@@ -477,16 +465,6 @@ def _choice(scores: Mapping[str, Score], by_hand: Iterable[str]) -> str:
     return min(able, key=lambda name: scores[name].score)
 
 
-def with_steps(present: ContextPlan, layer: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
-    """The present plan with other steps for a layer type, up to where these reach."""
-    end = steps[-1].up_to_length
-    length = min(end, present.target_length)
-    schedules = {
-        name: (PlanStep(end, present.schedule(length, name)),) for name in present.schedules
-    }
-    return ContextPlan(present.model, {**schedules, layer: steps})
-
-
 def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:
     """What the legs found, each for sequences up to its length, and the present beyond them."""
     steps = sorted(
@@ -495,7 +473,7 @@ def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Setti
     )
     reached = steps[-1].up_to_length
     steps += [step for step in present.steps(layer) if step.up_to_length > reached]
-    plan = with_steps(present, layer, tuple(steps))
+    plan = present.with_steps(layer, tuple(steps))
     methods = legs[0].method or "search"
     provenance = {
         "methods": methods,

@@ -179,7 +179,6 @@ def test_settings_say_what_they_take(name: str, value: Any, error: type[Exceptio
 
 
 def test_layers_that_are_not_searched_keep_what_they_do() -> None:
-    from ropewalk.searching.model.legs import with_steps
 
     plain = present_plan(tiny.model().config).longest()
     present = ContextPlan(
@@ -187,7 +186,7 @@ def test_layers_that_are_not_searched_keep_what_they_do() -> None:
         {"full_attention": (PlanStep(128, plain),), "sliding_attention": (PlanStep(128, plain),)},
     )
     longer = extend_plan(present, TARGET, "yarn").longest()
-    plan = with_steps(present, "full_attention", (PlanStep(TARGET, longer),))
+    plan = present.with_steps("full_attention", (PlanStep(TARGET, longer),))
     assert plan.longest("sliding_attention") == plain
     assert plan.target_length == TARGET
 

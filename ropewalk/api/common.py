@@ -1,0 +1,98 @@
+"""What the verbs take and tell alike: lengths, plans, corpora, and how a schedule looks in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import parse_length
+from ropewalk.progress import Notice
+from ropewalk.schedule import RotarySchedule
+
+if TYPE_CHECKING:
+    from ropewalk.data.corpora import Document
+
+MOST_CHARACTERS = 32 * 2**20  # of a corpus
+
+Length: TypeAlias = int | str
+"""131072 or "128k"."""
+
+
+class HasPlan(Protocol):
+    @property
+    def plan(self) -> ContextPlan: ...
+
+
+PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
+"""A plan, what `plan` or `search` returned, or the path of a plan.json."""
+Corpus: TypeAlias = "str | Path | Iterable[str | Document]"
+
+
+def as_length(value: Length, key: str = "length") -> int:
+    """The number of tokens that `131072` or `"128k"` stands for."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidValue(key, value, "must be a length", "write 131072 or '128k'")
+    return parse_length(str(value))
+
+
+def as_lengths(values: Iterable[Length]) -> tuple[int, ...]:
+    """Lengths in rising order, each once."""
+    return tuple(sorted({as_length(value) for value in values}))
+
+
+def as_plan(value: PlanLike) -> ContextPlan:
+    if isinstance(value, ContextPlan):
+        return value
+    if isinstance(value, str | Path):
+        return ContextPlan.read(value)
+    return value.plan
+
+
+def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
+    """The texts to measure on; a corpus may be larger than memory, and little of it is needed."""
+    from ropewalk.data.corpora import Document, read_documents
+
+    if isinstance(corpus, str | Path):
+        documents = read_documents(corpus, field=field)
+    else:
+        documents = iter(
+            [
+                item if isinstance(item, Document) else Document(f"text {i}", item)
+                for i, item in enumerate(corpus, start=1)
+            ]
+        )
+    taken: list[Document] = []
+    characters = 0
+    for document in documents:
+        if characters > MOST_CHARACTERS:
+            notice(f"using the first {len(taken):,} documents of {corpus}")
+            break
+        taken.append(document)
+        characters += len(document.text)
+    return taken
+
+
+def geometry_json(plan: ContextPlan, trained_length: int | None) -> dict[str, object]:
+    """The geometry of the main layers, and the model's three lengths."""
+    return {
+        **plan.longest(plan.main_layer).geometry.to_json(),
+        "serves": plan.target_length,
+        "trained_length": trained_length,
+    }
+
+
+def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
+    """A schedule, flat, with what follows from it."""
+    return {
+        "method": schedule.method,
+        "rescale_factors": schedule.rescale_factors.tolist(),
+        "inverse_frequencies": schedule.inverse_frequencies.tolist(),
+        "attention_scaling": schedule.attention_scaling,
+        "softmax_scaling": schedule.softmax_scaling,
+        "kept_initial_positions": schedule.kept_initial_positions,
+        "log_n_from": schedule.log_n.length if schedule.log_n else None,
+        "log_n_form": schedule.log_n.form if schedule.log_n else None,
+    }

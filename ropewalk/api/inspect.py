@@ -1,0 +1,176 @@
+"""`inspect`: what a model's rotary embedding is, what it does now, and what theory says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ropewalk.api.common import Corpus, as_documents, geometry_json, schedule_json
+from ropewalk.context_plan import ContextPlan
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
+from ropewalk.theory.decay import decay
+from ropewalk.values import Result, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURED_TOKENS = 16384
+LONGEST_SEQUENCE = 2048
+JUDGED = 16 * 1024**2
+"""Theory sums over positions up to here: more take too long for a glance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Theory(Value):
+    """What can be said of the schedule before the model runs."""
+
+    length: int
+    effective_length: int | None
+    """Where a random key first outscores a similar one; None if nowhere."""
+    violations: int
+    least_advantage: float
+    out_of_distribution_pairs: tuple[int, ...]
+    out_of_distribution_share: float
+    critical_pair: int | None
+    critical_dimension: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured(Value):
+    """The theory, weighted by the variances of the model's own queries."""
+
+    tokens: int
+    query_variances: FloatArray
+    key_variances: FloatArray
+    effective_length: int | None
+    violations: int
+    least_advantage: float
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection(Result):
+    """A model's rotary embedding."""
+
+    model: str
+    source: str
+    """Where the config comes from."""
+    plan: ContextPlan
+    """What the model follows as it stands."""
+    trained_length: int | None
+    """What it was trained at, where catalogue or bundled model state it."""
+    theory: Theory
+    measured: Measured | None = None
+
+    @property
+    def schedule(self) -> RotarySchedule:
+        """What serves the longest sequences, in the main layers."""
+        return self.plan.longest(self.plan.main_layer)
+
+    def derived(self) -> dict[str, object]:
+        return {
+            "geometry": geometry_json(self.plan, self.trained_length),
+            "schedules": self.plan.to_json()["schedules"],
+            **schedule_json(self.schedule),
+        }
+
+    def summary(self) -> str:
+        geometry, theory = self.schedule.geometry, self.theory
+        if theory.effective_length is None:
+            reach = f"similar keys beat random ones at all distances below {_k(theory.length)}"
+        else:
+            reach = (
+                f"random keys first beat similar ones at a distance of {theory.effective_length:,}"
+            )
+        return (
+            f"{self.model} ({self.source}) serves {_k(self.plan.target_length)} tokens by "
+            f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
+            f"were pretrained at {_k(geometry.original_length)}. {geometry.pairs} pairs rotate, "
+            f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
+            f"met. In theory, {reach}."
+        )
+
+    def figure(self) -> Figure:
+        """The rescale factors of every step."""
+        from ropewalk.reports.schedules import factor_curves, factors_figure
+
+        curves = factor_curves({self.schedule.method: self.plan}, self.plan.main_layer)
+        return factors_figure(curves, self.model)
+
+
+def inspect(
+    model: Model,
+    *,
+    measure: bool = False,
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    allow_download: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Inspection:
+    """Describe a model's rotary geometry and the schedule that it follows now.
+
+    `measure` runs the model over some text and weighs the theory by the variances of its queries.
+    """
+    source = resolve(model, allow_download=allow_download)
+    plan = source.present_plan
+    measured = _measured(source, model, corpus, field, notice) if measure else None
+    return Inspection(
+        model=source.name,
+        source=source.origin,
+        plan=plan,
+        trained_length=source.trained_length,
+        theory=theory_of(plan.longest(plan.main_layer)),
+        measured=measured,
+    )
+
+
+def theory_of(schedule: RotarySchedule) -> Theory:
+    """Decay and coverage up to the length that the schedule serves."""
+    length = min(schedule.length, JUDGED)
+    found, angles = decay(schedule, length), coverage(schedule, length)
+    plain = RotarySchedule.plain(schedule.geometry)
+    return Theory(
+        length=length,
+        effective_length=found.effective_length,
+        violations=found.violations,
+        least_advantage=found.least,
+        out_of_distribution_pairs=angles.out_of_distribution,
+        out_of_distribution_share=angles.out_of_distribution_share,
+        critical_pair=critical_pair(plain),
+        critical_dimension=critical_dimension(plain),
+    )
+
+
+def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: Notice) -> Measured:
+    """Run a model over some text, in sequences within its window."""
+    from ropewalk.evaluation.encoding import Encoder
+    from ropewalk.models.load import load
+    from ropewalk.models.variances import measure_variances
+
+    documents = as_documents(corpus, field, notice)
+    loaded = load(model if source.kind == "live model" else source)
+    plan = loaded.present_plan
+    schedule = plan.longest(plan.main_layer)
+    length = min(schedule.geometry.original_length, LONGEST_SEQUENCE)
+    sequences = Encoder(loaded.tokenizer).sequences(documents, length, MEASURED_TOKENS)
+    variances = measure_variances(loaded.model, sequences)
+    queries = variances.query_weights(plan.main_layer)
+    found = decay(schedule, min(schedule.length, JUDGED), queries)
+    return Measured(
+        tokens=variances.tokens,
+        query_variances=np.asarray(queries),
+        key_variances=np.asarray(variances.key_weights(plan.main_layer)),
+        effective_length=found.effective_length,
+        violations=found.violations,
+        least_advantage=found.least,
+    )
+
+
+def _k(length: int) -> str:
+    return format_length(length)

@@ -1,0 +1,118 @@
+"""How llama.cpp turns the heads of a GGUF file, by its rules and the file's header.
+
+The rules were found by running it: an architecture honours a tensor of factors, or does not; the
+type `yarn` truncates its ramp whatever the file says, and multiplies its own attention factor by
+`rope.scaling.attn_factor`; without a type, that alone multiplies cos and sin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.scaling import linear, yarn
+from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
+
+DEFAULT_BASE = 10000.0
+# llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
+LLAMA_CPP_FACTORS = {
+    *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
+    *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
+}
+
+
+def geometry_of(header: GGUFHeader) -> RotaryGeometry:
+    """The geometry that the file states."""
+    heads, width = header.number("attention.head_count"), header.number("embedding_length")
+    head = header.number("attention.key_length") or (width and heads and width // heads)
+    context = header.number("context_length")
+    if not head or not context:
+        raise InputError(
+            f"{header.path}: states no head size or no context length, so it is no language model "
+            "that turns; give the file of the model itself"
+        )
+    rotary = header.number("rope.dimension_count") or head
+    original = header.number("rope.scaling.original_context_length") or context
+    try:
+        return RotaryGeometry(
+            head_dim=int(head),
+            rotary_dim=int(rotary),
+            base=header.number("rope.freq_base") or DEFAULT_BASE,
+            original_length=int(original),
+        )
+    except InvalidValue as error:
+        raise error.within(f"{header.path}: ") from None
+
+
+def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
+    """The plan that llama.cpp makes this file follow."""
+    geometry = geometry_of(header)
+    context = int(header.number("context_length") or geometry.original_length)
+    schedule = _scaled(header, RotarySchedule.plain(geometry), context)
+    if LONG in header.tensors or SHORT in header.tensors:
+        longest = max(context, geometry.original_length + 1)
+        steps = [(geometry.original_length, SHORT), (longest, LONG)]
+    else:
+        steps = [(context, FREQUENCIES)]
+    return ContextPlan(
+        model,
+        {
+            FULL_ATTENTION: tuple(
+                PlanStep(length, _divided_by(header, name, schedule, length))
+                for length, name in steps
+            )
+        },
+        {"source": "gguf", "model_type": header.architecture},
+    )
+
+
+def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySchedule:
+    """The schedule of the file's scaling type, before its tensors of factors."""
+    kind = scaling_type(header)
+    factor = header.number("rope.scaling.factor") or 1.0
+    attention = header.number("rope.scaling.attn_factor") or 1.0
+    scaled = plain
+    if kind == "linear" and factor > 1:
+        scaled = linear.schedule(plain, context, factor=factor)
+    elif kind == "yarn" and factor > 1:
+        scaled = yarn.schedule(
+            plain,
+            context,
+            beta_fast=header.number("rope.scaling.yarn_beta_fast") or 32.0,
+            beta_slow=header.number("rope.scaling.yarn_beta_slow") or 1.0,
+            factor=factor,
+        )
+    return replace(scaled, attention_scaling=scaled.attention_scaling * attention)
+
+
+def _divided_by(
+    header: GGUFHeader, name: str, schedule: RotarySchedule, length: int
+) -> RotarySchedule:
+    factors = _factors(header, name, schedule.geometry)
+    if factors is None:
+        return replace(schedule, length=length)
+    return schedule.rescaled(factors, length)
+
+
+def scaling_type(header: GGUFHeader) -> str:
+    """A factor without a type is taken for a linear one."""
+    return str(header.get("rope.scaling.type") or "linear")
+
+
+def honours_factors(header: GGUFHeader) -> bool:
+    return header.architecture in LLAMA_CPP_FACTORS
+
+
+def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:
+    """λ as llama.cpp takes it: None where there is none, or where it does not look."""
+    place = header.tensors.get(name)
+    if place is None or not honours_factors(header):
+        return None
+    if place.kind != F32 or place.shape != (geometry.pairs,):
+        return None
+    factors = header.floats(name)
+    return factors if np.all(np.isfinite(factors)) and np.all(factors > 0) else None

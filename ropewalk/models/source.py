@@ -1,0 +1,216 @@
+"""What a MODEL stands for: one resolver for every verb, on the command line and in Python.
+
+    a path that exists      a model's folder, a config.json, a GGUF file
+    bundled                 the model that ships with ropewalk
+    llama-3.1-8b            a name of the catalogue, or its hub id: the published config, no weights
+    any other hub id        fetched, where that is allowed: the config alone, or the whole model
+    an object               a transformers config, a live model, or what `load` returned
+
+The first that fits wins, in this order. No torch is needed to resolve, or to read a config.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.models import catalogue
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
+
+Model: TypeAlias = "str | Path | Mapping[str, Any] | LoadedModel | Source | Any"
+
+Kind = Literal[
+    "folder", "config file", "GGUF file", "bundled", "catalogue", "hub", "config", "live model"
+]
+BUNDLED_TRAINED_LENGTH = 512
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# What a download brings: no pickles and no code.
+_FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model, found but not loaded."""
+
+    name: str
+    """As the user gave it; of an object, the name that it bears."""
+    kind: Kind
+    path: Path | None = None
+    """The folder or file, where there is one."""
+    value: Any = None
+    """The config, the live model, or the catalogue's entry."""
+    allow_download: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where its config comes from, in words."""
+        if self.kind == "catalogue":
+            return f"catalogue: {self.value.source}"
+        return self.kind if self.path is None else f"{self.kind}: {self.path}"
+
+    @cached_property
+    def config(self) -> Config:
+        """The transformers config. A GGUF file has none."""
+        if self.kind == "GGUF file":
+            raise InputError(
+                f"{self.name}: is a GGUF file, which holds no transformers config; give the folder "
+                "that it was converted from"
+            )
+        if self.kind == "catalogue":
+            return dict(self.value.config)
+        if self.kind == "hub":
+            return load_config(_fetched_config(self.name))
+        if self.kind == "live model":
+            return load_config(self.value.model.config)
+        return load_config(self.value if self.path is None else self.path)
+
+    @cached_property
+    def present_plan(self) -> ContextPlan:
+        """The plan that the model follows as it stands."""
+        if self.kind == "GGUF file":
+            from ropewalk.gguf import rotation
+            from ropewalk.gguf.header import read_header
+
+            assert self.path is not None
+            return rotation.present_plan(read_header(self.path), self.name)
+        if self.kind == "live model":
+            plan: ContextPlan = self.value.present_plan
+            return plan
+        return present_plan(self.config, self.name)
+
+    @property
+    def trained_length(self) -> int | None:
+        """What it was trained at, where that is stated; a config's window need not be that."""
+        if self.kind == "catalogue":
+            length: int | None = self.value.trained_length
+            return length
+        return BUNDLED_TRAINED_LENGTH if self.path == BUNDLED_FOLDER else None
+
+    @property
+    def has_weights(self) -> bool:
+        """Weights are here, or may be fetched."""
+        return self.kind in ("folder", "bundled", "live model") or (
+            self.allow_download and self.kind in ("hub", "catalogue")
+        )
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder with config, weights and tokenizer; what has none is refused."""
+        if self.kind in ("folder", "bundled"):
+            assert self.path is not None
+            return self.path
+        if self.allow_download and self.kind in ("hub", "catalogue"):
+            return _download(self.value.hub_id if self.kind == "catalogue" else self.name)
+        raise InputError(f"{self.name}: {_NO_WEIGHTS[self.kind]}")
+
+
+_NO_WEIGHTS = {
+    "config file": "is a file; give the folder that holds config.json and weights",
+    "GGUF file": "is a GGUF file; give the folder of safetensors that it was converted from",
+    "catalogue": (
+        "the catalogue knows its config and holds no weights; give the model's folder, or allow a "
+        "download from the Hugging Face hub (--allow-download)"
+    ),
+    "config": "is a config without weights; give the folder that has both",
+    "live model": "is in memory and has no folder; save it (save_pretrained) and give that folder",
+}
+
+
+def resolve(model: Model, *, allow_download: bool = False) -> Source:
+    """Find what a model argument stands for."""
+    if isinstance(model, Source):
+        return model
+    if hasattr(model, "present_plan"):  # what `load` returned
+        loaded: Any = model
+        return Source(loaded.name, "live model", value=loaded)
+    if isinstance(model, Mapping) or hasattr(model, "to_dict"):
+        config = load_config(model)
+        name = str(config.get("_name_or_path") or config.get("model_type") or "model")
+        return Source(name, "config", value=config)
+    if hasattr(model, "config") and hasattr(model, "parameters"):
+        return resolve(model.config)  # a bare model: all that its config says
+    if not isinstance(model, str | Path):
+        raise InputError(
+            f"{model!r} is no model: give a folder, a config.json, a GGUF file, a name, a "
+            "transformers config, or a loaded model"
+        )
+    return _named(str(model), allow_download)
+
+
+def _named(name: str, allow_download: bool) -> Source:
+    path = Path(name)
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise InputError(f"{name[:80]}: is no path ({error.strerror}); check it") from None
+    if exists:
+        return _of_path(name, path)
+    if name == BUNDLED:
+        if not BUNDLED_FOLDER.is_dir():
+            raise InputError("bundled: this copy of ropewalk came without it; install it again")
+        return Source(name, "bundled", BUNDLED_FOLDER)
+    try:
+        entry = catalogue.find(name)
+    except UnknownName as error:
+        close = difflib.get_close_matches(name[:80].lower(), error.valid, n=3, cutoff=0.5)
+        if not _HUB_ID.fullmatch(name):
+            raise InputError(f"{name}: there is no such file or folder; check the path") from None
+        if allow_download:
+            return Source(name, "hub", allow_download=True)
+        hint = f"; the closest known names are {', '.join(close)}" if close else ""
+        raise InputError(
+            f"{name}: there is no such file or folder, and no known model of that name{hint}; "
+            "ropewalk is offline unless told otherwise: to fetch a model of that name from the "
+            "Hugging Face hub, allow it (--allow-download)"
+        ) from None
+    return Source(name, "catalogue", value=entry, allow_download=allow_download)
+
+
+def _of_path(name: str, path: Path) -> Source:
+    if path.is_dir():
+        return Source(name, "folder", path)
+    if path.suffix.lower() == ".json":
+        return Source(name, "config file", path)
+    from ropewalk.gguf.header import is_gguf
+
+    try:
+        if path.is_file() and is_gguf(path):
+            return Source(name, "GGUF file", path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    raise InputError(f"{path}: is neither a model's folder, nor a config.json, nor a GGUF file")
+
+
+def _fetched_config(hub_id: str) -> Path:
+    """The config file alone: all that inspecting and planning need."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_id, "config.json"))
+    except (OSError, ValueError) as error:
+        raise _not_fetched(hub_id, error) from None
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(_FETCHED)))
+    except (OSError, ValueError) as error:
+        raise _not_fetched(hub_id, error) from None
+
+
+def _not_fetched(hub_id: str, error: Exception) -> RopewalkError:
+    lines = str(error).strip().splitlines()
+    said = lines[0] if lines else type(error).__name__
+    return RopewalkError(f"{hub_id}: cannot be fetched from the hub: {said}")

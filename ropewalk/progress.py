@@ -1,0 +1,33 @@
+"""How far a long computation is: what every verb reports, and whoever called it may show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+
+class Status(NamedTuple):
+    """How far a stage is."""
+
+    stage: str
+    done: float
+    """The share of the stage, from 0 to 1."""
+    detail: str = ""
+    """What is worth knowing now, such as the best score so far."""
+
+
+Progress: TypeAlias = Callable[[Status], None]
+Notice: TypeAlias = Callable[[str], None]
+"""Takes what the user should know and is no reason to stop."""
+
+log_notice: Notice = logging.getLogger("ropewalk").warning
+
+
+def silent(status: Status) -> None:
+    """Show nothing."""
+
+
+def stage(progress: Progress, name: str) -> Callable[[float], None]:
+    """For code that knows only its share: the progress of one stage."""
+    return lambda done: progress(Status(name, done))

@@ -1,0 +1,38 @@
+"""Figures to files: the ending chooses the format, and the same values give the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ropewalk.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURES = ("png", "svg")
+"""What a run directory keeps of each figure."""
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure."""
+    path = Path(path)
+    formats = figure.canvas.get_supported_filetypes()
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in formats:
+        raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
+    import matplotlib
+
+    metadata = {"Date": None} if ending == "svg" else {}
+    with matplotlib.rc_context({"svg.hashsalt": "ropewalk"}):
+        try:
+            figure.savefig(path, dpi=150, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def save_pictures(figure: Figure, stem: Path) -> None:
+    """Write a figure in every format that a run directory keeps."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for ending in PICTURES:
+        save(figure, stem.with_name(f"{stem.name}.{ending}"))

@@ -1,0 +1,251 @@
+"""Values: frozen dataclasses that go to JSON and back without losing a bit, by their type hints.
+
+    @dataclass(frozen=True, eq=False)
+    class Inspection(Result):
+        model: str
+        plan: ContextPlan
+
+A field is read back by its type: numbers, texts, Literals, optional values, tuples, mappings,
+arrays, other dataclasses and NamedTuples, and every class with `to_json` and `from_json` of its
+own. What follows from the fields is added to the JSON by `derived`, for people and scripts who read
+it; on the way back it must still follow. So a file that was damaged or edited is refused by key.
+
+JSON has no infinity: a number that may be infinite has the type `Unbounded`, and null stands for
+infinity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from ropewalk.errors import InvalidValue
+from ropewalk.untrusted import Fields, one_of, real_number, whole_number
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_INFINITE = "null is infinity"
+Unbounded: TypeAlias = Annotated[float, _INFINITE]
+
+
+class Value:
+    """A frozen dataclass with a JSON form. Equal when its JSON is equal."""
+
+    def derived(self) -> dict[str, object]:
+        """What follows from the fields, and is shown beside them."""
+        return {}
+
+    def to_json(self) -> dict[str, object]:
+        return {**_members(self), **{k: encode(v) for k, v in self.derived().items()}}
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of; what does not belong to it is named by its key."""
+        path = path or cls.__name__.lower()
+        built = _from_members(cls, value, path, strict=False)
+        assert isinstance(built, cls)
+        _check_same(value, built.to_json(), path)
+        return built
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_json(), sort_keys=True))
+
+
+class Result(Value):
+    """What a verb returns: a value that tells what it came to, also in a notebook.
+
+    A result that people would rather look at than read has a `figure()` too.
+    """
+
+    def summary(self) -> str:
+        """What it came to, in one paragraph."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        text = f"<p>{escape(self.summary())}</p>"
+        draw = getattr(self, "figure", None)
+        if draw is None:
+            return text
+        from base64 import b64encode
+        from io import BytesIO
+
+        picture = BytesIO()
+        draw().savefig(picture, format="png", dpi=110)
+        encoded = b64encode(picture.getvalue()).decode()
+        return f'{text}<img alt="{escape(self.summary())}" src="data:image/png;base64,{encoded}">'
+
+
+def encode(value: object) -> Any:
+    """The JSON form of a value that `decode` knows the type of."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
+        return _members(value)
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars
+        return encode(value.tolist())
+    if isinstance(value, float) and math.isinf(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def decode(hint: Any, value: object, path: str) -> Any:
+    """The value of a type that this JSON stands for."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        if value is None and _INFINITE in arguments:
+            return math.inf
+        return decode(arguments[0], value, path)
+    if hint in _LEAVES:
+        return _LEAVES[hint](value, path)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        [hint] = [argument for argument in arguments if argument is not type(None)]
+        return decode(hint, value, path)
+    if origin is Literal:
+        one_of(value, arguments, path)
+        return value
+    if origin is tuple:
+        return _tuple(arguments, value, path)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise InvalidValue(path, value, "must be a JSON object", 'write {"key": value, …}')
+        return {key: decode(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
+    if origin is not None and origin.__name__ == "ndarray":
+        import numpy as np
+
+        array = np.array(decode(tuple[float, ...], value, path), dtype=np.float64)
+        array.setflags(write=False)
+        return array
+    if hasattr(hint, "from_json"):
+        return hint.from_json(value, path)
+    return _from_members(hint, value, path, strict=True)
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(path, value, "must be a string", "write it in quotes")
+    return value
+
+
+def _truth(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(path, value, "must be true or false", "write it without quotes")
+    return value
+
+
+_LEAVES: Mapping[object, Any] = {
+    Any: lambda value, path: value,
+    object: lambda value, path: value,
+    str: _text,
+    bool: _truth,
+    int: whole_number,
+    float: real_number,
+    Path: lambda value, path: Path(_text(value, path)),
+}
+
+
+def _tuple(kinds: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise InvalidValue(path, value, "must be a list", "write [a, b, …]")
+    if kinds[-1] is not Ellipsis:
+        if len(value) != len(kinds):
+            raise InvalidValue(path, value, f"must hold {len(kinds)} values", "complete the list")
+    else:
+        kinds = (kinds[0],) * len(value)
+    pairs = zip(kinds, value, strict=True)
+    return tuple(decode(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs))
+
+
+def _members(value: Any) -> dict[str, object]:
+    kind: Any = type(value)
+    return {name: encode(getattr(value, name)) for name in _hints(kind)}
+
+
+def _from_members(kind: Any, value: object, path: str, *, strict: bool) -> object:
+    fields = Fields(value, path)
+    taken = {
+        name: decode(hint, fields.take(name), fields.of(name))
+        for name, hint in _hints(kind).items()
+    }
+    if strict:
+        fields.close()
+    try:
+        return kind(**taken)
+    except InvalidValue as error:
+        raise error.within(path) from None
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The fields of a dataclass or NamedTuple with their types, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    if dataclasses.is_dataclass(kind):
+        return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {name: hints[name] for name in kind._fields}
+
+
+def _check_same(given: object, own: object, path: str) -> None:
+    """Refuse what the fields do not say; the last bits of a derived number may differ."""
+    if isinstance(given, dict) and isinstance(own, dict):
+        for key in {**own, **given}:
+            place = f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"
+            if key not in own:
+                known = ", ".join(map(str, own))
+                raise InvalidValue(
+                    place,
+                    given[key],
+                    "is not a key that we know here",
+                    f"remove it; known: {known}",
+                )
+            if key not in given:
+                raise InvalidValue(place, None, "is missing", "restore the file, or make it anew")
+            _check_same(given[key], own[key], place)
+    elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
+        for i, (one, other) in enumerate(zip(given, own, strict=True)):
+            _check_same(one, other, f"{path}[{i}]")
+    elif isinstance(own, float) and isinstance(given, int | float):
+        if not math.isclose(given, own, rel_tol=1e-9, abs_tol=1e-300):
+            raise _does_not_follow(given, own, path)
+    elif given != own:
+        raise _does_not_follow(given, own, path)
+
+
+def _does_not_follow(given: object, own: object, path: str) -> InvalidValue:
+    return InvalidValue(
+        path,
+        given,
+        f"does not follow from the rest of the file, which gives {str(own)[:80]}",
+        "restore the file, or make it anew",
+    )

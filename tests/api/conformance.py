@@ -1,0 +1,63 @@
+"""What every result promises, and that a command prints what its function returns."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from ropewalk import cli
+from ropewalk.errors import InvalidValue
+from ropewalk.values import Result
+
+R = TypeVar("R", bound=Result)
+
+
+def check_result(result: R) -> R:
+    """JSON and back without losing a bit, a summary of one paragraph, a picture where promised."""
+    text = json.dumps(result.to_json(), allow_nan=False)
+    again = type(result).from_json(json.loads(text))
+    assert json.dumps(again.to_json()) == text
+    assert again == result
+    assert hash(again) == hash(result)
+    with pytest.raises(InvalidValue, match="is not a key that we know"):
+        type(result).from_json({**json.loads(text), "smuggled": 1})
+    for key in json.loads(text):
+        damaged = copy.deepcopy(json.loads(text))
+        del damaged[key]
+        with pytest.raises(InvalidValue, match=key):
+            type(result).from_json(damaged)
+    summary = result.summary()
+    assert summary == str(result)
+    assert summary.strip() == summary
+    assert summary
+    assert "\n" not in summary
+    shown = result._repr_html_()
+    assert shown.startswith("<p>")
+    if hasattr(result, "figure"):
+        assert isinstance(result.figure(), Figure)
+        assert "data:image/png;base64," in shown
+    return result
+
+
+def run_command(*arguments: object) -> Any:
+    """What a command prints with --json; errors are raised as they are."""
+    words = [*map(str, arguments), "--json"]
+    done = CliRunner().invoke(cli.command_line([words[0]]), words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def check_command(result: Result, *arguments: object, but: Collection[str] = ()) -> None:
+    """The command's JSON is the function's, `but` for members that hold times or places."""
+    printed, own = run_command(*arguments), json.loads(json.dumps(result.to_json()))
+    for key in but:
+        printed.pop(key)
+        own.pop(key)
+    assert printed == own

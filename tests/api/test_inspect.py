@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.errors import InputError
+from ropewalk.models.load import load
+from tests.api.conformance import check_command, check_result
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
+
+
+def test_the_three_lengths_are_told_apart() -> None:
+    found = check_result(rw.inspect("qwen3-8b"))
+    geometry = found.to_json()["geometry"]
+    assert isinstance(geometry, dict)
+    assert geometry["original_length"] == 40960
+    assert geometry["serves"] == 40960
+    assert geometry["trained_length"] == 32768
+    assert found.source.startswith("catalogue: Qwen/Qwen3-8B")
+    of_file = rw.inspect(GOLDEN / "llama-3.1-8b.json").to_json()["geometry"]
+    assert isinstance(of_file, dict)
+    assert of_file["original_length"] == 8192
+    assert of_file["serves"] == 131072
+    assert of_file["trained_length"] is None
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "bundled", GOLDEN / "gemma-3-4b.json"])
+def test_the_command_prints_what_the_function_returns(model: str | Path) -> None:
+    check_command(rw.inspect(str(model)), "inspect", model)
+
+
+def test_a_loaded_model_and_a_config_object_are_models_too() -> None:
+    loaded = load("bundled")
+    of_folder = rw.inspect("bundled")
+    assert rw.inspect(loaded).plan == of_folder.plan
+    assert rw.inspect(loaded.model.config).schedule == of_folder.schedule
+    assert rw.inspect(loaded.model).schedule == of_folder.schedule
+
+
+def test_measured_variances_weigh_the_theory() -> None:
+    corpus = ["def f(x):\n    return x + 1\n" * 400]
+    found = check_result(rw.inspect("bundled", measure=True, corpus=corpus))
+    assert found.measured is not None
+    assert found.measured.tokens > 1000
+    assert found.measured.query_variances.shape == (found.schedule.geometry.pairs,)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("llama-3.1-9b", "closest known names are llama-3.1-8b"),
+        ("no/such/folder/at-all", "there is no such file or folder"),
+        (3.5, "is no model"),
+        ("x" * 5000, "is no path"),
+    ],
+)
+def test_what_is_no_model_is_named(model: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rw.inspect(model)

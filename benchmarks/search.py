@@ -48,12 +48,12 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
+from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.reports.figures import save
 from ropewalk.run_directory import Journal, write_atomically
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.adaptive import EVALUATIONS
 from ropewalk.searching.driver import Progress, search
-from ropewalk.searching.model.legs import HAND_MADE
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
 from ropewalk.searching.model.planted import Planted, split_corpus
 from ropewalk.searching.space import Candidate, Space
@@ -252,7 +252,7 @@ def work(run: Run, folder: Path, candidates: Path) -> str:
     }
     by_hand = {
         name: measure([extend(start, subject.target, name)], held_out_documents)[0]
-        for name in HAND_MADE
+        for name in HAND_DESIGNED
     }
     write_atomically(
         _result(folder, run),
@@ -371,7 +371,7 @@ def _median(costs: Iterable[float | None]) -> float | None:
 
 
 def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
-    """What each strategy and each hand-made method came to, over the seeds that are complete."""
+    """What each strategy and hand-designed method came to, over the seeds that are complete."""
     seeds = [
         s
         for s in range(SEEDS)

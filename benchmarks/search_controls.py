@@ -1,6 +1,6 @@
 """What a search must beat to be worth its code: random candidates, and plain CMA-ES.
 
-Both begin with the same hand-made methods and score every candidate on all documents.
+Both begin with the same hand-designed methods and score every candidate on all documents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def random_search(
 ) -> Requests:
     """Independent candidates: log λ is uniform in its range, and sorted."""
     everyone = tuple(range(documents))
-    seeds = space.hand_made()
+    seeds = space.hand_designed()
     yield Request(seeds, everyone)
     spent = len(seeds)
     while spent < (evaluations or EVALUATIONS):
@@ -32,9 +32,9 @@ def random_search(
 def plain_covariance(
     space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
 ) -> Requests:
-    """CMA-ES over log λ of every pair, log m and n̂, from the best hand-made method."""
+    """CMA-ES over log λ of every pair, log m and n̂, from the best hand-designed method."""
     everyone = tuple(range(documents))
-    seeds = space.hand_made()
+    seeds = space.hand_designed()
     losses = yield Request(seeds, everyone)
     coordinates = Coordinates(space, seeds[int(losses.mean(axis=1).argmin())])
     origin = np.zeros(coordinates.numbers)

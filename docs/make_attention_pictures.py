@@ -25,7 +25,7 @@ LAYOUTS = {
 
 def main() -> None:
     for name, layout in LAYOUTS.items():
-        layout.picture().savefig(IMAGES / f"layout_{name}.png", dpi=70)
+        layout.figure().savefig(IMAGES / f"layout_{name}.png", dpi=70)
 
 
 if __name__ == "__main__":

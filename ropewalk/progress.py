@@ -28,6 +28,6 @@ def silent(status: Status) -> None:
     """Show nothing."""
 
 
-def stage(progress: Progress, name: str) -> Callable[[float], None]:
+def share(progress: Progress, name: str) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage."""
     return lambda done: progress(Status(name, done))

@@ -47,6 +47,7 @@ class RunDirectory:
 
     def __init__(self, path: str | Path, command: str, configuration: Mapping[str, object]) -> None:
         self.path = Path(path)
+        self.configuration = dict(configuration)
         self._journals: dict[str, Journal] = {}
         try:
             self.path.mkdir(parents=True, exist_ok=True)

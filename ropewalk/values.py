@@ -61,8 +61,12 @@ class Value:
         path = path or cls.__name__.lower()
         built = _from_members(cls, value, path, strict=False)
         assert isinstance(built, cls)
-        _check_same(value, built.to_json(), path)
+        built.check_json(value, path)
         return built
+
+    def check_json(self, given: object, path: str) -> None:
+        """Refuse a JSON value that is not this value's own, by the key in which it differs."""
+        _check_same(given, self.to_json(), path)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

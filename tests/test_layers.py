@@ -114,11 +114,13 @@ ROOMS = {
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
-    "journey": Row(
+    "pipeline.settings": Row(("errors", "lengths", "context_plan", "data")),
+    "pipeline": Row(
         (
-            *("errors", "lengths", "context_plan", "records", "run_directory", "untrusted"),
-            *("data", "planning", "models", "searching.model", "evaluation.results"),
-            *("evaluation.runner", "reports", "exporting", "audit"),
+            *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
+            *("planning", "models", "searching.model", "evaluation", "evaluation.select"),
+            *("evaluation.results", "evaluation.runner", "evaluation.scoring", "reports"),
+            *("exporting", "audit", "pipeline.settings"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
     ),

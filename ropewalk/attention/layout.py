@@ -213,11 +213,14 @@ class AttentionLayout:
         """Whether the window already reads document by document, without padding."""
         return bool(np.array_equal(self.order, np.arange(self.length)))
 
-    def picture(self) -> Figure:
+    def figure(self) -> Figure:
         """The mask, one colour a document, with the positions along its edge."""
-        from ropewalk.attention.picture import draw
+        from ropewalk.attention.picture import MAX_TOKENS, mask_figure
 
-        return draw(self)
+        # The mask of a layout too long to draw is not built: the figure refuses by its length.
+        mask = self.mask() if self.length <= MAX_TOKENS else np.zeros((0, 0), dtype=bool)
+        is_anchor = self.document_ids == ANCHOR
+        return mask_figure(mask, self.positions, self.document_ids, is_anchor)
 
     # As a value.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from ropewalk.attention.layout import ANCHOR, AttentionLayout
 from ropewalk.errors import InvalidValue
 
 MAX_TOKENS = 512  # beyond it a token is smaller than a pixel
@@ -16,23 +16,29 @@ HIDDEN_COLOUR = "#f2f2f2"
 DOCUMENT_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 
 
-def draw(layout: AttentionLayout) -> Figure:
-    """The mask: a cell takes the colour of the document (or anchor) whose key is seen."""
-    if layout.length > MAX_TOKENS:
+def mask_figure(
+    mask: NDArray[np.bool_],
+    positions: NDArray[np.int64],
+    document_ids: NDArray[np.int64],
+    is_anchor: NDArray[np.bool_],
+) -> Figure:
+    """A cell [query, key] takes the colour of the document (or anchor) whose key is seen."""
+    length = len(positions)
+    if length > MAX_TOKENS:
         raise InvalidValue(
             "layout",
-            f"{layout.length} tokens",
+            f"{length} tokens",
             f"a picture shows at most {MAX_TOKENS}",
             "draw a smaller layout of the same kind",
         )
-    size = min(2.0 + 0.22 * layout.length, 8.0)
+    size = min(2.0 + 0.22 * length, 8.0)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.add_subplot()
-    axes.imshow(_cells(layout), interpolation="nearest")
-    if layout.length <= 40:
-        ticks = np.arange(layout.length)
-        axes.set_xticks(ticks, [str(p) for p in layout.positions], fontsize=7)
-        axes.set_yticks(ticks, [str(p) for p in layout.positions], fontsize=7)
+    axes.imshow(_cells(mask, document_ids, is_anchor), interpolation="nearest")
+    if length <= 40:
+        ticks = np.arange(length)
+        axes.set_xticks(ticks, [str(p) for p in positions], fontsize=7)
+        axes.set_yticks(ticks, [str(p) for p in positions], fontsize=7)
         axes.set_xticks(ticks[:-1] + 0.5, minor=True)
         axes.set_yticks(ticks[:-1] + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=1)
@@ -45,9 +51,11 @@ def draw(layout: AttentionLayout) -> Figure:
     return figure
 
 
-def _cells(layout: AttentionLayout) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _cells(
+    mask: NDArray[np.bool_], document_ids: NDArray[np.int64], is_anchor: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     palette = np.array([to_rgb(colour) for colour in DOCUMENT_COLOURS])
-    key_colours = palette[layout.document_ids % len(palette)]
-    key_colours[layout.document_ids == ANCHOR] = to_rgb(ANCHOR_COLOUR)
-    cells = np.where(layout.mask()[..., np.newaxis], key_colours, to_rgb(HIDDEN_COLOUR))
+    key_colours = palette[document_ids % len(palette)]
+    key_colours[is_anchor] = to_rgb(ANCHOR_COLOUR)
+    cells = np.where(mask[..., np.newaxis], key_colours, to_rgb(HIDDEN_COLOUR))
     return np.asarray(cells, dtype=np.float64)

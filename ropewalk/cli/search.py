@@ -1,17 +1,13 @@
-"""`ropewalk search`: the rescale factors that a model itself does best under."""
+"""`ropewalk search`: the rescale factors that score best on the model itself."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
     DeviceOption,
@@ -20,24 +16,18 @@ from ropewalk.cli.shared import (
     FieldOption,
     JsonOption,
     RunnableModel,
-    corpus_documents,
+    notify,
     print_json,
     table,
 )
-from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.run_directory import RunDirectory, write_atomically
+from ropewalk.run_directory import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ropewalk.data.corpora import Document
-    from ropewalk.models.load import LoadedModel
-    from ropewalk.reports.search import SearchCurve
-    from ropewalk.searching.model.legs import Found, Leg, Score, Settings, Status
-    from ropewalk.searching.model.ranks import Ranks
-
-PLAN = "plan.json"
+    from ropewalk.api.search import Leg, Searched
+    from ropewalk.searching.model.legs import Score
 
 
 def command(
@@ -94,176 +84,47 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
-    from ropewalk.models.load import load, whole
-    from ropewalk.searching.model.legs import Settings, check_target, search_model
+    from ropewalk.api.search import PLAN, is_first_rank, search
 
-    settings = Settings(
-        target_length=target,
-        strategy=strategy,
-        objective=objective,
-        evaluations=budget,
-        tokens=tokens,
-        stock_runtimes=stock_runtimes,
-        recover=recover,
-        seed=seed,
-    )
-    ranks = _ranks(ranks_per_copy)
-    with ExitStack() as stack:
-        if ranks is not None:
-            stack.enter_context(ranks)
-        documents = corpus_documents(corpus, field)
-        loaded = load(
+    with progress_bar() as progress:
+        found = search(
             model,
+            target,
+            corpus=corpus,
+            field=field,
+            strategy=strategy,
+            evaluations=budget,
+            tokens=tokens,
+            objective=objective,
+            stock_runtimes=stock_runtimes,
+            recover=recover,
+            seed=seed,
+            run=run,
             dtype=dtype,
-            device=_own(device),
+            device=device,
+            ranks_per_copy=ranks_per_copy,
             allow_download=allow_download,
-            place=whole if ranks is None else ranks.place,
+            progress=progress,
+            notice=notify,
         )
-        check_target(loaded.present_plan.longest(loaded.present_plan.extended_layer), settings)
-        # On every rank: reading shared weights takes all that share them.
-        configuration = {} if run is None else _configuration(model, loaded, documents, settings)
-        if ranks is not None and ranks.rank > 0:
-            search_model(loaded, documents, settings, ranks=ranks)
-            return
-        directory = None
-        if run is not None:
-            directory = stack.enter_context(RunDirectory(run, "search", configuration))
-        show = stack.enter_context(_live(as_lines=not sys.stderr.isatty()))
-        found = search_model(
-            loaded,
-            documents,
-            settings,
-            journal=(lambda name: None) if directory is None else directory.journal,
-            ranks=ranks,
-            progress=show,
-            notice=lambda text: print(text, file=sys.stderr),
-        )
-        assert found is not None, "rank 0 searches"
-        if directory is not None:
-            _keep(found, directory)
-    if output is not None or directory is None:
+    if not is_first_rank():
+        return
+    if output is not None or run is None:
         output = output or Path(PLAN)
         write_atomically(output, found.plan.dumps())
     if as_json:
-        print_json(found.to_json())
+        print_json(found)
     else:
-        _show(model, loaded, found)
-        print(f"wrote {output or run / PLAN if run else output}")
+        _show(found)
+    (notify if as_json else print)(f"wrote {output or (run and run / PLAN)}")
 
 
-def _ranks(per_copy: int) -> Ranks | None:
-    """All that torchrun started; None for a process alone."""
-    from ropewalk.searching.model.ranks import Ranks
-
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size % per_copy:
-        raise InvalidValue(
-            "--ranks-per-copy",
-            per_copy,
-            f"the number of ranks must be a multiple of it, and is {size}",
-            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",
-        )
-    return Ranks.of_environment(per_copy) if size > 1 else None
-
-
-def _own(device: str) -> str:
-    """Under torchrun, each rank takes the GPU of its number."""
-    if device in ("auto", "cuda") and "LOCAL_RANK" in os.environ:
-        import torch
-
-        if torch.cuda.is_available():
-            return f"cuda:{os.environ['LOCAL_RANK']}"
-    return device
-
-
-def _configuration(
-    model: str, loaded: LoadedModel, documents: list[Document], settings: Settings
-) -> dict[str, object]:
-    """All that decides the numbers; not how many ranks compute them."""
-    from ropewalk.data.corpora import fingerprint
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.evaluation.runner import weights_fingerprint
-
-    return {
-        "model": model,
-        **settings.to_json(),
-        "present_plan": loaded.present_plan.id,
-        "corpus_sha256": fingerprint(documents),
-        "tokenizer_sha256": Encoder(loaded.tokenizer).fingerprint,
-        "weights_sha256": weights_fingerprint(loaded.model),
-        "dtype": loaded.dtype,
-        "device": loaded.model.device.type,
-    }
-
-
-def _keep(found: Found, directory: RunDirectory) -> None:
-    """The plan, the scores and the figures of a finished search."""
-    from ropewalk.reports.search import draw_all
-
-    directory.write(PLAN, found.plan.dumps())
-    legs = {"legs": [leg.to_json() for leg in found.legs]}
-    directory.write("results.json", json.dumps(legs, indent=2) + "\n")
-    figures = directory.path / "figures"
-    figures.mkdir(exist_ok=True)
-    for leg in found.legs:
-        schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
-        prefix = "" if len(found.legs) == 1 else f"{format_length(leg.length)}-"
-        draw_all({"chosen": leg.chosen.schedule, **schedules}, _curve(leg), figures, prefix)
-
-
-def _curve(leg: Leg) -> SearchCurve:
-    from ropewalk.reports.search import SearchCurve
-
-    return SearchCurve(
-        [point.tokens for point in leg.history],
-        [point.score for point in leg.history],
-        {name: arm.search.score for name, arm in leg.baselines.items()},
-    )
-
-
-@contextmanager
-def _live(*, as_lines: bool) -> Iterator[Callable[[Status], None]]:
-    """One line that lives on standard error: the best so far beside the best by hand."""
+def _show(found: Searched) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=8),
-        TextColumn("{task.fields[detail]}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=as_lines,
-    ) as bar:
-        task = bar.add_task("loading", total=1.0, detail="")
-        stage = ""
-
-        def show(status: Status) -> None:
-            nonlocal stage
-            if status.stage != stage:  # the time left is that of the stage
-                stage = status.stage
-                bar.reset(task, description=stage, detail="")
-            bar.update(task, completed=status.done, detail=_detail(status))
-
-        yield show
-
-
-def _detail(status: Status) -> str:
-    if status.best is None:
-        return ""
-    best = f"best {status.best:.3f}"
-    if status.baselines:
-        name = min(status.baselines, key=lambda name: status.baselines[name])
-        best += f" ({name} {status.baselines[name]:.3f})"
-    return f"{best}  {status.evaluations:,.0f} evaluations  {status.tokens / 1000:,.0f}k tokens"
-
-
-def _show(model: str, loaded: LoadedModel, found: Found) -> None:
-    from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
-    console.print(f"[bold]{model}[/bold], {loaded.dtype} on {loaded.device}")
+    console.print(f"[bold]{escape(found.model)}[/bold], {found.dtype} on {found.device}")
     for leg in found.legs:
         _show_leg(console, leg)
     console.print(
@@ -280,15 +141,15 @@ def _show_leg(console: Console, leg: Leg) -> None:
         rows.add_row(name, *_cells(arm.reporting), _number(arm.search.score, 4))
     rows.add_row(
         "[bold]search[/bold]" if leg.method is None else f"[bold]chosen: {leg.method}[/bold]",
-        *_cells(leg.chosen.reporting),
-        _number(leg.chosen.search.score, 4),
+        *_cells(leg.best.reporting),
+        _number(leg.best.search.score, 4),
     )
     console.print(rows)
     if leg.method is None:
         console.print(
-            f"score of {leg.best_by_hand} less that of the search: {leg.gain('reporting'):+.4f} on "
-            f"documents that decided nothing, {leg.gain('search'):+.4f} on those of the search; "
-            "what the second has more is learnt by heart",
+            f"score of {leg.best_hand_designed} less that of the search: "
+            f"{leg.gain('reporting'):+.4f} on held-out documents, {leg.gain('search'):+.4f} on "
+            "those of the search; the excess of the second is overfitting",
             soft_wrap=True,
         )
 

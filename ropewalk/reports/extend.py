@@ -6,7 +6,7 @@ Methods stand side by side at each length, so that none hides another where they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,13 +51,15 @@ def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
     return found
 
 
-def extension_figure(records: Sequence[EvalRecord], *, chosen: str, original_length: int) -> Figure:
+def extension_figure(
+    pooled: Mapping[str, Sequence[Line]], *, chosen: str, original_length: int
+) -> Figure:
     """Both panels; the chosen method is drawn thick, and a dotted line ends what was trained."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, (metric, name) in zip(figure.subplots(1, 2), METRICS.items(), strict=True):
-        shown = lines(records, metric)
+        shown = pooled[metric]
         for i, line in enumerate(shown):
             moved = 2 ** (APART * (i - (len(shown) - 1) / 2))
             main = line.method == chosen

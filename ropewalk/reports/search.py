@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class SearchCurve(NamedTuple):
-    """The best score so far against the tokens it took, and the hand-made methods beside it."""
+    """The best score so far against the tokens it took, and the hand-designed methods beside it."""
 
     tokens: Sequence[int]
     scores: Sequence[float]
-    by_hand: Mapping[str, float]
+    hand_designed: Mapping[str, float]
 
 
 def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurve]:
@@ -35,24 +35,24 @@ def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurv
 
 
 def progress_figure(curve: SearchCurve) -> Figure:
-    """Score against tokens, around the best hand-made method: what is far above it is named."""
+    """Score against tokens, around the best hand-designed method: what is far above it is named."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    by_hand = [score for score in curve.by_hand.values() if np.isfinite(score)]
-    closest = min([*by_hand, *curve.scores[:1]], default=1.0)
+    hand_designed = [score for score in curve.hand_designed.values() if np.isfinite(score)]
+    closest = min([*hand_designed, *curve.scores[:1]], default=1.0)
     lowest = min([closest, *curve.scores])
     margin = max(closest - lowest, 0.005 * abs(closest))
     axes.set_ylim(lowest - 0.3 * margin, closest + 2 * margin)
     if curve.tokens:
         axes.step(curve.tokens, curve.scores, where="post", label="search, best so far", lw=2)
-    shown = {name: at for name, at in curve.by_hand.items() if at <= closest + 2 * margin}
+    shown = {name: at for name, at in curve.hand_designed.items() if at <= closest + 2 * margin}
     for i, (name, score) in enumerate(sorted(shown.items(), key=lambda item: item[1]), start=1):
         axes.axhline(score, color=f"C{i}", linestyle="--", linewidth=1.2, label=name)
     axes.set_xlabel("tokens scored")
     axes.set_ylabel("score on the documents of the search (lower is better)")
-    left_out = sorted(set(curve.by_hand) - set(shown))
+    left_out = sorted(set(curve.hand_designed) - set(shown))
     if left_out:
         axes.set_title(f"above the picture: {', '.join(left_out)}", fontsize=9, color="0.4")
     axes.legend(frameon=False, fontsize=8)

@@ -3,9 +3,9 @@
 The loss of a schedule jumps with every small change of its factors, and each document sees other
 jumps. Algorithm 1 takes the best of many scores on a few documents, and so in part the luckiest.
 Here no score is believed alone: a smooth surface goes through all of them (surface.py), over the
-changes of log λ, log m and n̂ from the best of the hand-made methods. So one candidate need not see
-many documents, and one document need not be seen by many candidates: a quarter of the documents at
-a time are looked at, others every time, by a few candidates.
+changes of log λ, log m and n̂ from the best of the hand-designed methods. So one candidate need not
+see many documents, and one document need not be seen by many candidates: a quarter of the documents
+at a time are looked at, others every time, by a few candidates.
 
 Which ones is decided by Thompson's rule: a surface is drawn out of all that may be true, and its
 lowest point is asked for. Where little is known, surfaces differ and are tried out; where much is,
@@ -57,7 +57,7 @@ class Adaptive:
     ) -> Requests:
         budget = (evaluations or EVALUATIONS) * documents
         book = Book(documents, rng, max(1, round(self.share * documents)))
-        yield from book.race(space.hand_made())
+        yield from book.race(space.hand_designed())
         guess = Guess(self, space, book)
         looks = [look * budget for look in self.looks]
         last = 2 * documents  # what it takes to look at the best guess, learn from it, and again

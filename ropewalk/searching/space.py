@@ -226,8 +226,8 @@ class Space:
             return self._distinct(np.ones(self.pairs), present, np.sqrt(present))
         return self._distinct(*(self._by_hand[name] for name in SEEDS if name in self._by_hand))
 
-    def hand_made(self) -> tuple[Candidate, ...]:
-        """The hand-made methods that are worth starting from."""
+    def hand_designed(self) -> tuple[Candidate, ...]:
+        """The hand-designed methods that are worth starting from."""
         return self.seeds() if self.recover else self._distinct(*self._by_hand.values())
 
     @cached_property

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.records import EvalRecord
-from ropewalk.reports.extend import extension_figure, lines
+from ropewalk.reports.extend import METRICS, extension_figure, lines
 from ropewalk.reports.figures import save
 
 
@@ -51,7 +51,8 @@ def test_losses_are_shown_as_perplexity() -> None:
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_picture_names_what_was_exported(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"extend.{ending}"
-    save(extension_figure(RECORDS, chosen="yarn", original_length=128), path)
+    pooled = {metric: lines(RECORDS, metric) for metric in METRICS}
+    save(extension_figure(pooled, chosen="yarn", original_length=128), path)
     content = path.read_bytes()
     if ending == "svg":
         assert b"yarn (exported)" in content

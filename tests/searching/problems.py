@@ -80,7 +80,7 @@ def _place(schedule: RotarySchedule) -> FloatArray:
 
 
 def ramp(space: Space, attention_scaling: float = 1.12, kept: int = 0) -> Candidate:
-    """A candidate that is none of the hand-made ones, inside every range."""
+    """A candidate that is none of the hand-designed ones, inside every range."""
     share = np.clip((np.arange(space.pairs) / (space.pairs - 1) - 0.2) / 0.5, 0, 1)
     return space.nearest((0.9 * space.scale) ** share, attention_scaling, kept)
 

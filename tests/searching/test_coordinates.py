@@ -17,7 +17,7 @@ from tests.searching.problems import ramp, small_space, spaces
 def test_every_point_is_a_candidate_and_the_origin_is_the_centre(
     space: Space, data: st.DataObject
 ) -> None:
-    centre = space.hand_made()[-1]
+    centre = space.hand_designed()[-1]
     coordinates = Coordinates(space, centre)
     assert coordinates.candidate(np.zeros(coordinates.numbers)) == centre
     assert not coordinates.point(centre).any()

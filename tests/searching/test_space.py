@@ -39,7 +39,7 @@ def test_the_seeds_are_the_methods_on_the_grid() -> None:
 
 def test_m_and_kept_positions_can_be_held() -> None:
     space = Space(LLAMA, 8192, attention_scaling=1.0, stock_runtimes=True)
-    assert {seed.attention_scaling for seed in space.hand_made()} == {1.0}
+    assert {seed.attention_scaling for seed in space.hand_designed()} == {1.0}
     assert space.kept_positions == (0,)
     assert space.nearest(np.ones(64), 1.2, 64) == Candidate((1.0,) * 64, 0, 1.0)
 
@@ -62,7 +62,7 @@ def test_whatever_is_asked_for_the_nearest_is_in_the_space(
 
 @given(space=spaces())
 def test_a_candidate_composes_on_the_start(space: Space) -> None:
-    candidate = space.hand_made()[-1]
+    candidate = space.hand_designed()[-1]
     schedule = space.schedule(candidate)
     over = np.ones(space.pairs) if space.recover else space.start.rescale_factors
     np.testing.assert_allclose(schedule.rescale_factors, over * candidate.factors, rtol=1e-12)
@@ -101,14 +101,14 @@ def test_pairs_beyond_the_critical_one_are_stretched_by_s_at_least() -> None:
     assert space.critical_pair == published
     assert (space.lowest[published:] == 4).all()
     assert (space.lowest[:published] == 1).all()
-    assert all(list(space.violations(seed)) == [] for seed in space.hand_made())
+    assert all(list(space.violations(seed)) == [] for seed in space.hand_designed())
 
 
 def test_an_extended_start_counts_from_where_it_is() -> None:
     extended = yarn.schedule(RotarySchedule.plain(SMALL), 512)
     space = Space(extended, 2048)
     assert space.highest == 5
-    assert len(space.hand_made()) == 4  # YaRN's ramp by wavelength takes YaRN's place
+    assert len(space.hand_designed()) == 4  # YaRN's ramp by wavelength takes YaRN's place
     again = Space(space.schedule(space.seeds()[2]), 8192)
     assert again.schedule(again.seeds()[0]).rescale_factors.max() == pytest.approx(64, rel=0.01)
 

@@ -71,7 +71,7 @@ def test_it_begins_with_the_methods_made_by_hand(name: str) -> None:
     everything = set(range(Bowl.documents))
     if name == "adaptive":  # a race: all begin, and one of them sees all documents
         whole = next(r for r in spy.requests if set(r.documents) == everything)
-        assert set(whole.candidates) <= set(space.hand_made())
+        assert set(whole.candidates) <= set(space.hand_designed())
     else:
         assert set(spy.requests[0].documents) == everything
 
@@ -82,7 +82,7 @@ def distance_left(name: str, evaluations: int, **rules: float | bool) -> float:
     optimum = ramp(space, kept=0 if rules.get("stock_runtimes") else 8)
     bowl = Bowl(space, optimum)
     floor = bowl.score(space.schedule(optimum))
-    first = min(bowl.score(space.schedule(seed)) for seed in space.hand_made())
+    first = min(bowl.score(space.schedule(seed)) for seed in space.hand_designed())
     found = search(space, bowl, EVERY_STRATEGY[name], seed=3, evaluations=evaluations)
     assert found.score == pytest.approx(bowl.score(space.schedule(found.best)))
     return (found.score - floor) / (first - floor)

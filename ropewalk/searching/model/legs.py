@@ -4,32 +4,35 @@ A leg is one search at one length. The leg to the target comes first; with `reco
 length of pretraining follows, and the plan serves short sequences with what that finds. A target
 that the model serves already is the second leg alone.
 
-Each leg scores the hand-made methods and searches on one set of documents, chooses among its
-finalists and the hand-made methods on a second, and reports on a third. Chosen is the lowest score
-among those that retrieve no less than the best hand-made method: where no finalist does, the answer
-is a hand-made method.
+Each leg scores the hand-designed methods and searches on one set of documents, chooses among its
+finalists and the hand-designed methods on a second by the rule of evaluation/select.py, and reports
+on a third. Where no finalist is better, the answer is a hand-designed method.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
+from ropewalk.evaluation.select import Standing, best, best_hand_designed
+from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
-from ropewalk.planning.extension import extend
+from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
-from ropewalk.searching.driver import Point, Progress, Result, search
+from ropewalk.searching.driver import Point
 from ropewalk.searching.model.objectives import (
     RETRIEVED,
     TEXT,
@@ -42,10 +45,16 @@ from ropewalk.searching.model.objectives import (
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.searching.space import Space
+from ropewalk.untrusted import parse_json
+from ropewalk.values import Result, Unbounded, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
-HAND_MADE = ("linear", "ntk", "ntk_mixed", "yarn")
+SEARCHED = "search"
+"""The name of a searched schedule among methods."""
 FINALISTS = 4
 DOCUMENTS = (12, 16, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
@@ -92,16 +101,16 @@ class Settings:
 class Score(NamedTuple):
     """Means over documents."""
 
-    score: float
-    """What the objective minimises."""
-    perplexity: float
+    score: Unbounded
+    """What the objective minimises; infinite where the model failed."""
+    perplexity: Unbounded
     """Of the final tokens of the text."""
     retrieval: float
     """The share of the facts that came back whole."""
 
-    def to_json(self) -> dict[str, float | None]:
-        """JSON has no infinity: a schedule that failed has no score."""
-        return {key: value if np.isfinite(value) else None for key, value in self._asdict().items()}
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.score, self.retrieval)
 
 
 class Arm(NamedTuple):
@@ -112,93 +121,113 @@ class Arm(NamedTuple):
     selection: Score
     reporting: Score
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "schedule": self.schedule.to_json(),
-            "search": self.search.to_json(),
-            "selection": self.selection.to_json(),
-            "reporting": self.reporting.to_json(),
-        }
 
-
-@dataclass(frozen=True)
-class Leg:
+@dataclass(frozen=True, eq=False)
+class Leg(Value):
     """What came of a search at one length."""
 
     length: int
-    chosen: Arm
-    method: str | None
-    """The hand-made method that was chosen, where no finalist was better."""
+    chosen: str
+    """`search`, or the hand-designed method that is better than all that was found."""
+    best: Arm
+    """The chosen schedule."""
     baselines: Mapping[str, Arm]
     history: tuple[Point, ...]
     evaluations: float
     tokens: int
 
     @property
-    def best_by_hand(self) -> str:
-        """The hand-made method with the best score of those that retrieve the most."""
-        arms = self.baselines
-        most = max(arm.selection.retrieval for arm in arms.values())
-        able = [name for name in arms if arms[name].selection.retrieval == most]
-        return min(able, key=lambda name: arms[name].selection.score)
+    def method(self) -> str | None:
+        """The hand-designed method that was chosen, if one was."""
+        return None if self.chosen == SEARCHED else self.chosen
 
-    def gain(self, documents: str) -> float:
-        """By how much the chosen plan's score is below that method's on a set of documents.
+    @property
+    def best_hand_designed(self) -> str:
+        standings = {name: arm.selection.standing for name, arm in self.baselines.items()}
+        return best_hand_designed(standings, self.baselines)
 
-        More on those of the search than on others is what the search has learnt by heart.
+    def gain(self, documents: Literal["search", "selection", "reporting"]) -> float:
+        """By how much the chosen schedule's score is below that method's on a set of documents.
+
+        What the search's own documents show beyond the others is overfitting.
         """
-        by_hand = getattr(self.baselines[self.best_by_hand], documents)
-        return float(by_hand.score - getattr(self.chosen, documents).score)
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "length": self.length,
-            "chosen": self.method or "search",
-            "best": self.chosen.to_json(),
-            "baselines": {name: arm.to_json() for name, arm in self.baselines.items()},
-            "evaluations": self.evaluations,
-            "tokens": self.tokens,
-        }
+        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
+        own: Score = getattr(self.best, documents)
+        return baseline.score - own.score
 
 
-@dataclass(frozen=True)
-class Found:
-    """The plan, and the legs that led to it."""
+@dataclass(frozen=True, eq=False)
+class Found(Result):
+    """The plan that a search ends in, and the legs that led to it."""
 
     plan: ContextPlan
     legs: tuple[Leg, ...]
-    seconds: float
 
-    def to_json(self) -> dict[str, object]:
-        """The first leg, in the form that the command prints."""
+    def derived(self) -> dict[str, object]:
         leg = self.legs[0]
-        schedule = leg.chosen.schedule
+        schedule = leg.best.schedule
         return {
             "best": {
-                "score": leg.chosen.search.score,
-                "rescale_factors": schedule.rescale_factors.tolist(),
+                "score": leg.best.search.score,
+                "rescale_factors": schedule.rescale_factors,
                 "kept_initial_positions": schedule.kept_initial_positions,
                 "attention_scaling": schedule.attention_scaling,
             },
-            "baselines": {name: arm.reporting.to_json() for name, arm in leg.baselines.items()},
-            "held_out": leg.chosen.reporting.to_json(),
+            "baselines": {name: arm.reporting for name, arm in leg.baselines.items()},
+            "held_out": leg.best.reporting,
             "evaluations": round(sum(leg.evaluations for leg in self.legs), 3),
             "tokens": sum(leg.tokens for leg in self.legs),
-            "seconds": round(self.seconds, 3),
         }
 
+    def summary(self) -> str:
+        return " ".join(_in_words(leg) for leg in self.legs)
 
-class Status(NamedTuple):
-    """How far a search is."""
+    def figure(self) -> Figure:
+        """The best score so far against the tokens it took."""
+        return next(iter(self.figures().values()))
 
-    stage: str
-    done: float
-    """The share of the stage, as far as it can be told."""
-    evaluations: float = 0.0
-    tokens: int = 0
-    best: float | None = None
-    baselines: Mapping[str, float] = {}
-    """Scores of the hand-made methods on the same documents as `best`."""
+    def figures(self) -> dict[str, Figure]:
+        """Every picture of the search, by its name: progress and factors of each leg."""
+        from ropewalk.reports.schedules import factors_figure
+        from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
+
+        drawn = {}
+        for leg in self.legs:
+            prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
+            curve = SearchCurve(
+                [point.tokens for point in leg.history],
+                [point.score for point in leg.history],
+                {name: arm.search.score for name, arm in leg.baselines.items()},
+            )
+            schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
+            labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
+            drawn[f"{prefix}progress"] = progress_figure(curve)
+            drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
+        return drawn
+
+
+def _in_words(leg: Leg) -> str:
+    baseline = leg.best_hand_designed
+    at, other = format_length(leg.length), leg.baselines[baseline].reporting
+    if leg.method is not None:
+        return (
+            f"At {at}, no searched schedule beat {leg.method} on held-out documents, so the plan "
+            f"follows {leg.method}: {_score_in_words(leg.best.reporting)}."
+        )
+    return (
+        f"At {at}, on held-out documents, the searched schedule reaches "
+        f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
+        f"{_score_in_words(other)}."
+    )
+
+
+def _score_in_words(score: Score) -> str:
+    if not np.isfinite(score.score):
+        return "nothing (the model failed)"
+    return (
+        f"score {score.score:.3f} (perplexity {score.perplexity:.2f}, "
+        f"{score.retrieval:.1%} retrieved)"
+    )
 
 
 def search_model(
@@ -208,43 +237,33 @@ def search_model(
     *,
     journal: Callable[[str], Journal | None] = lambda name: None,
     ranks: Ranks | None = None,
-    progress: Callable[[Status], None] = lambda status: None,
-    notice: Callable[[str], None] = lambda text: None,
-) -> Found | None:
-    """Search, select and report; None on the ranks that only help.
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Found:
+    """Search, select and report.
 
     `journal` gives a journal by its name, or None to keep nothing: two for each leg, one of the
-    search and one of what is measured besides. All ranks are called with the same arguments.
+    search and one of what is measured besides. All ranks are called with the same arguments, and
+    all return the same.
     """
-    began = time.monotonic()
     present = loaded.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
     legs: list[Leg] = []
     for name, start, length in _legs(present.longest(layer), settings):
         if name == "recovery" and legs:
-            start = legs[0].chosen.schedule
+            start = legs[0].best.schedule
         work = _Work(loaded, documents, settings, layer, name, start, length, notice)
         leg = work.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
-    if not legs:
-        return None
-    plan = _plan(present, layer, legs, settings)
-    return Found(plan, tuple(legs), time.monotonic() - began)
-
-
-def hand_made(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
-    """What a search is compared with: from the plain frequencies where a method does not compose
-    on the start."""
-
-    def extended(method: str) -> RotarySchedule:
-        try:
-            return extend(start, length, method)
-        except Unsupported:
-            return extend(RotarySchedule.plain(start.geometry), length, method)
-
-    return {method: extended(method) for method in HAND_MADE}
+    helps = ranks is not None and ranks.rank > 0
+    found = None if helps else Found(_plan(present, layer, legs, settings), tuple(legs))
+    if ranks is None:
+        assert found is not None
+        return found
+    text = ranks.share(None if found is None else json.dumps(found.to_json()))
+    return found or Found.from_json(parse_json(text, source="rank 0"))
 
 
 def check_target(start: RotarySchedule, settings: Settings) -> None:
@@ -287,7 +306,7 @@ class _Work:
         self,
         ranks: Ranks | None,
         journal: Callable[[str], Journal | None],
-        progress: Callable[[Status], None],
+        progress: Progress,
     ) -> Leg | None:
         """Do it on this process alone, or on all ranks; None where this one only helped."""
         sets = split_corpus(
@@ -322,7 +341,7 @@ class _Work:
         measure: Measure,
         sizes: tuple[int, int, int],
         journal: Callable[[str], Journal | None],
-        progress: Callable[[Status], None],
+        progress: Progress,
         at_once: int,
     ) -> Leg:
         kind = self.settings.objective
@@ -345,7 +364,7 @@ class _Work:
             return found
 
         by_hand = self._by_hand()
-        searched = scores("hand-made methods", "search", by_hand)
+        searched = scores("hand-designed methods", "search", by_hand)
         beside = {name: score.score for name, score in searched.items()}
         space = _space(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
@@ -354,7 +373,8 @@ class _Work:
             objective,
             journal(f"{self.name}.jsonl"),
             at_once,
-            lambda status: progress(status._replace(baselines=beside)),
+            progress,
+            min(beside.items(), key=lambda item: item[1]),
         )
         finalists = {
             f"finalist {rank}": space.schedule(finalist.candidate)
@@ -362,7 +382,7 @@ class _Work:
         }
         pool = {**by_hand, **finalists}
         selected = scores("selecting", "selection", pool)
-        chosen = _choice(selected, by_hand)
+        chosen = best({name: score.standing for name, score in selected.items()}, by_hand)
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
             searched |= scores("reporting", "search", {chosen: pool[chosen]})
@@ -372,13 +392,13 @@ class _Work:
 
         if chosen in by_hand:
             self.notice(
-                f"no finalist was better than {chosen} on held-out documents with as much "
-                "retrieval, so it is the plan; allow more evaluations or documents"
+                f"no searched schedule beat {chosen} on held-out documents with as much "
+                f"retrieval, so the plan follows {chosen}; allow more evaluations or documents"
             )
         return Leg(
             self.length,
+            chosen if chosen in by_hand else SEARCHED,
             arm(chosen),
-            chosen if chosen in by_hand else None,
             {name: arm(name) for name in by_hand},
             result.history,
             result.evaluations,
@@ -391,8 +411,9 @@ class _Work:
         objective: ModelObjective,
         journal: Journal | None,
         at_once: int,
-        progress: Callable[[Status], None],
-    ) -> Result:
+        progress: Progress,
+        baseline: tuple[str, float],
+    ) -> searching.Result:
         """Run the strategy for what it may spend."""
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
@@ -400,11 +421,15 @@ class _Work:
         limits = (evaluations, tokens and tokens / (objective.documents * self.length))
         expected = min(limit for limit in limits if limit)
 
-        def report(now: Progress) -> None:
+        def report(now: searching.Progress) -> None:
             done = min(1.0, now.evaluations / expected)
-            progress(Status("searching", done, now.evaluations, now.tokens, now.score))
+            detail = (
+                f"best {now.score:.3f} ({baseline[0]} {baseline[1]:.3f})  "
+                f"{now.evaluations:,.0f} evaluations  {now.tokens / 1000:,.0f}k tokens"
+            )
+            progress(Status("searching", done, detail))
 
-        return search(
+        return searching.search(
             space,
             objective,
             strategies.named(self.settings.strategy),
@@ -425,7 +450,7 @@ class _Work:
                 "plain": replace(plain, length=self.length),
                 "as it is": replace(self.start, length=self.length),
             }
-        return hand_made(self.start, self.length)
+        return hand_designed(self.start, self.length)
 
 
 class _Kept:
@@ -458,23 +483,16 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), float(measured[:, RETRIEVED].mean()))
 
 
-def _choice(scores: Mapping[str, Score], by_hand: Iterable[str]) -> str:
-    """The lowest score among those that retrieve no less than the best by hand."""
-    most = max(scores[name].retrieval for name in by_hand)
-    able = [name for name, score in scores.items() if score.retrieval >= most]
-    return min(able, key=lambda name: scores[name].score)
-
-
 def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:
     """What the legs found, each for sequences up to its length, and the present beyond them."""
     steps = sorted(
-        (PlanStep(leg.length, leg.chosen.schedule) for leg in legs),
+        (PlanStep(leg.length, leg.best.schedule) for leg in legs),
         key=lambda step: step.up_to_length,
     )
     reached = steps[-1].up_to_length
     steps += [step for step in present.steps(layer) if step.up_to_length > reached]
     plan = present.with_steps(layer, tuple(steps))
-    methods = legs[0].method or "search"
+    methods = legs[0].chosen
     provenance = {
         "methods": methods,
         "strategy": settings.strategy,

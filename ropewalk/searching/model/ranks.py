@@ -115,6 +115,19 @@ class Ranks:
         if self.size > 1:
             self._awaited("all gone")
 
+    def share(self, text: str | None) -> str:
+        """The text of rank 0, on every rank. Rank 0 may hold the store, so it leaves last."""
+        if self.rank == 0:
+            assert text is not None, "rank 0 has what it shares"
+            self._put("shared", text)
+            if self.size > 1:
+                self._awaited("all have read")
+            return text
+        text = self._awaited("shared")
+        if self._add("have read", 1) == self.size - 1:
+            self._put("all have read", "")
+        return text
+
     def ask(self, number: int, request: str) -> None:
         """For rank 0: let the others begin."""
         self._put(f"request/{number}", request)

@@ -1,0 +1,79 @@
+"""What `extend --dry-run` promises, beside what the stages of the demo then take.
+
+    python -m benchmarks.cost_estimate [--runs N]
+
+The times of the stages are those of the run's own events.jsonl. Each run makes its estimate first,
+on the same machine in the same minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import ropewalk as rw
+from benchmarks.machine import machine
+from ropewalk.run_directory import EVENTS, read_journal
+
+RESULTS = Path(__file__).with_name("results") / "cost_estimate.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    runs = [_run() for _ in range(arguments.runs)]
+    for run in runs:
+        for row in run["stages"]:
+            inside = row["low"] <= row["took"] <= row["high"]
+            print(
+                f"{row['stage']:>9}  {row['low']:6.1f} to {row['high']:6.1f} s promised, "
+                f"{row['took']:6.1f} s taken, {row['ratio']:.2f} of the middle"
+                f"{'' if inside else '  outside'}"
+            )
+        print(f"{'all':>9}  {run['promised']:6.1f} s promised, {run['took']:6.1f} s taken\n")
+    RESULTS.write_text(json.dumps({"machine": machine(), "runs": runs}, indent=2) + "\n")
+
+
+def _run() -> dict[str, Any]:
+    estimate = rw.extend_preview()
+    with TemporaryDirectory() as folder:
+        rw.extend(run=folder)
+        taken = _taken(Path(folder))
+    rows = [
+        {
+            "stage": row.stage,
+            "low": row.seconds_low,
+            "middle": row.seconds,
+            "high": row.seconds_high,
+            "took": taken[row.stage],
+            "ratio": taken[row.stage] / row.seconds,
+        }
+        for row in estimate.stages
+        if row.seconds > 0
+    ]
+    return {
+        "stages": rows,
+        "promised": estimate.total.middle,
+        "took": sum(taken.values()),
+    }
+
+
+def _taken(run: Path) -> dict[str, float]:
+    """Seconds from the beginning of each stage to that of the next."""
+    events = read_journal(run / EVENTS)
+    began = [(str(e["name"]), _time(e)) for e in events if e["event"] == "stage"]
+    ends = [*(time for _, time in began[1:]), _time(events[-1])]
+    return {name: end - start for (name, start), end in zip(began, ends, strict=True)}
+
+
+def _time(event: dict[str, object]) -> float:
+    return datetime.fromisoformat(str(event["time"])).timestamp()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""`extend`: from a model and a length to exported files and the evidence, in one resumable run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths
+from ropewalk.data.corpora import Document
+from ropewalk.evaluation.identity import run_identity
+from ropewalk.lengths import format_length
+from ropewalk.models.config import BUNDLED
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.source import Model, resolve
+from ropewalk.pipeline import extend as pipeline
+from ropewalk.pipeline.cost import Estimate, estimate
+from ropewalk.pipeline.extend import Done, Extended
+from ropewalk.pipeline.settings import (
+    EVALUATIONS,
+    SAMPLES,
+    TIMES,
+    Settings,
+    parted,
+    settings_for,
+)
+from ropewalk.pipeline.stage import Work
+from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.run_directory import RunDirectory
+
+
+def extend(
+    model: Model = BUNDLED,
+    to: Length | None = None,
+    *,
+    run: str | Path | None = None,
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    evaluations: int = EVALUATIONS,
+    samples: int = SAMPLES,
+    lengths: Sequence[Length] = (),
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    allow_download: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+    done: Done = lambda *_: None,
+) -> Extended:
+    """Extend a model without training it: search, evaluate, export, verify.
+
+    Without `to`, to eight times what the model serves now. Everything is kept in `run` (by default
+    `runs/extend-MODEL-LENGTH`); called again with the same arguments, a run that was cut off goes
+    on. `done` is called with each stage and its result.
+    """
+    asked = _ask(
+        model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        allow_download, notice,
+    )  # fmt: skip
+    to_search, to_report = parted(asked.documents)
+    target = asked.settings.target_length
+    path = run or Path("runs") / f"extend-{Path(asked.source).name}-{format_length(target)}"
+    identity = {**run_identity(asked.loaded, asked.documents), **asdict(asked.settings)}
+    with RunDirectory(path, "extend", identity) as directory:
+        work = Work(asked.source, asked.loaded, target, to_search, to_report, directory, notice)
+        return pipeline.extend(work, asked.settings, progress=progress, done=done)
+
+
+def extend_preview(
+    model: Model = BUNDLED,
+    to: Length | None = None,
+    *,
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    evaluations: int = EVALUATIONS,
+    samples: int = SAMPLES,
+    lengths: Sequence[Length] = (),
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    allow_download: bool = False,
+    notice: Notice = log_notice,
+) -> Estimate:
+    """What `extend` would do with these arguments, and what that would cost on this machine."""
+    asked = _ask(
+        model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        allow_download, notice,
+    )  # fmt: skip
+    return estimate(asked.source, asked.loaded, asked.settings)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of a run, found and checked."""
+
+    source: str
+    loaded: LoadedModel
+    documents: Sequence[Document]
+    settings: Settings
+
+
+def _ask(
+    model: Model,
+    to: Length | None,
+    corpus: Corpus,
+    field: str,
+    evaluations: int,
+    samples: int,
+    lengths: Sequence[Length],
+    seed: int,
+    dtype: str,
+    device: str,
+    allow_download: bool,
+    notice: Notice,
+) -> _Asked:
+    documents = as_documents(corpus, field, notice)
+    found = resolve(model, allow_download=allow_download)
+    # Export reads files: of a hub id, those that were fetched.
+    source = BUNDLED if found.kind == "bundled" else str(found.folder)
+    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
+    present = loaded.present_plan
+    settings = settings_for(
+        present,
+        TIMES * present.target_length if to is None else as_length(to, "to"),
+        evaluations=evaluations,
+        samples=samples,
+        lengths=as_lengths(lengths),
+        seed=seed,
+    )
+    return _Asked(source, loaded, documents, settings)

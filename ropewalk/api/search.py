@@ -1,0 +1,152 @@
+"""`search`: the rescale factors and the attention scaling that score best on the model itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ropewalk.api.common import Corpus, Length, as_documents, as_length
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.identity import run_identity
+from ropewalk.models.load import load, whole
+from ropewalk.models.source import Model
+from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.reports.figures import save_pictures
+from ropewalk.run_directory import RunDirectory
+from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_target, search_model
+from ropewalk.searching.model.objectives import Kind
+from ropewalk.searching.model.ranks import Ranks
+
+if TYPE_CHECKING:
+    from ropewalk.searching.model.legs import Leg as Leg
+
+PLAN, RESULTS = "plan.json", "results.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Searched(Found):
+    """What a search found on one model."""
+
+    model: str
+    dtype: str
+    device: str
+    seconds: float
+
+    def summary(self) -> str:
+        return f"{self.model}: {super().summary()}"
+
+
+def search(
+    model: Model,
+    to: Length,
+    *,
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    strategy: Literal["adaptive", "evolution"] = "adaptive",
+    evaluations: int | None = None,
+    tokens: int | None = None,
+    objective: Kind = "mixed",
+    stock_runtimes: bool = True,
+    recover: bool = False,
+    documents: tuple[int, int, int] = DOCUMENTS,
+    seed: int = 0,
+    run: str | Path | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    ranks_per_copy: int = 1,
+    allow_download: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Searched:
+    """Search the rescale factors for a longer context, by perplexity and retrieval together.
+
+    The budget is in `evaluations` (scores over all documents to search on) or `tokens`. `recover`
+    also searches a schedule for sequences within the original context length. With `run`, plan,
+    journal and figures are kept there, and a search that was cut off goes on. Under `torchrun`, all
+    ranks work on the same search, and each returns its result.
+    """
+    settings = Settings(
+        target_length=as_length(to, "to"),
+        strategy=strategy,
+        objective=objective,
+        evaluations=evaluations,
+        tokens=tokens,
+        stock_runtimes=stock_runtimes,
+        recover=recover,
+        documents=documents,
+        seed=seed,
+    )
+    began = time.monotonic()
+    ranks = _ranks(ranks_per_copy)
+    with ExitStack() as stack:
+        if ranks is not None:
+            stack.enter_context(ranks)
+        texts = as_documents(corpus, field, notice)
+        loaded = load(
+            model,
+            dtype=dtype,
+            device=_own(device),
+            allow_download=allow_download,
+            place=whole if ranks is None else ranks.place,
+        )
+        check_target(loaded.present_plan.longest(loaded.present_plan.extended_layer), settings)
+        directory = None
+        if run is not None:
+            # On every rank: reading shared weights takes all that share them.
+            identity = {**run_identity(loaded, texts), **asdict(settings)}
+            if ranks is None or ranks.rank == 0:
+                directory = stack.enter_context(RunDirectory(run, "search", identity))
+        found = search_model(
+            loaded,
+            texts,
+            settings,
+            journal=(lambda name: None) if directory is None else directory.journal,
+            ranks=ranks,
+            progress=progress,
+            notice=notice,
+        )
+        if directory is not None:
+            _keep(found, directory)
+    seconds = round(time.monotonic() - began, 3)
+    return Searched(found.plan, found.legs, loaded.name, loaded.dtype, loaded.device, seconds)
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one that speaks for all that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _keep(found: Found, directory: RunDirectory) -> None:
+    """The plan, the scores and the figures of a finished search."""
+    directory.write(PLAN, found.plan.dumps())
+    directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+    for name, figure in found.figures().items():
+        save_pictures(figure, directory.path / "figures" / name)
+
+
+def _ranks(per_copy: int) -> Ranks | None:
+    """All that torchrun started; None for a process alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size % per_copy:
+        raise InvalidValue(
+            "--ranks-per-copy",
+            per_copy,
+            f"the number of ranks must be a multiple of it, and is {size}",
+            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",
+        )
+    return Ranks.of_environment(per_copy) if size > 1 else None
+
+
+def _own(device: str) -> str:
+    """Under torchrun, each rank takes the GPU of its number."""
+    if device in ("auto", "cuda") and "LOCAL_RANK" in os.environ:
+        import torch
+
+        if torch.cuda.is_available():
+            return f"cuda:{os.environ['LOCAL_RANK']}"
+    return device

@@ -1,0 +1,171 @@
+"""Runs the stages of `extend` in order, each once: what is done is read back from its file.
+
+A stage leaves its result in the run directory, as `NAME.json`, with the name of the stage and a
+digest of the run's configuration beside it. So a run that was cut off goes on, and a file that is
+damaged, or comes from another run, is named and not believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.models.load import load
+from ropewalk.pipeline.settings import Settings
+from ropewalk.pipeline.stage import Stage, Work
+from ropewalk.pipeline.stages import stages
+from ropewalk.pipeline.stages.evaluate import Evaluate
+from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.short import CheckShort
+from ropewalk.pipeline.stages.verify import Verify
+from ropewalk.progress import Progress, silent
+from ropewalk.run_directory import RunDirectory
+from ropewalk.untrusted import Fields, read_json
+from ropewalk.values import Result, decode
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+R = TypeVar("R", bound=Result)
+Done = Callable[[Stage[Any], Result], None]
+"""Called after each stage, and at once for one that was done before."""
+MAX_BYTES = 64 * 2**20
+"""Of a stage's file: a search of a thousand candidates has a long history."""
+
+
+@dataclass(frozen=True, eq=False)
+class Extended(Result):
+    """A model extended: what each stage returned."""
+
+    model: str
+    settings: Settings
+    results: Mapping[str, Result]
+    """By the names of the stages, in their order."""
+
+    def result(self, stage: type[Stage[R]]) -> R:
+        return cast(R, self.results[stage.name])
+
+    @property
+    def method(self) -> str:
+        """The schedule that was exported: a method's name, or `search`."""
+        return self.result(Evaluate).chosen
+
+    def derived(self) -> dict[str, object]:
+        evaluated = self.result(Evaluate)
+        return {
+            "target_length": self.settings.target_length,
+            "method": self.method,
+            "before": evaluated.before,
+            "after": evaluated.after,
+            "at_target": evaluated.at_target,
+            "short": self.result(CheckShort).differences,
+            "exported": self.result(Export).written,
+            "verified": self.result(Verify).verified,
+        }
+
+    @property
+    def achieved(self) -> str:
+        evaluated = self.result(Evaluate)
+        other = evaluated.best_hand_designed
+        beside = ""
+        if other != self.method:
+            beside = f" (the best hand-designed method, {other}: {evaluated.at_target[other]})"
+        return (
+            f"at {format_length(self.settings.target_length)}: before, {evaluated.before}; after, "
+            f"by {self.method}, {evaluated.after}{beside}"
+        )
+
+    @property
+    def written(self) -> str:
+        paths = [str(each.path) for each in self.result(Export).written]
+        return f"written to {' and '.join(paths)}, with figures next to them"
+
+    @property
+    def load(self) -> str:
+        return self.result(Export).written[0].load
+
+    def summary(self) -> str:
+        return f"{self.model} {self.achieved}; {self.written}. Load it: {self.load}"
+
+    def figure(self) -> Figure:
+        """Retrieval and perplexity by length, each method."""
+        return self.result(Evaluate).figure()
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "extended") -> Extended:
+        fields = Fields(value, path)
+        settings: Settings = decode(Settings, fields.take("settings"), fields.of("settings"))
+        kept = Fields(fields.take("results"), fields.of("results"))
+        results = {
+            each.name: each.result_type.from_json(kept.take(each.name), kept.of(each.name))
+            for each in stages(settings)
+        }
+        kept.close()
+        built = cls(fields.text("model"), settings, results)
+        built.check_json(value, path)
+        return built
+
+
+def extend(
+    work: Work, settings: Settings, *, progress: Progress = silent, done: Done = lambda *_: None
+) -> Extended:
+    """Do every stage that has not been done."""
+    return run_stages(work, settings, stages(settings), progress=progress, done=done)
+
+
+def run_stages(
+    work: Work,
+    settings: Settings,
+    to_do: Sequence[Stage[Any]],
+    *,
+    progress: Progress = silent,
+    done: Done = lambda *_: None,
+) -> Extended:
+    """The same, with other stages."""
+    name = work.source
+    for each in to_do:
+        file = work.directory.path / f"{each.name}.json"
+        if file.exists():
+            result = _read(file, each, work.directory)
+        else:
+            work.directory.event("stage", name=each.name)
+            result = each.run(work, progress)
+            _write(file, each, work.directory, result)
+        work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
+        changed = each.model_after(result)
+        if changed is not None:
+            loaded = load(changed, dtype=work.loaded.dtype, device=work.loaded.device)
+            work = replace(work, source=changed, loaded=loaded)
+        done(each, result)
+    return Extended(name, settings, work.results)
+
+
+def _write(file: Path, each: Stage[Any], directory: RunDirectory, result: Result) -> None:
+    value = {"stage": each.name, "run": _run_id(directory), "result": result.to_json()}
+    directory.write(file.name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _read(file: Path, each: Stage[Any], directory: RunDirectory) -> Result:
+    remedy = f"remove {file.name} to have the stage done again"
+    try:
+        fields = Fields(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+        name, run = fields.text("stage"), fields.text("run")
+        value = fields.take("result")
+        fields.close()
+        if (name, run) != (each.name, _run_id(directory)):
+            raise InputError(f"{file}: is the result of stage {name!r} of another run")
+        return each.result_type.from_json(value, fields.of("result"))
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from None
+
+
+def _run_id(directory: RunDirectory) -> str:
+    text = json.dumps(directory.configuration, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,89 @@
+"""What `extend` is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import format_length
+
+TIMES = 8
+"""How far a model is extended without a target."""
+EVALUATIONS, SAMPLES = 24, 10
+SEARCH_SHARE = 0.55
+"""Of the characters of the corpus; the rest is what the evaluation measures on."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run of `extend`."""
+
+    target_length: int
+    evaluations: int
+    """What the search may spend."""
+    samples: int
+    """For each task, length and method."""
+    lengths: tuple[int, ...]
+    """To evaluate at."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for key in ("evaluations", "samples"):
+            if getattr(self, key) < 1:
+                raise InvalidValue(key, getattr(self, key), "must be at least 1", "allow more")
+
+
+def settings_for(
+    present: ContextPlan,
+    target_length: int,
+    *,
+    evaluations: int = EVALUATIONS,
+    samples: int = SAMPLES,
+    lengths: Sequence[int] = (),
+    seed: int = 0,
+) -> Settings:
+    """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
+    where no lengths are given."""
+    window = present.target_length
+    if target_length <= window:
+        raise InvalidValue(
+            "--to",
+            target_length,
+            f"must be above {window}, the length that the model serves already",
+            f"give a target above {format_length(window)}",
+        )
+    if not lengths:
+        doublings = []
+        while window < target_length:
+            doublings.append(window)
+            window *= 2
+        lengths = doublings
+    at = tuple(sorted({*lengths, target_length}))
+    if at[-1] > target_length:
+        raise InvalidValue(
+            "--lengths",
+            at[-1],
+            f"the model is extended to {target_length} tokens",
+            "extend further (--to), or give shorter lengths",
+        )
+    return Settings(target_length, evaluations, samples, at, seed)
+
+
+def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """The corpus in two, for the search and for the evaluation; the cut may go through a text."""
+    left = int(SEARCH_SHARE * sum(len(document.text) for document in documents))
+    first, second = [], []
+    for document in documents:
+        if left >= len(document.text):
+            first.append(document)
+        elif left > 0:
+            cut = document.text.rfind("\n", 0, left) + 1 or left
+            first.append(document._replace(text=document.text[:cut]))
+            second.append(document._replace(text=document.text[cut:]))
+        else:
+            second.append(document)
+        left -= len(document.text)
+    return first, second

@@ -1,0 +1,82 @@
+"""What a stage is, and what it is given to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.models.load import LoadedModel
+from ropewalk.progress import Notice, Progress
+from ropewalk.run_directory import RunDirectory
+from ropewalk.values import Result
+
+R = TypeVar("R", bound=Result)
+
+
+class Forwards(NamedTuple):
+    """Some forward passes over sequences of one length."""
+
+    length: int
+    times: int
+
+
+class Cost(NamedTuple):
+    """What a stage will take at most."""
+
+    forwards: tuple[Forwards, ...] = ()
+    processes: int = 0
+    """Fresh processes that load a model library of their own."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(length * times for length, times in self.forwards)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every stage of one run is given."""
+
+    source: str
+    """What an export reads: a folder, or `bundled`."""
+    loaded: LoadedModel
+    target_length: int
+    to_search: Sequence[Document]
+    to_report: Sequence[Document]
+    """What the evaluation measures on shares no text with what the search looks at."""
+    directory: RunDirectory
+    notice: Notice
+    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    """What the stages before this one returned, by their names."""
+
+    @property
+    def present(self) -> ContextPlan:
+        return self.loaded.present_plan
+
+    def result(self, stage: type[Stage[R]]) -> R:
+        """What an earlier stage returned."""
+        return cast(R, self.results[stage.name])
+
+
+class Stage(Generic[R]):
+    """One step of `extend`. A subclass is a frozen dataclass whose fields are its settings."""
+
+    name: ClassVar[str]
+    """Also that of its file in the run directory."""
+    does: ClassVar[str]
+    result_type: ClassVar[type[Result]]
+
+    def cost(self) -> Cost:
+        """What it will take, for `--dry-run`."""
+        return Cost()
+
+    def run(self, work: Work, progress: Progress) -> R:
+        """Do the work; what is on disk already is not done again."""
+        raise NotImplementedError
+
+    def model_after(self, result: R) -> str | None:
+        """The folder of the model that later stages continue with, where this one changed it."""
+        return None

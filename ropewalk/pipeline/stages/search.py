@@ -1,0 +1,52 @@
+"""Search: rescale factors and attention scaling, starting from the hand-designed methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
+from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.progress import Progress
+from ropewalk.searching.model.legs import FINALISTS, Found, Settings, search_model
+
+
+@dataclass(frozen=True)
+class Search(Stage[Found]):
+    target_length: int
+    evaluations: int
+    """What the search may spend, in scores over all documents to search on."""
+    seed: int = 0
+    documents: tuple[int, int, int] = (6, 6, 1)
+    """To search on, to select by, to report on: the evaluation reports, on text of its own."""
+
+    name = "search"
+    does = "rescale factors and attention scaling, starting from the hand-designed methods"
+    result_type = Found
+
+    def cost(self) -> Cost:
+        """Each document is one forward; a search may end before its budget is spent."""
+        to_search, to_select, to_report = self.documents
+        count = (
+            self.evaluations * to_search
+            + len(HAND_DESIGNED) * (to_search + to_select + to_report)
+            + FINALISTS * to_select
+            + to_report
+        )
+        return Cost((Forwards(self.target_length, count),))
+
+    def run(self, work: Work, progress: Progress) -> Found:
+        settings = Settings(
+            target_length=self.target_length,
+            evaluations=self.evaluations,
+            stock_runtimes=True,
+            documents=self.documents,
+            seed=self.seed,
+        )
+        return search_model(
+            work.loaded,
+            work.to_search,
+            settings,
+            journal=work.directory.journal,
+            progress=progress,
+            notice=work.notice,
+        )

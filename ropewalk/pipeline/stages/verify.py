@@ -1,0 +1,57 @@
+"""Verify: what was exported, read from disk as anybody's file would be, and searched for traps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ropewalk.audit.audit import audit
+from ropewalk.audit.finding import Finding
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import GateFailed
+from ropewalk.pipeline.stage import Cost, Stage, Work
+from ropewalk.pipeline.stages.export import PLAN, Export
+from ropewalk.progress import Progress, Status
+from ropewalk.values import Result
+
+
+class VerifiedFile(NamedTuple):
+    path: Path
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Verified(Result):
+    """What was found in the files that were written; none of it is wrong."""
+
+    verified: tuple[VerifiedFile, ...]
+
+    def summary(self) -> str:
+        found = [finding.what for each in self.verified for finding in each.findings]
+        return "; ".join(found) or "read back from disk: no known trap"
+
+
+@dataclass(frozen=True)
+class Verify(Stage[Verified]):
+    name = "verify"
+    does = "both read from disk and searched for known traps"
+    result_type = Verified
+
+    def cost(self) -> Cost:
+        return Cost(processes=2)
+
+    def run(self, work: Work, progress: Progress) -> Verified:
+        plan = ContextPlan.read(work.directory.path / PLAN)
+        found = []
+        written = work.result(Export).written
+        for done, each in enumerate(written):
+            progress(Status(self.name, done / len(written)))
+            # What other runtimes would make of a folder written for one is no fault of it.
+            runtimes = [each.target] if each.target != "llama.cpp" else []
+            audited = audit(each.path, plan=plan, runtimes=runtimes)
+            wrong = [finding.what for finding in audited.findings if finding.wrong]
+            if wrong:
+                raise GateFailed(f"{each.path} does not follow the plan", wrong)
+            found.append(VerifiedFile(each.path, audited.findings))
+        return Verified(tuple(found))

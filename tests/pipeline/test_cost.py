@@ -1,0 +1,72 @@
+"""The estimate: exact where the timings are, and a range where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.pipeline.cost import Arithmetic, Rates
+from tests.api.conformance import check_result, run_command
+from tests.evaluation import tiny
+
+SMALL = Arithmetic(weights=1000, attention=64)
+
+
+def test_what_a_forward_multiplies() -> None:
+    model = tiny.model()
+    own = Arithmetic.of(model)
+    embedding = model.get_input_embeddings().weight.numel()
+    total = sum(weight.numel() for weight in model.parameters())
+    assert own.weights == total - embedding  # looked up, not multiplied; the head is its own here
+    assert own.attention == 2 * 2 * 16  # layers, heads, dimensions of a head
+
+
+def test_rates_are_found_again() -> None:
+    rates = Rates((2e-9, 3e-9), (5e-9, 4e-9))
+    timed = [(length, SMALL.seconds(length, rates)) for length in (512, 4096)]
+    found = SMALL.fitted(timed)
+    assert found.by_weight == pytest.approx(rates.by_weight)
+    assert found.by_position == pytest.approx(rates.by_position)
+    assert SMALL.seconds(65536, found) == pytest.approx(SMALL.seconds(65536, rates))
+
+
+def test_lengths_that_cannot_tell_attention_give_one_rate_for_both() -> None:
+    seconds = [SMALL.by_weight(length) * 1e-9 for length in (512, 4096)]
+    found = SMALL.fitted([(512, seconds[:1]), (4096, seconds[1:])])
+    assert found.by_position == found.by_weight
+    # Attention still grows with the square.
+    short, long = (SMALL.seconds(length, found)[0] for length in (65536, 131072))
+    assert long > 3 * short
+
+
+def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
+    texts = tiny.documents(8)
+    found = check_result(
+        rw.extend_preview(
+            str(folder), 256, corpus=texts, evaluations=5, samples=2, lengths=[tiny.WINDOW]
+        )
+    )
+    rows = {row.stage: row for row in found.stages}
+    # Six methods, four tasks, two samples, at 128 and 256 tokens.
+    assert rows["evaluate"].tokens == 6 * 4 * 2 * (128 + 256)
+    # 5 evaluations on 6 documents, 4 methods on all 13, 4 finalists on 6, one reported on 1.
+    assert rows["search"].tokens == (5 * 6 + 4 * 13 + 4 * 6 + 1) * 256
+    for row in found.stages:
+        assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
+    assert rows["search"].seconds_low > 0
+    assert rows["export"].seconds_low > 0.5  # two processes that load a model library
+    assert found.total.high >= found.total.low > 0
+
+
+def test_the_command_shows_the_same_rows_and_writes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = run_command("extend", folder, "--to", 1024, "--dry-run")["stages"]
+    assert [row["stage"] for row in rows] == [
+        *("inspect", "compare", "search", "evaluate", "short", "export", "verify"),
+    ]
+    assert rows[3]["tokens"] == 6 * 4 * 10 * (128 + 256 + 512 + 1024)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,208 @@
+"""`extend` on a tiny model: what it writes is opened, and what it keeps is not believed blindly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ropewalk.evaluation.identity import weights_fingerprint
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError
+from ropewalk.models.load import load
+from ropewalk.pipeline.extend import Extended, run_stages
+from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
+from ropewalk.pipeline.stage import Stage, Work
+from ropewalk.pipeline.stages import stages
+from ropewalk.pipeline.stages.evaluate import Evaluate
+from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.search import Search
+from ropewalk.planning.extension import extend as schedule_by
+from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.progress import Progress, silent
+from ropewalk.run_directory import RunDirectory, read_journal
+from ropewalk.schedule import RotarySchedule
+from ropewalk.values import Result
+from tests.api.conformance import check_result
+from tests.evaluation import tiny
+from tests.pipeline.conftest import TARGET, extended
+
+
+def turned(folder: Path) -> tuple[np.ndarray[Any, Any], float]:
+    """What stock transformers turns by: read from its own rotary module."""
+    rotary = AutoModelForCausalLM.from_pretrained(folder).model.rotary_emb
+    return rotary.inv_freq.double().numpy(), float(rotary.attention_scaling)
+
+
+def assert_follows(folder: Path, schedule: RotarySchedule) -> None:
+    frequencies, scaling = turned(folder)
+    np.testing.assert_allclose(frequencies, schedule.inverse_frequencies, rtol=1e-6)
+    assert scaling == pytest.approx(schedule.attention_scaling, rel=1e-6)
+
+
+def work_of(done: Extended, folder: Path, directory: RunDirectory, **results: Result) -> Work:
+    texts = tiny.documents(8)
+    return Work(
+        str(folder), load(str(folder)), TARGET, texts, texts, directory, print,
+        {**done.results, **results},
+    )  # fmt: skip
+
+
+def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
+    check_result(done)
+    value = done.to_json()
+    evaluated = done.result(Evaluate)
+    assert value["method"] == evaluated.chosen
+    assert value["after"] == {
+        "retrieval": evaluated.after.retrieval,
+        "perplexity": evaluated.after.perplexity,
+    }
+    assert set(evaluated.at_target) >= {"none", *HAND_DESIGNED}
+    assert f"after, by {done.method}, retrieval" in done.summary()
+    assert str(run / "model") in done.summary()
+    # Paired comparisons are kept with the results: at the target, every pair of methods.
+    kept = json.loads((run / "evaluate.json").read_text())["result"]
+    pairs = {(c["first"], c["second"]) for c in kept["comparisons"] if c["task"] == "needle"}
+    assert len(pairs) == len(evaluated.at_target) * (len(evaluated.at_target) - 1) / 2
+    assert (run / "extend.png").exists()
+
+
+def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) -> None:
+    plan = ContextPlan.read(run / "plan.json")
+    assert_follows(run / "model", plan.longest())
+    if done.method in HAND_DESIGNED:
+        plain = load(str(run / "model")).present_plan.longest().geometry
+        again = schedule_by(RotarySchedule.plain(plain), TARGET, done.method)
+        assert plan.longest().inverse_frequencies == pytest.approx(again.inverse_frequencies)
+    else:
+        assert plan.longest() == done.result(Search).plan.longest()
+
+
+@pytest.mark.parametrize("chosen", HAND_DESIGNED)
+def test_each_method_is_exported_as_itself(
+    done: Extended, folder: Path, tmp_path: Path, chosen: str
+) -> None:
+    evaluated = replace(done.result(Evaluate), chosen=chosen)
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        Export().run(work_of(done, folder, directory, evaluate=evaluated), silent)
+    expected = schedule_by(load(str(folder)).present_plan.longest(), TARGET, chosen)
+    assert_follows(tmp_path / "run" / "model", expected)
+    assert ContextPlan.read(tmp_path / "run" / "plan.json").longest() == expected
+
+
+def test_a_run_that_is_done_is_only_told_again(done: Extended, folder: Path, run: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.json")}
+    told: list[str] = []
+    again = extended(folder, run, done=lambda stage, result: told.append(stage.name))
+    assert again == done
+    assert told == [stage.name for stage in stages(done.settings)]
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*.json")} == before
+
+
+def edited(*keys: str, to: object) -> Callable[[Path], None]:
+    def edit(file: Path) -> None:
+        value = json.loads(file.read_text())
+        place = value
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = to
+        file.write_text(json.dumps(value))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "complaint"),
+    [
+        ("inspect", lambda file: file.write_text("{}"), r"inspect\.json: stage = None: is missing"),
+        ("search", lambda file: file.write_text(file.read_text()[:-200]), "is not JSON"),
+        ("evaluate", edited("result", "chosen", to=3), r"result\.chosen = 3: must be a string"),
+        ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
+        ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
+        ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
+        ("compare", edited("stage", to="search"), "is the result of stage 'search' of another run"),
+        ("compare", edited("run", to="0" * 16), "of another run"),
+    ],
+)
+def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
+    done: Extended, folder: Path, run: Path, tmp_path: Path, name: str, damage: Any, complaint: str
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    damage(copy / f"{name}.json")
+    with pytest.raises(InputError, match=complaint) as refused:
+        extended(folder, copy)
+    assert str(refused.value).endswith(f"remove {name}.json to have the stage done again")
+    (copy / f"{name}.json").unlink()
+    if name in ("inspect", "compare"):  # quick: the others are done again in the command's test
+        assert extended(folder, copy).results[name] == done.results[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained(Result):
+    folder: str
+
+    def summary(self) -> str:
+        return f"trained weights are in {self.folder}"
+
+
+@dataclass(frozen=True)
+class Nudge(Stage[Trained]):
+    """Stands for training: it leaves a checkpoint with other weights."""
+
+    name = "nudge"
+    does = "moves every weight a little"
+    result_type = Trained
+
+    def run(self, work: Work, progress: Progress) -> Trained:
+        model = AutoModelForCausalLM.from_pretrained(work.source)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(1.01)
+        path = work.directory.path / "nudged"
+        model.save_pretrained(path)
+        work.loaded.tokenizer.save_pretrained(path)
+        return Trained(str(path))
+
+    def model_after(self, result: Trained) -> str:
+        return result.folder
+
+
+def test_a_stage_that_changes_the_weights_fits_in(folder: Path, tmp_path: Path) -> None:
+    loaded, texts = load(str(folder)), tiny.documents(8)
+    settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
+    to_search, to_report = parted(texts)
+    inspect, compare, search, *rest = stages(settings)
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        work = Work(str(folder), loaded, TARGET, to_search, to_report, directory, print)
+        found = run_stages(work, settings, (inspect, compare, search, Nudge(), *rest))
+    assert list(found.results)[2:5] == ["search", "nudge", "evaluate"]
+    exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    before = load_file(folder / "model.safetensors")
+    for name, weight in before.items():
+        torch.testing.assert_close(exported[name], weight * 1.01)
+    nudged = weights_fingerprint(load(str(tmp_path / "run" / "nudged")).model)
+    records = read_journal(tmp_path / "run" / "records.jsonl")
+    assert {record["weights"] for record in records} == {nudged[:16]}
+
+
+def test_search_and_evaluation_share_no_text() -> None:
+    texts = [Document(f"{i}", f"{i}\n" * (100 + i)) for i in range(7)]
+    first, second = parted(texts)
+    assert "".join(d.text for d in (*first, *second)) == "".join(d.text for d in texts)
+    share = sum(len(d.text) for d in first) / sum(len(d.text) for d in texts)
+    assert share == pytest.approx(SEARCH_SHARE, abs=0.01)
+    # A text that is cut is cut between lines.
+    assert first[-1].text.endswith("\n")
+    whole = Document("one line", "x" * 1000)
+    assert [len(d.text) for half in parted([whole]) for d in half] == [550, 450]

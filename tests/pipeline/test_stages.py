@@ -1,0 +1,114 @@
+"""What single stages decide and say, on values that are made for the purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from ropewalk.errors import InvalidValue
+from ropewalk.exporting.parity import Exported
+from ropewalk.models.config import present_plan
+from ropewalk.pipeline.settings import Settings, settings_for
+from ropewalk.pipeline.stages.evaluate import Evaluate
+from ropewalk.pipeline.stages.export import Exports
+from ropewalk.pipeline.stages.short import Difference, ShortText
+from ropewalk.records import EvalRecord
+from tests.evaluation import tiny
+
+
+def records(method: str, right: int, loss: float, *, length: int = 256) -> list[EvalRecord]:
+    """Ten answers of which so many are right, and the loss of two windows."""
+    answers = [
+        EvalRecord(
+            method=method, plan_id=method, weights="0" * 16, task="needle", mode="teacher_forced",
+            metric="exact_match", length=length, sample=f"{length}-{i}", layout=f"{i}",
+            score=float(i < right),
+        )
+        for i in range(10)
+    ]  # fmt: skip
+    windows = [
+        replace(answers[i], task="perplexity", metric="nll", sample=f"w{length}-{i}", score=loss)
+        for i in range(2)
+    ]
+    return answers + windows
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        ((9, 3.0), "search"),  # as much retrieval, lower loss
+        ((9, 3.6), "yarn"),  # a higher loss
+        ((8, 3.0), "yarn"),  # a lower loss, but retrieval is lost
+        ((10, 3.6), "yarn"),  # more retrieval than asked for does not pay for a higher loss
+        (None, "yarn"),
+    ],
+)
+def test_the_best_at_the_target_is_chosen_and_lengths_below_do_not_count(
+    search: tuple[int, float] | None, expected: str
+) -> None:
+    measured = {"none": (0, 9.0), "linear": (2, 3.1), "ntk": (8, 3.2), "yarn": (9, 3.5)}
+    if search is not None:
+        measured["search"] = search
+    found = [r for name, (right, loss) in measured.items() for r in records(name, right, loss)]
+    found += [r for name in measured for r in records(name, 10, 2.0, length=128)]
+    stage = Evaluate(256, (128, 256), 10)
+    evaluated = stage.evaluated(found, measured, original_length=128)
+    assert evaluated.chosen == expected
+    assert evaluated.best_hand_designed == "yarn"
+    assert evaluated.before.retrieval == 0.0
+    assert evaluated.after.retrieval == measured[expected][0] / 10
+    tested = {(c.first, c.second) for c in evaluated.comparisons if c.metric == "exact_match"}
+    names = list(measured)
+    assert tested == {(a, b) for a, b in product(names, names) if names.index(a) < names.index(b)}
+
+
+def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
+    unproven = Exported("llama.cpp", Path("model.gguf"), None)
+    assert "not compared" in Exports((unproven,), {}).summary()
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "p", "said"),
+    [
+        ("nll", 0.1, 0.01, "yarn loses within the original window: needle at 512 +10.5%"),
+        ("nll", -0.1, 0.01, "no significant loss"),
+        ("nll", 0.1, 0.2, "no significant loss"),
+        ("exact_match", -0.2, 0.01, "needle at 512 -20 points"),
+        ("exact_match", 0.2, 0.01, "no significant loss"),
+    ],
+)
+def test_a_cost_at_short_lengths_is_told_where_it_is_significant(
+    metric: str, difference: float, p: float, said: str
+) -> None:
+    row = Difference("needle", metric, 512, difference, None, None, p)
+    assert said in ShortText("yarn", (row,)).summary()
+
+
+def test_the_lengths_are_the_window_its_doublings_and_the_target() -> None:
+    present = present_plan(tiny.model().config)
+    assert settings_for(present, 1000).lengths == (128, 256, 512, 1000)
+    assert settings_for(present, 512, lengths=[64]).lengths == (64, 512)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"target_length": 128}, "must be above 128, the length that the model serves already"),
+        ({"target_length": 256, "lengths": [512]}, "the model is extended to 256 tokens"),
+        ({"target_length": 256, "samples": 0}, "samples = 0"),
+        ({"target_length": 256, "evaluations": -1}, "evaluations = -1"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_runs(
+    arguments: dict[str, object], complaint: str
+) -> None:
+    present = present_plan(tiny.model().config)
+    with pytest.raises(InvalidValue, match=complaint):
+        settings_for(present, **arguments)  # type: ignore[arg-type]
+
+
+def test_settings_are_values() -> None:
+    assert Settings(256, 5, 2, (128, 256)) == Settings(256, 5, 2, (128, 256), seed=0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation.conditions import AS_IT_IS, Condition
+from ropewalk.evaluation.identity import run_identity
 from ropewalk.evaluation.results import compare_methods, summarise
-from ropewalk.evaluation.runner import Condition, Evaluation
+from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.runner import Settings as EvaluationSettings
 from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
@@ -43,7 +45,7 @@ from ropewalk.searching.model.legs import (
 from ropewalk.searching.model.legs import Settings as SearchSettings
 from ropewalk.untrusted import read_json
 
-AS_IT_IS, SEARCHED = "none", "search"
+SEARCHED = "search"
 TASKS = ("perplexity", "passkey", "needle", "kv")
 SEARCH_SHARE = 0.55
 """Of the characters of the corpus."""
@@ -145,11 +147,9 @@ class Journey:
     def evaluation(self) -> Evaluation:
         settings = self.settings
         return Evaluation(
-            self.loaded.model,
-            self.loaded.tokenizer,
+            self.loaded,
             parted(self.documents)[1],
             EvaluationSettings(TASKS, self.lengths, settings.samples, settings.seed),
-            trained_length=self.present.original_length,
             notice=self.notice,
         )
 
@@ -161,12 +161,10 @@ class Journey:
     def identity(self) -> dict[str, object]:
         """What makes another journey: for the run directory."""
         return {
-            "model": self.source,
-            "present_plan": self.present.id,
+            **run_identity(self.loaded, self.documents),
             "target_length": self.settings.target_length,
             "evaluations": self.settings.evaluations,
-            **self.evaluation.identity(),
-            "corpus_sha256": fingerprint(self.documents),  # of both parts
+            **asdict(self.evaluation.settings),
         }
 
 
@@ -221,7 +219,7 @@ def _search(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
 def _evaluate(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
     records = journey.evaluation.run(journey.conditions, directory.journal(RECORDS), progress)
     results = summarise(records)
-    length = journey.evaluation.trained_length
+    length = journey.present.original_length
     for name, figure in figures(results, records, original_length=length).items():
         save_pictures(figure, directory.path / "figures" / name)
     target = journey.settings.target_length
@@ -248,7 +246,9 @@ def _check_short(journey: Journey, directory: RunDirectory, progress: Progress) 
     rows = []
     for found in compare_methods(r for r in both if r.metric in ("nll", "exact_match")):
         # It tells by how much the first is above the second; asked is the other way round.
-        assert (found.first, found.second) == (AS_IT_IS, chosen), "conditions are run in order"
+        assert (found.first.method, found.second.method) == (AS_IT_IS, chosen), (
+            "conditions are run in order"
+        )
         low, high = found.comparison.low, found.comparison.high
         rows.append(
             {

@@ -121,7 +121,7 @@ def command(
         )
         check_target(loaded.present_plan.longest(loaded.present_plan.extended_layer), settings)
         # On every rank: reading shared weights takes all that share them.
-        configuration = {} if run is None else _configuration(model, loaded, documents, settings)
+        configuration = {} if run is None else _configuration(loaded, documents, settings)
         if ranks is not None and ranks.rank > 0:
             search_model(loaded, documents, settings, ranks=ranks)
             return
@@ -177,23 +177,12 @@ def _own(device: str) -> str:
 
 
 def _configuration(
-    model: str, loaded: LoadedModel, documents: list[Document], settings: Settings
+    loaded: LoadedModel, documents: list[Document], settings: Settings
 ) -> dict[str, object]:
     """All that decides the numbers; not how many ranks compute them."""
-    from ropewalk.data.corpora import fingerprint
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.evaluation.runner import weights_fingerprint
+    from ropewalk.evaluation.identity import run_identity
 
-    return {
-        "model": model,
-        **settings.to_json(),
-        "present_plan": loaded.present_plan.id,
-        "corpus_sha256": fingerprint(documents),
-        "tokenizer_sha256": Encoder(loaded.tokenizer).fingerprint,
-        "weights_sha256": weights_fingerprint(loaded.model),
-        "dtype": loaded.dtype,
-        "device": loaded.model.device.type,
-    }
+    return {**run_identity(loaded, documents), **settings.to_json()}
 
 
 def _keep(found: Found, directory: RunDirectory) -> None:

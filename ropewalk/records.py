@@ -1,7 +1,8 @@
 """What an evaluation leaves behind: scored samples, and the results they sum up to. No torch.
 
 Length, depth and position are fields, never parts of a name, so that any cut through a set of
-records is a filter. The two modes are never averaged together:
+records is a filter. Records and results name their subject: the weights, the plan that they
+followed, and the label that people read. The two modes are never averaged together:
 
     teacher_forced    the answer is fed to the model; right when each token was its first choice
     generate          the model writes the answer itself, greedily
@@ -10,26 +11,36 @@ records is a filter. The two modes are never averaged together:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from ropewalk.errors import InvalidValue
-from ropewalk.untrusted import Fields, one_of, real_number
+from ropewalk.values import Value
 
 Mode = Literal["teacher_forced", "generate"]
 
 
-@dataclass(frozen=True)
-class EvalRecord:
+class Subject(NamedTuple):
+    """What was scored: two records speak of the same thing only where all three agree."""
+
+    weights: str
+    """The first 16 hex digits of the fingerprint of the model's weights."""
+    plan_id: str
+    method: str
+    """The label of the plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvalRecord(Value):
     """One scored sample by one metric."""
 
     method: str
     plan_id: str
+    weights: str
     task: str
     mode: Mode
     metric: str
-    """`exact_match` (0 or 1), `nll` (nats a token), `next_token_accuracy` (a share), or
+    """`exact_match` (0 or 1), `nll` (nats per token), `next_token_accuracy` (a share), or
     `perplexity` where documents' perplexities are averaged."""
     length: int
     """The context length: the budget that the sample was fitted to."""
@@ -48,7 +59,6 @@ class EvalRecord:
     """What the model wrote, in mode `generate`."""
 
     def __post_init__(self) -> None:
-        one_of(self.mode, get_args(Mode), "mode")
         if not math.isfinite(self.score):
             raise InvalidValue(
                 "score",
@@ -58,43 +68,22 @@ class EvalRecord:
             )
 
     @property
+    def subject(self) -> Subject:
+        return Subject(self.weights, self.plan_id, self.method)
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What makes a record one and the same: it stands in a run at most once."""
-        return (self.plan_id, self.method, self.mode, self.metric, self.positions, self.sample)
-
-    def to_json(self) -> dict[str, object]:
-        value = asdict(self)
-        value["positions"] = list(self.positions) if self.positions else None
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object], path: str) -> EvalRecord:
-        fields = Fields(value, path)
-        depth, positions, answer = (fields.take(key) for key in ("depth", "positions", "answer"))
-        return fields.build(
-            cls,
-            method=fields.text("method"),
-            plan_id=fields.text("plan_id"),
-            task=fields.text("task"),
-            mode=fields.text("mode"),
-            metric=fields.text("metric"),
-            length=fields.integer("length"),
-            sample=fields.text("sample"),
-            layout=fields.text("layout"),
-            score=fields.number("score"),
-            weight=fields.integer("weight"),
-            depth=None if depth is None else real_number(depth, fields.of("depth")),
-            positions=tuple(positions) if isinstance(positions, list) else None,
-            answer=None if answer is None else str(answer),
-        )
+        return (*self.subject, self.mode, self.metric, self.positions, self.sample)
 
 
-@dataclass(frozen=True)
-class EvalResult:
-    """All samples of one method, task, mode, length and metric, with the interval of their mean."""
+@dataclass(frozen=True, eq=False)
+class EvalResult(Value):
+    """All samples of one subject, task, mode, length and metric, and the interval of their mean."""
 
     method: str
     plan_id: str
+    weights: str
     task: str
     mode: Mode
     length: int
@@ -106,5 +95,6 @@ class EvalResult:
     high: float | None
     samples: int
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.weights, self.plan_id, self.method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InvalidValue
@@ -14,6 +14,8 @@ from ropewalk.schedule import RotarySchedule
 
 if TYPE_CHECKING:
     from ropewalk.data.corpora import Document
+
+T = TypeVar("T")
 
 MOST_CHARACTERS = 32 * 2**20  # of a corpus
 
@@ -36,6 +38,13 @@ def as_length(value: Length, key: str = "length") -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise InvalidValue(key, value, "must be a length", "write 131072 or '128k'")
     return parse_length(str(value))
+
+
+def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
+    """What was given, each once. A single string is refused: it would be taken for its letters."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
+    return tuple(dict.fromkeys(values))
 
 
 def as_lengths(values: Iterable[Length]) -> tuple[int, ...]:

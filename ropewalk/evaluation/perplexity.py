@@ -12,7 +12,7 @@ Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing wi
 
 `perplexity` scores the same final tokens at every length: a window of 128 and one of 1,024 end at
 the same place of the same text, so that the only thing that changes is how much stands before.
-`repetition` does so on a stretch of text, as long as the model was trained for, that is repeated
+`repetition` does so on a stretch of text, as long as the original context length, that is repeated
 without end: a model that uses all of its context copies (the repeated text of the mixture-of-bases
 article). The others are kept as their authors have them, to compare with published numbers.
 """
@@ -89,7 +89,7 @@ class Request(NamedTuple):
     """How many final tokens are scored, at every length."""
     samples: int
     seed: int
-    trained_length: int
+    original_length: int
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _common_ends(request: Request) -> list[Window]:
 
 def _repeated(request: Request) -> list[Window]:
     """Windows that read the stretch before a drawn place again and again."""
-    period = request.trained_length
+    period = request.original_length
     windows = _ending_at(_drawn_ends(request, period), request)
     return [replace(window, period=period) for window in windows]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from ropewalk.evaluation.statistics import (
     holm,
     wilson,
 )
-from ropewalk.records import EvalRecord, EvalResult
+from ropewalk.records import EvalRecord, EvalResult, Mode, Subject
+from ropewalk.values import Value
 
 # Perplexity is shown as the exponential of the mean loss, its unit of account.
 SHOWN_AS = {"nll": "perplexity"}
@@ -26,18 +28,17 @@ K = TypeVar("K", bound=Hashable)
 
 
 def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
-    """One result a method, task, mode, length and metric, in the order of their first samples."""
+    """One result per subject, task, mode, length and metric, in the order of first samples."""
     groups = grouped(
         (record for record in records if record.positions is None),
-        lambda r: (r.method, r.plan_id, r.task, r.mode, r.length, r.metric),
+        lambda r: (r.subject, r.task, r.mode, r.length, r.metric),
     )
     results = []
-    for (method, plan_id, task, mode, length, metric), group in groups.items():
+    for (subject, task, mode, length, metric), group in groups.items():
         value, low, high = estimate(group)
         results.append(
             EvalResult(
-                method=method,
-                plan_id=plan_id,
+                **subject._asdict(),
                 task=task,
                 mode=mode,
                 length=length,
@@ -64,22 +65,24 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
     return mean, low, high
 
 
-class MethodComparison(NamedTuple):
-    """Two methods on one task at one length."""
+@dataclass(frozen=True, eq=False)
+class MethodComparison(Value):
+    """Two subjects on one task at one length."""
 
     task: str
-    mode: str
+    mode: Mode
     metric: str
     length: int
-    first: str
-    second: str
+    first: Subject
+    second: Subject
     comparison: Comparison
+    """The mean score of the first minus that of the second."""
     adjusted_p: float
     """Holm's, over all comparisons made together."""
 
 
 def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
-    """Every pair of methods on the samples that both were scored on.
+    """Every pair of subjects on the samples that both were scored on.
 
     The difference of losses stands for perplexity: exp of it is the ratio of the perplexities.
     """
@@ -87,10 +90,10 @@ def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
         (record for record in records if record.positions is None),
         lambda r: (r.task, r.mode, r.metric, r.length),
     )
-    found: list[tuple[str, str, str, int, str, str, Comparison]] = []
+    found: list[tuple[str, Mode, str, int, Subject, Subject, Comparison]] = []
     for (task, mode, metric, length), group in groups.items():
-        methods = grouped(group, lambda r: (r.method, r.plan_id))
-        for ((first, _), a), ((second, _), b) in combinations(methods.items(), 2):
+        subjects = grouped(group, lambda r: r.subject)
+        for (first, a), (second, b) in combinations(subjects.items(), 2):
             scores = {record.sample: record for record in b}
             pairs = [(x, scores[x.sample]) for x in a if x.sample in scores]
             if pairs:
@@ -114,3 +117,21 @@ def grouped(
     for record in records:
         groups.setdefault(key(record), []).append(record)
     return groups
+
+
+def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
+    """A label per subject, in the order given: its method, and more only where methods coincide."""
+    known = list(dict.fromkeys(subjects))
+    found = {}
+    for subject in known:
+        namesakes = [other for other in known if other.method == subject.method]
+        parts = [
+            own[:6]
+            for own, all_of_them in (
+                (subject.plan_id, {other.plan_id for other in namesakes}),
+                (subject.weights, {other.weights for other in namesakes}),
+            )
+            if len(all_of_them) > 1
+        ]
+        found[subject] = f"{subject.method} ({', '.join(parts)})" if parts else subject.method
+    return found

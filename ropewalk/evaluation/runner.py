@@ -7,39 +7,33 @@ a run that was killed repeats at most one batch and ends with the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
-from torch.distributed.tensor import DTensor
 
-from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, samples, tasks
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import DoesNotFit, Sample
 from ropewalk.evaluation.scoring import Scorer, TokenScores
-from ropewalk.records import EvalRecord, Mode
+from ropewalk.models.install import applied
+from ropewalk.models.load import LoadedModel
+from ropewalk.records import EvalRecord, Mode, Subject
 from ropewalk.run_directory import Journal
+from ropewalk.untrusted import one_of, whole_number
 
 TOKENS_PER_BATCH = 4096
 
 T = TypeVar("T")
-
-
-class Condition(NamedTuple):
-    """A model under a plan, or as it is (`plan` None)."""
-
-    method: str
-    plan_id: str
-    plan: ContextPlan | None
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,10 @@ class Settings:
                 raise InvalidValue("lengths", length, "must be at least 2", "give longer ones")
         if not self.lengths:
             raise InvalidValue("lengths", self.lengths, "there are none", "name one")
-        if self.samples < 1:
+        if whole_number(self.samples, "samples") < 1:
             raise InvalidValue("samples", self.samples, "must be at least 1", "20 is a beginning")
+        whole_number(self.seed, "seed")
+        one_of(self.mode, get_args(Mode), "mode")
 
 
 def task_names() -> tuple[str, ...]:
@@ -75,11 +71,9 @@ def task_names() -> tuple[str, ...]:
 class Evaluation:
     """One model, one corpus, and settings: what `run` scores under each condition."""
 
-    model: Any
-    tokenizer: Any
+    loaded: LoadedModel
     documents: Sequence[Document]
     settings: Settings
-    trained_length: int
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
 
@@ -100,12 +94,14 @@ class Evaluation:
             for batch in self._batches(name, length)
         ]
         steps, step = len(batches) * len(conditions), 0
+        weights = weights_fingerprint(self.loaded.model)[:16]
         for condition in conditions:
+            subject = Subject(weights, condition.plan_id, condition.method)
             for length in self.settings.lengths:
                 with self._under(condition, length):
                     for batch in (batch for at, batch in batches if at == length):
-                        if not all(key in done for key in batch.keys(condition)):
-                            scored = batch.score(condition)
+                        if not all(key in done for key in batch.keys(subject)):
+                            scored = batch.score(subject)
                             new = [record for record in scored if record.key not in done]
                             if journal is not None:
                                 journal.append(record.to_json() for record in new)
@@ -115,26 +111,13 @@ class Evaluation:
                         progress(step / steps)
         return records
 
-    def identity(self) -> dict[str, object]:
-        """All that decides the numbers, apart from the conditions."""
-        return {
-            **asdict(self.settings),
-            "trained_length": self.trained_length,
-            "bos": bool(self.encoder.bos),
-            "corpus_sha256": self._corpus,
-            "tokenizer_sha256": self.encoder.fingerprint,
-            "weights_sha256": weights_fingerprint(self.model),
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": self.model.device.type,
-        }
-
     @cached_property
     def encoder(self) -> Encoder:
-        return Encoder(self.tokenizer)
+        return Encoder(self.loaded.tokenizer)
 
     @cached_property
     def _scorer(self) -> Scorer:
-        return Scorer(self.model)
+        return Scorer(self.loaded.model)
 
     @cached_property
     def _corpus(self) -> str:
@@ -151,10 +134,7 @@ class Evaluation:
     def _under(self, condition: Condition, length: int) -> AbstractContextManager[object]:
         if condition.plan is None:
             return nullcontext()
-        from ropewalk.models.install import applied
-
-        context: AbstractContextManager[object] = applied(self.model, condition.plan, length=length)
-        return context
+        return applied(self.loaded.model, condition.plan, length=length)
 
     def _batches(self, name: str, length: int) -> Iterator[Batch]:
         if name in perplexity.DEFINITIONS:
@@ -180,7 +160,7 @@ class Evaluation:
 
     def _windows(self, definition: Definition, length: int) -> Iterator[Batch]:
         settings = self.settings
-        start = self.tokenizer.bos_token_id
+        start = self.loaded.tokenizer.bos_token_id
         windows = definition.windows(
             perplexity.Request(
                 texts=self._texts,
@@ -191,7 +171,7 @@ class Evaluation:
                 scored=perplexity.scored_tokens(settings.lengths),
                 samples=settings.samples,
                 seed=settings.seed,
-                trained_length=self.trained_length,
+                original_length=self.loaded.present_plan.original_length,
             )
         )
         if not windows:
@@ -217,17 +197,17 @@ class Questions:
     mode: Mode
     samples: Sequence[Sample]
 
-    def keys(self, condition: Condition) -> list[tuple[object, ...]]:
-        return [self._record(condition, sample, 0.0).key for sample in self.samples]
+    def keys(self, subject: Subject) -> list[tuple[object, ...]]:
+        return [self._record(subject, sample, 0.0).key for sample in self.samples]
 
-    def score(self, condition: Condition) -> list[EvalRecord]:
+    def score(self, subject: Subject) -> list[EvalRecord]:
         if self.mode == "teacher_forced":
             scores = self.scorer.score(
                 [sample.tokens for sample in self.samples],
                 [len(sample.prompt) for sample in self.samples],
             )
             return [
-                self._record(condition, sample, float(score.right.all()))
+                self._record(subject, sample, float(score.right.all()))
                 for sample, score in zip(self.samples, scores, strict=True)
             ]
         written = self.scorer.write(
@@ -240,17 +220,16 @@ class Questions:
         ]
         return [
             self._record(
-                condition, sample, float(self.task.score(answer, sample.answer_text)), answer
+                subject, sample, float(self.task.score(answer, sample.answer_text)), answer
             )
             for sample, answer in zip(self.samples, answers, strict=True)
         ]
 
     def _record(
-        self, condition: Condition, sample: Sample, score: float, answer: str | None = None
+        self, subject: Subject, sample: Sample, score: float, answer: str | None = None
     ) -> EvalRecord:
         return EvalRecord(
-            method=condition.method,
-            plan_id=condition.plan_id,
+            **subject._asdict(),
             task=self.task.name,
             mode=self.mode,
             metric="exact_match",
@@ -275,29 +254,29 @@ class Windows:
     bins: Sequence[tuple[int, int]]
     """Positions to score besides, apart from each other."""
 
-    def keys(self, condition: Condition) -> list[tuple[object, ...]]:
+    def keys(self, subject: Subject) -> list[tuple[object, ...]]:
         blank = TokenScores(np.zeros(self.length), np.zeros(self.length, dtype=bool))
         return [
             record.key
             for window, name in zip(self.windows, self.ids, strict=True)
-            for record in self._records(condition, window, name, blank)
+            for record in self._records(subject, window, name, blank)
         ]
 
-    def score(self, condition: Condition) -> list[EvalRecord]:
+    def score(self, subject: Subject) -> list[EvalRecord]:
         scores = self.scorer.score(
             [window.tokens for window in self.windows], [self._start(w) for w in self.windows]
         )
         return [
             record
             for window, name, score in zip(self.windows, self.ids, scores, strict=True)
-            for record in self._records(condition, window, name, score)
+            for record in self._records(subject, window, name, score)
         ]
 
     def _start(self, window: Window) -> int:
         return self.bins[0][0] if self.bins else window.scored_from
 
     def _records(
-        self, condition: Condition, window: Window, name: str, scores: TokenScores
+        self, subject: Subject, window: Window, name: str, scores: TokenScores
     ) -> Iterator[EvalRecord]:
         start = self._start(window)
 
@@ -305,8 +284,7 @@ class Windows:
             metric: str, score: float, weight: int, positions: tuple[int, int] | None = None
         ) -> EvalRecord:
             return EvalRecord(
-                method=condition.method,
-                plan_id=condition.plan_id,
+                **subject._asdict(),
                 task=self.definition.name,
                 mode="teacher_forced",
                 metric=metric,
@@ -333,19 +311,6 @@ class Windows:
 
 
 Batch = Questions | Windows
-
-
-def weights_fingerprint(model: Any) -> str:
-    """A SHA-256 of 64 values spread over every parameter: any training step changes it."""
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, DTensor):  # shared with other ranks, which compute this too
-            parameter = parameter.full_tensor()
-        flat = parameter.detach().flatten()
-        part = flat[:: max(1, len(flat) // 64)].float().cpu().numpy()
-        digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(part.tobytes())
-    return digest.hexdigest()
 
 
 def _by_prompt_length(drawn: Sequence[Sample]) -> list[list[Sample]]:

@@ -16,6 +16,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ropewalk.values import Value
+
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 
@@ -95,8 +97,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, eq=False)
+class Comparison(Value):
     """The mean of one method minus that of another, on the same samples."""
 
     pairs: int

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
 from ropewalk.evaluation.statistics import Interval, bootstrap_mean, wilson
 from ropewalk.lengths import format_length
+from ropewalk.values import Value, decode, encode
 
+Mode = Literal["forward", "frozen"]
+"""Whether each shift is a full forward, or each layer sees the hidden states of no shift."""
+T = TypeVar("T", bound=tuple[Any, ...])
 Record = Mapping[str, Any]
 TOGETHER = "all together"
 # An exponent of length below this moves a difference by less than 1.25 over a tenfold length.
 FLAT = 0.1
 
 
+def _as_list(kind: type[T]) -> type[T]:
+    """Make a NamedTuple a list in JSON: a run has thousands of them."""
+    hint: Any = tuple.__class_getitem__(tuple(get_type_hints(kind).values()))
+    named: Any = kind
+    named.to_json = lambda self: [encode(item) for item in self]
+    named.from_json = lambda value, path: kind(*decode(hint, value, path))
+    return kind
+
+
+@_as_list
 class Estimate(NamedTuple):
     """A mean over sequences with its 95% interval; None where one sequence cannot say it."""
 
@@ -32,12 +46,14 @@ class Estimate(NamedTuple):
         return f"{shown} ({_short(self.low)} to {_short(self.high)})"
 
 
+@_as_list
 class ShiftEstimate(NamedTuple):
     first: int
     second: int
     value: Estimate
 
 
+@_as_list
 class LengthEstimate(NamedTuple):
     length: int
     value: Estimate
@@ -113,6 +129,7 @@ class ArmResult:
         return next(p.value for p in self.curve if p.first == 0)
 
 
+@_as_list
 class Retrieval(NamedTuple):
     """Right answers under one arm with all positions shifted."""
 
@@ -142,15 +159,16 @@ class Gain:
     loss_after: float
 
 
-@dataclass(frozen=True)
-class Precision:
+@dataclass(frozen=True, eq=False)
+class Findings(Value):
     """All that was measured of one model."""
 
     model: str
     length: int
     reference: int
     sequences: int
-    mode: str
+    mode: Mode
+    device: str
     arms: tuple[ArmResult, ...]
     budget: tuple[StepError, ...] = ()
     traps: tuple[Gain, ...] = ()
@@ -166,8 +184,13 @@ class Precision:
         found = (a for a in self.arms if (a.arm, a.weights) == (name, weights))
         return next(found, None)
 
-    def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "diagnosis": diagnosis(self)}
+    @property
+    def diagnosis(self) -> list[str]:
+        """What a practitioner needs to know, one sentence per line, each with its number."""
+        return diagnosis(self)
+
+    def derived(self) -> dict[str, object]:
+        return {"diagnosis": self.diagnosis}
 
 
 def summarise(records: Sequence[Record], reference: int) -> tuple[ArmResult, ...]:
@@ -278,7 +301,7 @@ def _by_head(sequences: Sequence[Sequence[Sequence[float]]]) -> ByHead:
     )
 
 
-def diagnosis(found: Precision) -> list[str]:
+def diagnosis(found: Findings) -> list[str]:
     """What a practitioner needs to know, a sentence a line, each with its number."""
     return [
         *_straying(found),
@@ -291,7 +314,7 @@ def diagnosis(found: Precision) -> list[str]:
     ]
 
 
-def _straying(found: Precision) -> list[str]:
+def _straying(found: Findings) -> list[str]:
     exact, arm = found.arm("fp32"), _main_arm(found)
     if arm is None:
         return []
@@ -304,7 +327,7 @@ def _straying(found: Precision) -> list[str]:
     return [line]
 
 
-def _main_arm(found: Precision) -> ArmResult | None:
+def _main_arm(found: Findings) -> ArmResult | None:
     """The arm that the sentences about the effect speak of: bf16 as it is commonly run."""
     given = [a for a in found.arms if a.weights == "given"]
     for name in ("bf16", "bf16_model"):
@@ -313,7 +336,7 @@ def _main_arm(found: Precision) -> ArmResult | None:
     return next((a for a in given if a.arm not in ("fp32", "fp64")), None)
 
 
-def _first_token(found: Precision) -> list[str]:
+def _first_token(found: Findings) -> list[str]:
     if (arm := _main_arm(found)) is None:
         return []
     share, flow, even = arm.first_token_share, arm.first_token_flow, arm.even_share
@@ -327,7 +350,7 @@ def _first_token(found: Precision) -> list[str]:
     ]
 
 
-def _growing(found: Precision) -> list[str]:
+def _growing(found: Findings) -> list[str]:
     arm = _main_arm(found)
     if arm is None or arm.growth is None:
         return []
@@ -348,7 +371,7 @@ def _growing(found: Precision) -> list[str]:
     ]
 
 
-def _trained(found: Precision) -> list[str]:
+def _trained(found: Findings) -> list[str]:
     lines = []
     for random in (a for a in found.arms if a.weights != "given"):
         given = found.arm(random.arm)
@@ -361,7 +384,7 @@ def _trained(found: Precision) -> list[str]:
     return lines
 
 
-def _costliest(found: Precision) -> list[str]:
+def _costliest(found: Findings) -> list[str]:
     """For every arm, the step that costs most at no shift, and at the largest where it differs."""
     lines = []
     for arm in dict.fromkeys(e.arm for e in found.budget):
@@ -377,7 +400,7 @@ def _costliest(found: Precision) -> list[str]:
     return lines
 
 
-def _broken(found: Precision) -> list[str]:
+def _broken(found: Findings) -> list[str]:
     lines = []
     exact = found.arm("fp32")
     given = [a for a in found.arms if a.weights == "given" and a.loss is not None]
@@ -405,7 +428,7 @@ def _broken(found: Precision) -> list[str]:
     return lines
 
 
-def _advice(found: Precision) -> list[str]:
+def _advice(found: Findings) -> list[str]:
     lines = [
         f"TRAP, {gain.path}: {gain.trap}. Remedy: {gain.remedy}. Measured: logit error "
         f"{_short(gain.logit_error_before)} to {_short(gain.logit_error_after)}, loss "

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.runner import weights_fingerprint
+from ropewalk.evaluation.identity import run_identity
 from ropewalk.lengths import format_length
+from ropewalk.models.load import LoadedModel
 from ropewalk.number_formats.arms import ARMS, EXACT, Arm, check_device, named
 from ropewalk.number_formats.budget import error_budget
 from ropewalk.number_formats.effects import retrieves
 from ropewalk.number_formats.results import (
     TOGETHER,
+    Findings,
     Gain,
-    Precision,
+    Mode,
     Retrieval,
     StepError,
     summarise,
 )
-from ropewalk.number_formats.shifts import Mode, ShiftDifference, shift_differences
+from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
 from ropewalk.number_formats.stage import Stage
 from ropewalk.number_formats.traps import find_traps
 from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
 from ropewalk.run_directory import Journal
+from ropewalk.untrusted import one_of, whole_number
+
+MEASUREMENTS = "measurements.jsonl"
+"""The journal of a measurement in its run directory."""
 
 # The grids of the BFloat16 article.
 REFERENCE = 16
@@ -42,7 +48,11 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SEQUENCES = 50
 QUICK_SHIFTS = (0, 8, 50, 500)
 QUICK_SEQUENCES = 4
+RETRIEVAL_SAMPLES = 50
+LONGEST = 4096
+"""The length of the article's sequences, used where the model reaches that far."""
 QUICK_LENGTH = 512
+QUICK_RETRIEVAL_SAMPLES = 8
 
 CPU_ARMS = tuple(name for name in ARMS if name not in ("fp64", "tf32"))
 
@@ -65,7 +75,7 @@ class Settings:
 
     length: int
     arms: tuple[str, ...] = CPU_ARMS
-    weights: tuple[str, ...] = (GIVEN, "kaiming", "initial")
+    weights: tuple[str, ...] = WEIGHTS
     random_arms: tuple[str, ...] = ("bf16",)
     """The arms that random weights are measured under."""
     shifts: tuple[int, ...] = SHIFTS
@@ -76,7 +86,7 @@ class Settings:
     anchored: bool = True
     """Also D(0, Δ₂) with Δ₂ varying, for the bf16 arm."""
     task: str = "needle"
-    retrieval_samples: int = 50
+    retrieval_samples: int = RETRIEVAL_SAMPLES
     retrieval_shifts: tuple[int, ...] = (0, 16, 2000)
     loading: bool = True
     """Also the budget of every arm, and the traps of the ways to load the model."""
@@ -85,12 +95,15 @@ class Settings:
     def __post_init__(self) -> None:
         for name in self.arms:
             named(name)
+        for key, given in (("arms", self.arms), ("lengths", self.lengths)):
+            if not given:
+                raise InvalidValue(key, given, "there are none", "name at least one")
         for weights in self.weights:
             if weights not in WEIGHTS:
                 raise InvalidValue("weights", weights, "is no kind", f"one of {WEIGHTS}")
         if self.length < 2:
             raise InvalidValue("length", self.length, "has no next token", "give 2 or more")
-        if self.lengths and max(self.lengths) > self.length:
+        if max(self.lengths) > self.length:
             raise InvalidValue(
                 "lengths",
                 max(self.lengths),
@@ -98,14 +111,55 @@ class Settings:
                 "give a larger --length, or shorter --lengths",
             )
         for shift in (*self.shifts, self.reference, *self.retrieval_shifts):
-            if shift < 0:
+            if whole_number(shift, "shifts") < 0:
                 raise InvalidValue("shifts", shift, "positions begin at 0", "give 0 or more")
         if 0 not in self.shifts:
             raise InvalidValue(
                 "shifts", list(self.shifts), "0 is not among them", "add 0, the base of all shares"
             )
-        if self.sequences < 1:
+        if whole_number(self.sequences, "sequences") < 1:
             raise InvalidValue("sequences", self.sequences, "must be positive", "give 1 or more")
+        whole_number(self.seed, "seed")
+        one_of(self.mode, get_args(Mode), "mode")
+
+
+def settings_for(
+    loaded: LoadedModel,
+    documents: Sequence[Document],
+    *,
+    quick: bool = False,
+    length: int | None = None,
+    sequences: int | None = None,
+    arms: tuple[str, ...] | None = None,
+    shifts: tuple[int, ...] | None = None,
+    lengths: tuple[int, ...] | None = None,
+    frozen: bool = False,
+    seed: int = 0,
+) -> Settings:
+    """The article's grids as far as the model and the text reach, or what is given instead.
+
+    `quick` measures few shifts and sequences, and no random weights.
+    """
+    if length is None:
+        length = min(loaded.present_plan.target_length, QUICK_LENGTH if quick else LONGEST)
+    if lengths is None:
+        lengths = tuple(n for n in LENGTHS if n <= length) or (length,)
+    settings = Settings(
+        length=length,
+        arms=arms_for(loaded.model.device) if arms is None else arms,
+        weights=(GIVEN,) if quick else WEIGHTS,
+        shifts=shifts if shifts is not None else QUICK_SHIFTS if quick else SHIFTS,
+        lengths=lengths,
+        sequences=sequences if sequences is not None else QUICK_SEQUENCES if quick else SEQUENCES,
+        mode="frozen" if frozen else "forward",
+        anchored=not quick,
+        retrieval_samples=QUICK_RETRIEVAL_SAMPLES if quick else RETRIEVAL_SAMPLES,
+        seed=seed,
+    )
+    if sequences is not None:
+        return settings
+    held = sum(1 for _ in stretches(Encoder(loaded.tokenizer), documents, length))
+    return replace(settings, sequences=max(1, min(settings.sequences, held)))
 
 
 @dataclass(frozen=True)
@@ -126,34 +180,24 @@ class Measurement:
 
     def __init__(
         self,
-        name: str,
-        model: Any,
-        tokenizer: Any,
+        loaded: LoadedModel,
         documents: Sequence[Document],
         settings: Settings,
     ) -> None:
-        self.name, self.settings = name, settings
+        self.loaded, self.settings = loaded, settings
         self.documents = documents
-        self.encoder = Encoder(tokenizer)
+        self.encoder = Encoder(loaded.tokenizer)
         self.sequences = list(cut(self.encoder, documents, settings.length, settings.sequences))
-        self.stage = Stage(model)
+        self.stage = Stage(loaded.model)
         check_device([EXACT, *map(named, settings.arms)], self.stage.device)
 
     def identity(self) -> dict[str, object]:
         """What decides the numbers, for run.json."""
-        return {
-            "model": self.name,
-            "weights": weights_fingerprint(self.stage.given),
-            "dtype": self.stage.given_format,
-            "device": self.stage.device.type,
-            "settings": asdict(self.settings),
-            "text": fingerprint(self.documents),
-            "tokenizer": self.encoder.fingerprint,
-        }
+        return {**run_identity(self.loaded, self.documents), **asdict(self.settings)}
 
     def run(
         self, journal: Journal | None = None, progress: Progress = lambda done, total: None
-    ) -> Precision:
+    ) -> Findings:
         """Everything; what the journal holds already is not computed again."""
         settings = self.settings
         records = list(journal.records) if journal is not None else []
@@ -283,7 +327,7 @@ class Measurement:
                 loss(after),
             )
 
-    def _collected(self, records: Sequence[dict[str, Any]]) -> Precision:
+    def _collected(self, records: Sequence[dict[str, Any]]) -> Findings:
         settings = self.settings
         order = {(u.weights, u.arm): i for i, u in enumerate(self._units())}
         shift_records = sorted(
@@ -295,12 +339,13 @@ class Measurement:
             ),
             key=lambda r: order[(r["weights"], r["arm"])],
         )
-        return Precision(
-            model=self.name,
+        return Findings(
+            model=self.loaded.name,
             length=settings.length,
             reference=settings.reference,
             sequences=settings.sequences,
             mode=settings.mode,
+            device=self.loaded.device,
             arms=summarise(shift_records, settings.reference),
             budget=tuple(
                 StepError(**{**error, "pair_errors": tuple(error["pair_errors"])})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.number_formats.arms import Arm, matmul_format
+from ropewalk.number_formats.results import Mode
 from ropewalk.number_formats.stage import Call, RowListener, Stage, prepared
 
-Mode = Literal["forward", "frozen"]
 # Tokens at the end of a sequence whose loss is reported.
 SCORED = 256
 

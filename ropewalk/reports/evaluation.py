@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.evaluation.results import estimate, grouped
+from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
@@ -63,7 +63,7 @@ class Cell(NamedTuple):
 
 
 class DepthGrid(NamedTuple):
-    """One method on one task, by depth (rows, from the beginning of the context) and length."""
+    """One subject on one task, by depth (rows, from the beginning of the context) and length."""
 
     method: str
     task: str
@@ -86,11 +86,12 @@ class PositionCurve(NamedTuple):
 
 
 def panels(results: Sequence[EvalResult]) -> list[Panel]:
-    """One panel a task and metric, one curve a method."""
+    """One panel per task and metric, one curve per subject."""
     found: dict[tuple[str, str, str], dict[str, list[Point]]] = {}
+    names = labels(result.subject for result in results)
     for r in results:
         curves = found.setdefault((r.task, r.mode, r.metric), {})
-        curves.setdefault(r.method, []).append(Point(r.length, r.value, r.low, r.high))
+        curves.setdefault(names[r.subject], []).append(Point(r.length, r.value, r.low, r.high))
     return [
         Panel(*key, tuple(Curve(method, tuple(sorted(points))) for method, points in own.items()))
         for key, own in found.items()
@@ -98,20 +99,21 @@ def panels(results: Sequence[EvalResult]) -> list[Panel]:
 
 
 def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
-    """One grid a method, with as many rows as leave enough samples in a cell."""
+    """One grid per subject, with as many rows as leave enough samples in a cell."""
     placed = [r for r in records if r.task == task and r.depth is not None]
     lengths = tuple(sorted({r.length for r in placed}))
-    by_method = grouped(placed, lambda r: (r.method, r.mode))
-    counts = [len(g) for g in grouped(placed, lambda r: (r.method, r.mode, r.length)).values()]
+    names = labels(r.subject for r in placed)
+    by_subject = grouped(placed, lambda r: (r.subject, r.mode))
+    counts = [len(g) for g in grouped(placed, lambda r: (r.subject, r.mode, r.length)).values()]
     if not counts:
         return []
     rows = max(1, min(MOST_ROWS, min(counts) // SAMPLES_PER_CELL))
     grids = []
-    for (method, mode), own in by_method.items():
+    for (subject, mode), own in by_subject.items():
         cells = grouped(own, lambda r: (min(int((r.depth or 0.0) * rows), rows - 1), r.length))
         grids.append(
             DepthGrid(
-                method,
+                names[subject],
                 task,
                 mode,
                 lengths,
@@ -133,12 +135,13 @@ def _cell(records: Sequence[EvalRecord]) -> Cell | None:
 
 def position_curves(records: Sequence[EvalRecord]) -> list[PositionCurve]:
     """Perplexity by position, from the records that were scored by position."""
-    by_method = grouped((r for r in records if r.positions is not None), lambda r: r.method)
+    by_subject = grouped((r for r in records if r.positions is not None), lambda r: r.subject)
+    names = labels(by_subject)
     curves = []
-    for method, own in by_method.items():
+    for subject, own in by_subject.items():
         bins = grouped(own, lambda r: r.positions or (0, 0))
         points = [Point(high, *estimate(group)) for (_, high), group in bins.items()]
-        curves.append(PositionCurve(method, tuple(bins), tuple(points)))
+        curves.append(PositionCurve(names[subject], tuple(bins), tuple(points)))
     return curves
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.evaluation.results import estimate, grouped
+from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord
 
@@ -37,17 +37,19 @@ class Line(NamedTuple):
 
 
 def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
-    """The samples of all tasks that are scored by the metric, pooled by method and length."""
+    """The samples of all tasks that are scored by the metric, pooled by subject and length."""
     found = []
     own = [r for r in records if r.metric == metric and r.positions is None]
-    for method, group in grouped(own, lambda r: r.method).items():
+    by_subject = grouped(own, lambda r: r.subject)
+    names = labels(by_subject)
+    for subject, group in by_subject.items():
         by_length = grouped(group, lambda r: r.length)
         bars = (
             # Equal samples of different tasks are different samples.
             Bar(n, *estimate([replace(r, layout=f"{r.task} {r.layout}") for r in by_length[n]]))
             for n in sorted(by_length)
         )
-        found.append(Line(method, tuple(bars)))
+        found.append(Line(names[subject], tuple(bars)))
     return found
 
 

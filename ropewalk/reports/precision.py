@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.lengths import format_length
-from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Precision
+from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Findings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ class Picture(NamedTuple):
     linear_to: float = 1.0
 
 
-def shift_picture(found: Precision) -> Picture:
+def shift_picture(found: Findings) -> Picture:
     """D against Δ₁: Fig. 1, left."""
     return Picture(
         f"Δ₂ = {found.reference}",
@@ -47,7 +47,7 @@ def shift_picture(found: Precision) -> Picture:
     )
 
 
-def token_picture(found: Precision) -> Picture:
+def token_picture(found: Findings) -> Picture:
     """The parts of D by the token attended to: Fig. 1, middle."""
     return Picture(
         f"Δ₁ = 0, Δ₂ = {found.reference}",
@@ -66,7 +66,7 @@ def token_picture(found: Precision) -> Picture:
     )
 
 
-def length_picture(found: Precision) -> Picture:
+def length_picture(found: Findings) -> Picture:
     """First-token logit difference against length: Fig. 1, right."""
     return Picture(
         "first token",
@@ -84,7 +84,7 @@ def length_picture(found: Precision) -> Picture:
     )
 
 
-def sample_picture(found: Precision) -> Picture | None:
+def sample_picture(found: Findings) -> Picture | None:
     """D against Δ₁ for every sequence alone: Fig. 7, left."""
     arm = found.arm("bf16")
     if arm is None:
@@ -103,7 +103,7 @@ def sample_picture(found: Precision) -> Picture | None:
     )
 
 
-def anchored_picture(found: Precision) -> Picture | None:
+def anchored_picture(found: Findings) -> Picture | None:
     """D against Δ₂ with Δ₁ = 0: Fig. 7, right."""
     arm = found.arm("bf16")
     if arm is None or not arm.anchored:
@@ -115,7 +115,7 @@ def anchored_picture(found: Precision) -> Picture | None:
     )
 
 
-def budget_pictures(found: Precision) -> list[Picture]:
+def budget_pictures(found: Findings) -> list[Picture]:
     """How far each arm's rotated pairs stray, near and far; logits by the shift."""
     whole = [error for error in found.budget if error.step == TOGETHER]
     shifts = sorted({error.shift for error in whole})
@@ -150,7 +150,7 @@ def budget_pictures(found: Precision) -> list[Picture]:
     ]
 
 
-def figures(found: Precision) -> dict[str, Figure]:
+def figures(found: Findings) -> dict[str, Figure]:
     """Every picture that the measurement has something for, by its name."""
     alone = [p for p in (sample_picture(found), anchored_picture(found)) if p is not None]
     pages = {

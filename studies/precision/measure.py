@@ -23,13 +23,21 @@ import torch
 from benchmarks.machine import machine
 from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import ArmResult, Estimate, Precision, estimate
-from ropewalk.number_formats.runner import LENGTHS, SHIFTS, Measurement, Settings, cut
+from ropewalk.number_formats.results import ArmResult, Estimate, Findings, estimate
+from ropewalk.number_formats.runner import (
+    LENGTHS,
+    MEASUREMENTS,
+    SHIFTS,
+    Measurement,
+    Settings,
+    cut,
+)
 from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
 from ropewalk.reports.figures import save_pictures
 from ropewalk.reports.precision import figures
-from ropewalk.run_directory import RECORDS, RunDirectory
+from ropewalk.run_directory import RunDirectory
 from studies.precision.tables import write_tables
 from studies.precision.variants import (
     attention_to_first,
@@ -137,15 +145,20 @@ def main() -> None:
 
     loaded = load("bundled", dtype="float32", device="cpu")
     documents = list(read_documents("held-out"))
-    found: dict[str, Precision] = {}
+    found: dict[str, Findings] = {}
     attention: dict[str, Estimate] = {}
     for name, part in parts().items():
         model = part.model(loaded)
-        tokenizer = part.tokenizer(loaded.tokenizer)
-        measurement = Measurement(f"bundled, {name}", model, tokenizer, documents, part.settings)
+        variant = LoadedModel(
+            f"bundled, {name}",
+            model,
+            part.tokenizer(loaded.tokenizer),
+            present_plan(model.config, name),
+        )
+        measurement = Measurement(variant, documents, part.settings)
         folder = chosen.runs / name.replace(", ", "_").replace(" ", "_")
         with RunDirectory(folder, "precision study", measurement.identity()) as directory:
-            found[name] = measurement.run(directory.journal(RECORDS), _say(name))
+            found[name] = measurement.run(directory.journal(MEASUREMENTS), _say(name))
         if name in ("no BOS", "all arms") or name.startswith("sink"):
             rows = attention_to_first(model, measurement.sequences[:LOOKED_AT])
             attention[name] = estimate(rows.mean((1, 2)).tolist())
@@ -156,14 +169,14 @@ def main() -> None:
         "machine": machine(),
         "attention_to_first": attention,
         "comparisons": comparisons(found),
-        "parts": {name: _kept(precision) for name, precision in found.items()},
+        "parts": {name: _kept(findings) for name, findings in found.items()},
     }
     text = json.dumps(results, indent=1)
     (HERE / "results.json").write_text(text + "\n")
     write_tables(json.loads(text), HERE / "README.md")
 
 
-def comparisons(found: dict[str, Precision]) -> dict[str, Estimate]:
+def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
     """How many times larger D is, sequence by sequence: the geometric mean of the ratios."""
 
     def arm(part: str, name: str, weights: str = GIVEN) -> ArmResult:
@@ -199,7 +212,7 @@ def times(ours: ArmResult, theirs: ArmResult) -> Estimate:
     )
 
 
-def _kept(found: Precision) -> dict[str, object]:
+def _kept(found: Findings) -> dict[str, object]:
     """What the results file keeps: not the number of every token and sequence."""
     kept = found.to_json()
     kept["arms"] = [

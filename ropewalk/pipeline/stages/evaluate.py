@@ -103,14 +103,7 @@ class Evaluate(Stage[Evaluated]):
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
 
     def run(self, work: Work, progress: Progress) -> Evaluated:
-        evaluation = Evaluation(
-            work.loaded.model,
-            work.loaded.tokenizer,
-            work.to_report,
-            self.settings,
-            original_length=work.present.original_length,
-            notice=work.notice,
-        )
+        evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)
         conditions = conditions_of(work)
         records = evaluation.run(
             conditions, work.directory.journal(RECORDS), share(progress, self.name)

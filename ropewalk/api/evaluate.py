@@ -1,0 +1,183 @@
+"""`evaluate`: what a model retrieves and predicts at a context length, under several plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ropewalk.api.common import (
+    Corpus,
+    Length,
+    PlanLike,
+    as_documents,
+    as_length,
+    as_lengths,
+    as_list,
+    as_plan,
+)
+from ropewalk.errors import InputError
+from ropewalk.evaluation.conditions import (
+    check_methods,
+    check_reach,
+    conditions_of,
+    default_lengths,
+)
+from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model
+from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.records import EvalResult, Mode, Subject
+from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
+from ropewalk.run_directory import RECORDS, RunDirectory
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
+RESULTS = "results.json"
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated(Result):
+    """Results by subject, task and length; the scored samples are in the run directory.
+
+    Of the samples it keeps what a person looks at: how many answers were right by depth.
+    """
+
+    model: str
+    results: tuple[EvalResult, ...]
+    comparisons: tuple[MethodComparison, ...]
+    """Each pair of subjects at the longest length, on the samples that both were scored on."""
+    depth_grids: tuple[DepthGrid, ...]
+    original_length: int
+    dtype: str
+    device: str
+
+    @property
+    def significant(self) -> tuple[MethodComparison, ...]:
+        """The comparisons whose adjusted p-value is below 0.05."""
+        return tuple(c for c in self.comparisons if c.adjusted_p < SIGNIFICANT)
+
+    def summary(self) -> str:
+        longest = max(result.length for result in self.results)
+        names = labels(result.subject for result in self.results)
+        parts = [f"{name}: {self._standing(subject, longest)}" for subject, name in names.items()]
+        told = ""
+        if self.comparisons:
+            told = (
+                f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
+                "significant at 5%, by Holm."
+            )
+        return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
+
+    def _standing(self, subject: Subject, length: int) -> str:
+        """One subject at one length: all answers together, and each perplexity."""
+        own = [r for r in self.results if (r.subject, r.length) == (subject, length)]
+        asked = [r for r in own if r.metric == "exact_match"]
+        parts = [f"{r.task} {r.value:.3g}" for r in own if r.metric == "perplexity"]
+        if asked:
+            total = sum(r.samples for r in asked)
+            right = sum(r.value * r.samples for r in asked)
+            parts.insert(0, f"{right / total:.0%} of {total} answers right")
+        return ", ".join(parts) or "no task fits"
+
+    def figure(self) -> Figure:
+        """Each task by context length, one curve per subject."""
+        return figures(self.results, (), original_length=self.original_length)["by-length"]
+
+
+def evaluate(
+    model: Model,
+    *,
+    plans: Sequence[PlanLike] = (),
+    methods: Sequence[str] = (),
+    to: Length | None = None,
+    tasks: Sequence[str] = TASKS,
+    lengths: Sequence[Length] | None = None,
+    samples: int = 20,
+    mode: Mode = "teacher_forced",
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    seed: int = 0,
+    run: str | Path | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    allow_download: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Evaluated:
+    """Measure retrieval and perplexity at several context lengths, with intervals.
+
+    The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
+    "none" is the model as it is, and is all that is scored where neither is given. `lengths` go
+    from a quarter of the window in doublings up to the shortest plan. In the directory `run`, all
+    scored samples, results and figures are kept, and an interrupted evaluation goes on.
+    """
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.evaluation.runner import Evaluation, Settings
+    from ropewalk.models.load import load
+
+    # All that can be refused without a model is refused before one is loaded.
+    target = None if to is None else as_length(to, "to")
+    methods, tasks = as_list(methods, "methods"), as_list(tasks, "tasks")
+    check_methods(methods, target)
+    given = [as_plan(plan) for plan in as_list(plans, "plans")]
+    chosen = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+    documents = as_documents(corpus, field, notice)
+    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+    present = loaded.present_plan
+    conditions = conditions_of(present, methods, given, target)
+    if chosen is None:
+        chosen = default_lengths(present.target_length, conditions, target)
+    check_reach(conditions, chosen)
+    settings = Settings(tasks, chosen, samples, seed, mode)
+    evaluation = Evaluation(loaded, documents, settings, notice)
+    with ExitStack() as stack:
+        journal = directory = None
+        if run is not None:
+            configuration = {
+                **run_identity(loaded, documents),
+                "conditions": [
+                    {**condition._asdict(), "plan": condition.plan and condition.plan.to_json()}
+                    for condition in conditions
+                ],
+                **asdict(settings),
+            }
+            directory = stack.enter_context(RunDirectory(run, "evaluate", configuration))
+            journal = directory.journal(RECORDS)
+        records = evaluation.run(conditions, journal, share(progress, "scoring"))
+        if not records:
+            raise InputError(
+                f"no task of {', '.join(tasks)} fits in {format_length(max(chosen))} tokens, so "
+                "there is nothing to measure; give longer lengths or other tasks"
+            )
+        results = summarise(records)
+        # The difference of two next-token accuracies says less than that of the losses beside it.
+        compared = compare_methods(
+            r for r in records if r.length == max(chosen) and r.metric != "next_token_accuracy"
+        )
+        retrieved = dict.fromkeys(r.task for r in results if r.metric == "exact_match")
+        found = Evaluated(
+            model=loaded.name,
+            results=tuple(results),
+            comparisons=tuple(compared),
+            depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
+            original_length=present.original_length,
+            dtype=loaded.dtype,
+            device=loaded.device,
+        )
+        if directory is not None:
+            from ropewalk.reports.figures import save_pictures
+
+            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+            pictures = figures(results, records, original_length=present.original_length)
+            for name, figure in pictures.items():
+                save_pictures(figure, directory.path / "figures" / name)
+    return found

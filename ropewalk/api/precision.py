@@ -1,0 +1,112 @@
+"""`precision`: what number formats do to a model's relative positions, and the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model
+from ropewalk.number_formats.results import Findings
+from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.reports.precision import figures
+from ropewalk.run_directory import RunDirectory
+from ropewalk.untrusted import whole_number
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Precision(Findings, Result):
+    """What a shift of all positions changes under each number format, and a diagnosis in words."""
+
+    def summary(self) -> str:
+        return (
+            f"{self.model} on {self.sequences} sequences of {format_length(self.length)} tokens: "
+            f"{'. '.join(self.diagnosis)}."
+        )
+
+    def figure(self) -> Figure:
+        """The attention difference by shift and by token, and the logit difference by length."""
+        return figures(self)["shifts"]
+
+
+def precision(
+    model: Model,
+    *,
+    quick: bool = False,
+    length: Length | None = None,
+    sequences: int | None = None,
+    arms: Sequence[str] | None = None,
+    shifts: Sequence[int] | None = None,
+    lengths: Sequence[Length] | None = None,
+    frozen: bool = False,
+    corpus: Corpus = "held-out",
+    seed: int = 0,
+    run: str | Path | None = None,
+    dtype: str = "float32",
+    device: str = "auto",
+    allow_download: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Precision:
+    """Measure what bf16 and other formats do to relative positions, and say what to do.
+
+    The defaults are the BFloat16 article's grids as far as the model and the text reach; `quick`
+    takes few shifts and sequences, and no random weights. `frozen` keeps the hidden states, so that
+    each layer shows its own error. In the directory `run`, measurements, results and figures are
+    kept, and an interrupted measurement goes on.
+    """
+    from ropewalk.models.load import load
+    from ropewalk.number_formats.arms import named
+    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
+
+    chosen_arms = None if arms is None else as_list(arms, "arms")
+    for name in chosen_arms or ():
+        named(name)
+    tokens = None if length is None else as_length(length)
+    chosen_lengths = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    chosen_shifts = None
+    if shifts is not None:
+        chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
+    documents = as_documents(corpus, "text", notice)
+    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+    settings = settings_for(
+        loaded,
+        documents,
+        quick=quick,
+        length=tokens,
+        sequences=sequences,
+        arms=chosen_arms,
+        shifts=chosen_shifts,
+        lengths=chosen_lengths,
+        frozen=frozen,
+        seed=seed,
+    )
+    measurement = Measurement(loaded, documents, settings)
+    measuring = share(progress, "measuring")
+    with ExitStack() as stack:
+        journal = directory = None
+        if run is not None:
+            directory = stack.enter_context(RunDirectory(run, "precision", measurement.identity()))
+            journal = directory.journal(MEASUREMENTS)
+        findings = measurement.run(
+            journal, lambda done, total: measuring(done / total if total else 1.0)
+        )
+        found = Precision(**vars(findings))
+        if directory is not None:
+            from ropewalk.reports.figures import save_pictures
+
+            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+            for name, figure in figures(found).items():
+                save_pictures(figure, directory.path / "figures" / name)
+    return found

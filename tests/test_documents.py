@@ -3,6 +3,7 @@
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,11 +41,12 @@ def test_links_and_pictures_lead_somewhere(document: str) -> None:
 def test_the_python_example_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = README.split("From Python:\n\n")[1].split("\n\nand with a model in memory")[0]
+    example = README.split("`figure()`.\n\n")[1].split("\n\nand with a model in memory")[0]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "path" / "to" / "model").mkdir(parents=True)
     config = ROOT / "tests" / "golden" / "configs" / "llama-2-7b.json"
     (tmp_path / "path" / "to" / "model" / "config.json").write_bytes(config.read_bytes())
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     exec(textwrap.dedent(example), namespace)
-    assert namespace["config"]["rope_parameters"]["rope_type"] == "yarn"  # type: ignore[index]
+    assert namespace["planned"].rope_parameters["rope_type"] == "yarn"
+    assert namespace["planned"].rope_parameters["beta_fast"] == 16.0

@@ -1,4 +1,4 @@
-"""The whole journey on the bundled model, and on disk afterwards."""
+"""The command on the bundled model: killed, started again, and what is on disk afterwards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gguf import GGUFReader
+from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+import ropewalk as rw
 from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
-from ropewalk.journey import SEARCH_SHARE, STAGES, parted
 
+STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
 SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
 
 
@@ -32,7 +35,7 @@ def _extend(*arguments: object) -> Any:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A journey that was killed in its evaluation and started again."""
+    """A run that was killed in its evaluation and started again."""
     run = tmp_path_factory.mktemp("extended") / "run"
     command = [sys.executable, "-m", "ropewalk", "extend", *SMALL, "--run", str(run)]
     killed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -50,7 +53,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_the_last_three_lines_say_what_where_and_how(done: tuple[Path, str]) -> None:
     run, said = done
     achieved, where, how = said.strip().splitlines()[-3:]
-    evaluated = json.loads((run / "evaluate.json").read_text())
+    evaluated = json.loads((run / "evaluate.json").read_text())["result"]
     assert achieved.startswith("at 1k: before, retrieval ")
     assert f"after, by {evaluated['chosen']}, retrieval " in achieved
     assert str(run / "model") in where
@@ -58,29 +61,52 @@ def test_the_last_three_lines_say_what_where_and_how(done: tuple[Path, str]) -> 
     assert how == f"load it: AutoModelForCausalLM.from_pretrained('{run / 'model'}')"
 
 
-def test_every_stage_leaves_what_it_found(done: tuple[Path, str]) -> None:
+def test_every_stage_leaves_its_result(done: tuple[Path, str]) -> None:
     run, said = done
-    for stage in STAGES:
-        assert (run / f"{stage.name}.json").exists()
-        assert f"{stage.name}  " in said
-    plan = ContextPlan.read(run / "plan.json")
-    assert plan.target_length == 1024
-    exported = json.loads((run / "export.json").read_text())
-    assert [each["target"] for each in exported["written"]] == ["transformers", "llama.cpp"]
-    assert all(each["parity"]["passed"] for each in exported["written"])
+    for name in STAGES:
+        kept = json.loads((run / f"{name}.json").read_text())
+        assert kept["stage"] == name
+        assert f"{name}  " in said
+    exported = json.loads((run / "export.json").read_text())["result"]["written"]
+    assert [each["target"] for each in exported] == ["transformers", "llama.cpp"]
+    assert all(each["parity"]["passed"] for each in exported)
     assert (run / "figures" / "by-length.png").exists()
 
 
-def test_a_journey_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
+def test_what_was_written_turns_by_the_chosen_plan(done: tuple[Path, str]) -> None:
+    """Both files are opened without ropewalk's own writers."""
+    run, _ = done
+    schedule = ContextPlan.read(run / "plan.json").longest()
+    assert schedule.length == 1024
+    rotary = AutoModelForCausalLM.from_pretrained(run / "model").model.rotary_emb
+    frequencies = rotary.inv_freq.double().numpy()
+    np.testing.assert_allclose(frequencies, schedule.inverse_frequencies, rtol=1e-6)
+    assert rotary.attention_scaling == pytest.approx(schedule.attention_scaling)
+
+    file = GGUFReader(run / "model.gguf")
+    fields = {name: field.contents() for name, field in file.fields.items()}
+    base = fields["llama.rope.freq_base"]
+    turned = base ** (-np.arange(schedule.geometry.pairs) / schedule.geometry.pairs)
+    turned /= fields.get("llama.rope.scaling.factor", 1.0)
+    for tensor in file.tensors:
+        if tensor.name == "rope_freqs.weight":
+            turned /= tensor.data
+    np.testing.assert_allclose(turned, schedule.inverse_frequencies, rtol=1e-5)
+    assert fields["llama.context_length"] == 1024
+
+
+def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     run, _ = done
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.json")}
     again = json.loads(_extend(*SMALL, "--run", run, "--json").stdout)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.json")} == before
-    assert list(again) == [
-        *("model", "target_length", "method", "before", "after", "at_target"),
-        *("short", "exported", "verified"),
-    ]
+    assert again["target_length"] == 1024
     assert again["after"] == again["at_target"][again["method"]]
+    assert again["before"] == again["at_target"]["none"]
+    told = rw.extend(
+        "bundled", "1k", evaluations=5, samples=2, lengths=[512], run=run
+    )  # the function on the command's run
+    assert json.loads(json.dumps(told.to_json())) == again
 
 
 def test_another_setting_on_the_same_directory_is_refused(done: tuple[Path, str]) -> None:
@@ -88,43 +114,7 @@ def test_another_setting_on_the_same_directory_is_refused(done: tuple[Path, str]
         _extend(*SMALL[:4], "--samples", 3, "--lengths", 512, "--run", done[0])
 
 
-def test_the_exported_model_is_the_chosen_one(done: tuple[Path, str]) -> None:
-    run, _ = done
-    standing = json.loads((run / "evaluate.json").read_text())
-    chosen = standing["at_target"][standing["chosen"]]
-    for method, values in standing["at_target"].items():
-        if method != "none":
-            assert chosen["retrieval"] >= values["retrieval"]
-
-
-def test_a_dry_run_shows_stages_and_cost_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shown = _extend("--dry-run", *SMALL).stdout
-    for stage in STAGES:
-        assert stage.name in shown
-    assert "tokens a second" in shown
-    assert list(tmp_path.iterdir()) == []
-    rows = json.loads(_extend("--dry-run", *SMALL, "--json").stdout)["stages"]
-    assert [row["stage"] for row in rows] == [stage.name for stage in STAGES]
-    by_name = {row["stage"]: row["tokens"] for row in rows}
-    # Six methods, four tasks, two samples, at 512 and 1,024 tokens.
-    assert by_name["evaluate"] == 6 * 4 * 2 * (512 + 1024)
-
-
 def test_a_target_that_is_served_already_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must be above 512, the length that the model serves"):
         _extend("--to", 512, "--run", tmp_path / "run")
-
-
-def test_search_and_evaluation_share_no_text() -> None:
-    texts = [Document(f"{i}", f"{i}\n" * (100 + i)) for i in range(7)]
-    first, second = parted(texts)
-    assert "".join(d.text for d in (*first, *second)) == "".join(d.text for d in texts)
-    share = sum(len(d.text) for d in first) / sum(len(d.text) for d in texts)
-    assert share == pytest.approx(SEARCH_SHARE, abs=0.01)
-    # A text that is cut is cut between lines.
-    assert first[-1].text.endswith("\n")
-    whole = Document("one line", "x" * 1000)
-    assert [len(d.text) for half in parted([whole]) for d in half] == [550, 450]
+    assert not (tmp_path / "run").exists()

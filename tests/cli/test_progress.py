@@ -4,12 +4,13 @@ import pytest
 
 from ropewalk.cli import progress
 from ropewalk.cli.progress import progress_bar
+from ropewalk.progress import Status
 
 
 def run_bar() -> None:
-    with progress_bar("working") as advance:
+    with progress_bar() as show:
         for step in range(3):
-            advance(step / 2)
+            show(Status("[working]", step / 2, f"best {step}"))
 
 
 def test_quick_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,4 +28,5 @@ def test_slow_work_shows_a_bar_on_a_terminal(
     run_bar()
     out, err = capsys.readouterr()
     assert out == ""
-    assert "working" in err
+    assert "[working]" in err  # markup in a stage's name stays text
+    assert "best 2" in err

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ropewalk.evaluation.identity import weights_fingerprint
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
+from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
@@ -72,7 +72,11 @@ def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run:
     assert str(run / "model") in done.summary()
     # Paired comparisons are kept with the results: at the target, every pair of methods.
     kept = json.loads((run / "evaluate.json").read_text())["result"]
-    pairs = {(c["first"], c["second"]) for c in kept["comparisons"] if c["task"] == "needle"}
+    pairs = {
+        (c["first"]["method"], c["second"]["method"])
+        for c in kept["comparisons"]
+        if c["task"] == "needle"
+    }
     assert len(pairs) == len(evaluated.at_target) * (len(evaluated.at_target) - 1) / 2
     assert (run / "extend.png").exists()
 

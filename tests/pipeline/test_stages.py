@@ -60,7 +60,11 @@ def test_the_best_at_the_target_is_chosen_and_lengths_below_do_not_count(
     assert evaluated.best_hand_designed == "yarn"
     assert evaluated.before.retrieval == 0.0
     assert evaluated.after.retrieval == measured[expected][0] / 10
-    tested = {(c.first, c.second) for c in evaluated.comparisons if c.metric == "exact_match"}
+    tested = {
+        (c.first.method, c.second.method)
+        for c in evaluated.comparisons
+        if c.metric == "exact_match"
+    }
     names = list(measured)
     assert tested == {(a, b) for a, b in product(names, names) if names.index(a) < names.index(b)}
 

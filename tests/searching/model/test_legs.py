@@ -83,7 +83,7 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
     for name in HAND_DESIGNED:
         assert answer["baselines"][name]["score"] == long.baselines[name].reporting.score
     assert answer["tokens"] == long.tokens + short.tokens
-    assert answer["evaluations"] == pytest.approx(long.evaluations + short.evaluations)
+    assert answer["evaluations"] == pytest.approx(long.evaluations + short.evaluations, abs=1e-3)
     assert set(found.figures()) == {f"{n}-{k}" for n in ("128", "256") for k in KINDS}
 
 

@@ -1,0 +1,135 @@
+"""One-line faults, planted one at a time in a copy of the code: each must make some test fail.
+
+    python -m tests.deliberate_faults [NAME…]
+
+For each fault the tests that should catch it are run in the copy; a fault that they miss is named,
+and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("ropewalk", "tests", "docs", "benchmarks", "studies", "pyproject.toml", "README.md")
+
+
+class Fault(NamedTuple):
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+PIPELINE = ("tests/pipeline",)
+FAULTS = {
+    "export always writes linear": Fault(
+        "ropewalk/pipeline/stages/evaluate.py",
+        "chosen = work.result(Evaluate).chosen",
+        'chosen = "linear"',
+        PIPELINE,
+    ),
+    "the searched plan is evaluated as YaRN's": Fault(
+        "ropewalk/pipeline/stages/evaluate.py",
+        "Condition(SEARCHED, searched.plan.id, searched.plan)",
+        "Condition(SEARCHED, found[-1].plan_id, found[-1].plan)",
+        PIPELINE,
+    ),
+    "stages read text that the search has seen": Fault(
+        "ropewalk/api/extend.py",
+        "to_search, to_report = parted(asked.documents)",
+        "to_search, to_report = asked.documents, asked.documents",
+        PIPELINE,
+    ),
+    "a stage file of another run is believed": Fault(
+        "ropewalk/pipeline/extend.py",
+        "if (name, run) != (each.name, _run_id(directory)):",
+        "if name != each.name:",
+        PIPELINE,
+    ),
+    "an edited derived value is believed": Fault(
+        "ropewalk/values.py",
+        "        elif given != own:",
+        "        elif False:",
+        ("tests/test_values.py", "tests/pipeline"),
+    ),
+    "weights that a stage changed are forgotten": Fault(
+        "ropewalk/pipeline/extend.py",
+        "if changed is not None:",
+        "if changed is None and False:",
+        PIPELINE,
+    ),
+    "the best has the highest loss": Fault(
+        "ropewalk/evaluation/select.py",
+        "return min(able, key=lambda name: standings[name].loss)",
+        "return max(able, key=lambda name: standings[name].loss)",
+        ("tests/evaluation/test_select.py",),
+    ),
+    "retrieval does not count": Fault(
+        "ropewalk/evaluation/select.py",
+        "if standing.retrieval >= max(known)]",
+        "if standing.retrieval >= 0]",
+        ("tests/evaluation/test_select.py",),
+    ),
+    "the search chooses by its own documents": Fault(
+        "ropewalk/searching/model/legs.py",
+        "for name, score in selected.items()}, by_hand)",
+        "for name, score in {**selected, **searched}.items()}, by_hand)",
+        ("tests/searching/model/test_legs.py",),
+    ),
+    "a plan ignores its parameters": Fault(
+        "ropewalk/planning/extension.py",
+        "start = method(start, target_length, **own)",
+        "start = method(start, target_length)",
+        ("tests/planning", "tests/api/test_plan.py"),
+    ),
+    "the gate lets any logits pass": Fault(
+        "ropewalk/exporting/gate.py",
+        "TOLERANCE * max(1.0, float(torch.stack(spreads).max()))",
+        "1e9 * max(1.0, float(torch.stack(spreads).max()))",
+        ("tests/exporting/test_transformers.py",),
+    ),
+    "the gate compares no frequencies": Fault(
+        "ropewalk/exporting/gate.py",
+        "if not (error <= units * _FLOAT32).all():",
+        "if False:",
+        ("tests/exporting/test_transformers.py",),
+    ),
+}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(FAULTS)
+    missed = [name for name in names if not _is_caught(name, FAULTS[name])]
+    print(f"{len(names) - len(missed)} of {len(names)} faults are caught")
+    sys.exit(1 if missed else 0)
+
+
+def _is_caught(name: str, fault: Fault) -> bool:
+    with TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for part in COPIED:
+            source = ROOT / part
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / part)
+        file = copy / fault.file
+        text = file.read_text(encoding="utf-8")
+        if text.count(fault.right) != 1:
+            raise SystemExit(f"{name}: {fault.file} holds {fault.right!r} not exactly once")
+        file.write_text(text.replace(fault.right, fault.wrong), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", *fault.tests]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    caught = done.returncode == 1 and bool(failed)
+    print(
+        f"{'caught' if caught else 'MISSED'}  {name}: {failed[0] if failed else done.stdout[-200:]}"
+    )
+    return caught
+
+
+if __name__ == "__main__":
+    main()

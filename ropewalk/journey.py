@@ -198,7 +198,7 @@ def _compare(journey: Journey, directory: RunDirectory, progress: Progress) -> R
         progress=progress,
     )
     return {
-        "ranked": [{"method": c.methods, "reason": c.reason} for c in found.candidates],
+        "ranked": [{"method": c.method, "reason": c.reason} for c in found.candidates],
         "refused": dict(found.refused),
     }
 

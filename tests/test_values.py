@@ -201,7 +201,7 @@ def test_a_missing_key_is_named(key: str) -> None:
     ],
 )
 def test_an_edited_value_no_longer_follows(path: tuple[str | int, ...], value: object) -> None:
-    with pytest.raises(InvalidValue, match="does not follow|must be a (finite )?number"):
+    with pytest.raises(InvalidValue, match=r"does not follow|must be a (finite )?number"):
         Everything.from_json(edited(path, value))
 
 

@@ -14,7 +14,9 @@ from ropewalk.cli import command_line
 
 def test_table_and_picture(tmp_path: Path) -> None:
     picture = tmp_path / "bound.svg"
-    result = CliRunner().invoke(command_line(["bound"]), ["bound", "1k", "8k", "--plot", str(picture)])
+    result = CliRunner().invoke(
+        command_line(["bound"]), ["bound", "1k", "8k", "--plot", str(picture)]
+    )
     assert result.exit_code == 0, result.output
     assert "4,293.437569" in result.stdout
     assert "83,763.84" in result.stdout

@@ -53,7 +53,7 @@ def test_a_plan_is_shown_with_its_stock_setting_and_written_where_that_is_asked(
     args = ("gemma-3-4b", "--to", "256k", "--method", "ntk_mixed")
     text = planned(*args, "-o", file).stdout
     assert "gemma-3-4b: 128k to 256k by linear+ntk_mixed" in text
-    assert '"rope_parameters": {"sliding_attention"' in text
+    assert '"rope_parameters": {"full_attention": {' in text
     assert f"wrote {file}" in text
     plan = ContextPlan.read(file)
     assert plan.id == json.loads(planned(*args, "--json").stdout)["plan_id"]

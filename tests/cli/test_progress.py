@@ -4,12 +4,14 @@ import pytest
 
 from ropewalk.cli import progress
 from ropewalk.cli.progress import progress_bar
+from ropewalk.progress import Status
 
 
 def run_bar() -> None:
-    with progress_bar("working") as advance:
-        for step in range(3):
-            advance(step / 2)
+    with progress_bar() as show:
+        for stage in ("thinking", "working"):
+            for step in range(3):
+                show(Status(stage, step / 2, "so far so good"))
 
 
 def test_quick_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,4 +29,6 @@ def test_slow_work_shows_a_bar_on_a_terminal(
     run_bar()
     out, err = capsys.readouterr()
     assert out == ""
+    assert "thinking" in err
     assert "working" in err
+    assert "so far so good" in err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ropewalk.cli.bound import command as bound
+import ropewalk as rw
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend
@@ -105,7 +105,7 @@ def angles() -> None:
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    bound(plot=IMAGES / "bound.png")
+    save(rw.bound().figure(), IMAGES / "bound.png")
     advantages()
     island_strips()
     score_bounds()

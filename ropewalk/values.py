@@ -242,7 +242,7 @@ def _check_same(given: object, own: object, path: str) -> None:
         for i, (one, other) in enumerate(zip(given, own, strict=True)):
             _check_same(one, other, f"{path}[{i}]")
     elif isinstance(own, float) and isinstance(given, int | float):
-        if not math.isclose(given, own, rel_tol=1e-9, abs_tol=1e-300):
+        if not math.isclose(real_number(given, path), own, rel_tol=1e-9, abs_tol=1e-300):
             raise _does_not_follow(given, own, path)
     elif given != own:
         raise _does_not_follow(given, own, path)

@@ -45,9 +45,9 @@ ROOMS = {
     "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
     "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
-    "planning": Row((*VALUES, "context_plan", "scaling", "theory"), needs=("numpy",)),
+    "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
-        (*VALUES, "context_plan", "models.config"),
+        (*VALUES, "context_plan", "models.config", "models.source"),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
     ),
@@ -55,6 +55,13 @@ ROOMS = {
     "models.families": Row((*VALUES, "context_plan")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
     "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
+    "models.source": Row(
+        (
+            *(*VALUES, "context_plan", "models.catalogue", "models.config"),
+            *("gguf.header", "gguf.rotation"),
+        ),
+        lazily=("huggingface_hub",),
+    ),
     "attention": Row(
         ("errors", "untrusted"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
@@ -89,23 +96,27 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "gguf.header": Row(VALUES, needs=("numpy",)),
+    "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
     "gguf": Row(
-        (*VALUES, "models"),
+        (*VALUES, "models", "gguf.header", "gguf.rotation"),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),
     ),
-    "exporting.features": Row((*VALUES, "context_plan", "models.config", "models.stock_config")),
+    "exporting.features": Row(
+        (*VALUES, "context_plan", "models.config", "models.stock_config", "gguf.rotation")
+    ),
     "exporting": Row(
         (
             *(*VALUES, "context_plan", "models", "models.config", "models.stock_config"),
-            *("exporting.features", "gguf"),
+            *("exporting.features", "gguf", "gguf.header", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "audit": Row(
         (
             *(*VALUES, "context_plan", "scaling", "theory", "models", "models.config"),
-            *("exporting", "exporting.features", "gguf"),
+            *("exporting", "exporting.features", "gguf", "gguf.header", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("xllamacpp",),
@@ -128,10 +139,19 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
     ),
+    "api": Row(
+        (
+            *(*VALUES, "values", "progress", "context_plan", "scaling", "planning", "theory"),
+            *("models.source",),
+        ),
+        needs=("numpy",),
+        wires=True,
+    ),
     "cli": Row(
         (
             *(*VALUES, "context_plan", "scaling", "planning", "run_directory", "theory", "records"),
             *("models.catalogue", "models.config", "models.stock_config", "exporting.features"),
+            *("values", "progress", "api"),
         ),
         needs=("numpy", "typer"),
         wires=True,

@@ -23,13 +23,13 @@ RUNTIME = "llama.cpp"
 def reading(header: GGUFHeader) -> Reading:
     """What llama.cpp turns by, if it follows its rules."""
     steps = present_plan(header, str(header.path)).steps()
-    context = header.number("context_length")
+    context = header.count("context_length")
     return Reading(
         RUNTIME,
         BY_ITS_RULES,
         {FULL_ATTENTION: tuple((s.up_to_length, Effective.of(s.schedule)) for s in steps)},
         "by the declared length" if len(steps) > 1 else "never",
-        limit=int(context) if context else steps[-1].up_to_length,
+        limit=context or steps[-1].up_to_length,
     )
 
 

@@ -7,26 +7,27 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli.by_theory import plan_by_theory, sufficient_base
+from ropewalk.api.compare_methods import Comparison, compare_methods
+from ropewalk.api.plan import Planned, plan
+from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
+    DownloadOption,
     JsonOption,
     ModelArgument,
-    geometry_json,
-    load_model_config,
     pair_rows,
     print_json,
-    schedule_json,
     show_steps,
+    show_written,
     table,
 )
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError
+from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.models.config import Config, present_plan
-from ropewalk.models.stock_config import rope_parameters
-from ropewalk.planning.extension import extend_plan, parse_settings
+from ropewalk.planning.extension import parse_settings
 from ropewalk.run_directory import write_atomically
 from ropewalk.schedule import LogNForm
+
+BEST_PLAN = Path("plan.json")
 
 
 def command(
@@ -62,84 +63,65 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
+    allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a longer context: the factors of a method, ready for a runtime's config."""
-    layers = layers or [FULL_ATTENTION]
-    config = load_model_config(model)
-    present = present_plan(config, model)
-    if method is None:
-        if settings or log_n:
-            raise InputError("--set and --log-n go with a --method")
-        plan_by_theory(present, target, config, layers, from_original, output, plot, as_json)
-        return
-    parameters = parse_settings(method, settings or ())
-    if "base_change" in method.split("+") and "base" not in parameters:
-        parameters["base"] = sufficient_base(
-            present, target, layers[0], from_original=from_original
-        )
-    plan = extend_plan(
-        present,
-        target,
-        method,
-        parameters,
-        layer_types=layers,
-        from_original=from_original,
-        log_n=log_n,
-    )
+    found: Planned | Comparison
+    with progress_bar() as progress:
+        if method is None:
+            if settings or log_n:
+                raise InputError("--set and --log-n go with a --method")
+            found = compare_methods(
+                model,
+                target,
+                layers=layers,
+                from_original=from_original,
+                allow_download=allow_download,
+                progress=progress,
+            )
+            output = output or BEST_PLAN
+        else:
+            found = plan(
+                model,
+                target,
+                method,
+                parameters=parse_settings(method, settings or ()),
+                log_n=log_n,
+                layers=layers,
+                from_original=from_original,
+                allow_download=allow_download,
+                progress=progress,
+            )
     if output is not None:
-        write_atomically(output, plan.dumps())
+        write_atomically(output, found.plan.dumps())
     if plot is not None:
-        from ropewalk.reports.schedules import draw_factors, factor_curves
+        from ropewalk.reports.figures import save
 
-        curves = factor_curves({"now": present, method: plan}, layers[0])
-        lengths = f"{format_length(present.target_length)} to {format_length(target)}"
-        draw_factors(curves, plot, f"{plan.model}: {lengths}")
+        save(found.figure(), plot)
     if as_json:
-        print_json(_as_json(present, plan, config, layers[0]))
+        print_json(found)
+    elif isinstance(found, Comparison):
+        _show_comparison(found)
     else:
-        _show(present, plan, config, layers[0])
-        for path in (output, plot):
-            if path is not None:
-                print(f"wrote {path}")
+        _show_plan(found)
+    show_written(output, plot, as_json=as_json)
 
 
-def _stock_setting(plan: ContextPlan, config: Config) -> tuple[dict[str, object] | None, str]:
-    """The rope_parameters of a stock config, or the reason why there are none."""
-    try:
-        return rope_parameters(plan, config), ""
-    except RopewalkError as error:
-        return None, str(error)
-
-
-def _as_json(
-    present: ContextPlan, plan: ContextPlan, config: Config, layer: str
-) -> dict[str, object]:
-    setting, refused = _stock_setting(plan, config)
-    return {
-        "model": plan.model,
-        "plan_id": plan.id,
-        "geometry": geometry_json(present),
-        "target_length": plan.target_length,
-        **schedule_json(plan.longest(layer)),
-        "schedules": plan.to_json()["schedules"],
-        "rope_parameters": setting,
-        "rope_parameters_refused": refused or None,
-    }
-
-
-def _show(present: ContextPlan, plan: ContextPlan, config: Config, layer: str) -> None:
+def _show_plan(found: Planned) -> None:
     import json
 
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
-    before, after = present.longest(layer), plan.longest(layer)
+    before, after = found.present.longest(found.layers[0]), found.schedule
     console.print(
-        f"[bold]{plan.model}[/bold]: {format_length(before.length)} to "
-        f"{format_length(plan.target_length)} by {plan.provenance['methods']}"
+        f"[bold]{escape(found.model)}[/bold]: {format_length(before.length)} to "
+        f"{format_length(found.plan.target_length)} by {after.method}",
+        soft_wrap=True,
     )
-    show_steps(console, plan)
+    show_steps(console, found.plan)
     pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
     for i in pair_rows(after.geometry.pairs):
         pairs.add_row(
@@ -151,10 +133,49 @@ def _show(present: ContextPlan, plan: ContextPlan, config: Config, layer: str) -
         )
     console.print()
     console.print(pairs)
-    setting, refused = _stock_setting(plan, config)
-    if setting is None:
-        console.print(f"no stock config says this: {refused}", markup=False)
+    if found.rope_parameters is None:
+        refused = f"no stock config says this: {found.rope_parameters_refused}"
+        console.print(refused, markup=False, soft_wrap=True)
     else:
-        shown = json.dumps(setting)
+        shown = json.dumps(dict(found.rope_parameters))
         shown = shown if len(shown) <= 600 else f"{shown[:600]}… (all of it in --json)"
         console.print(f'"rope_parameters": {shown}', markup=False, soft_wrap=True)
+
+
+def _show_comparison(found: Comparison) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    target = format_length(found.target_length)
+    rows = table("method", "effective length", "below 0", "new angles", "fast pairs", "loads in")
+    for candidate in found.candidates:
+        effective, pairs = candidate.effective_length, candidate.schedule.geometry.pairs
+        rows.add_row(
+            candidate.method,
+            f"all {target}" if effective is None else f"{effective:,}",
+            f"{candidate.violations:,}",
+            f"{candidate.out_of_distribution_pairs}/{pairs} pairs",
+            f"×{candidate.fast_stretch:.3g}",
+            _loads_in(candidate.runtimes),
+        )
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(found.model)}[/bold] to {target}, by theory", soft_wrap=True)
+    console.print(rows)
+    for candidate in found.candidates:
+        given = ", ".join(f"{key} {value:,}" for key, value in candidate.parameters.items())
+        name = f"{candidate.method} ({given})" if given else candidate.method
+        console.print(f"  [bold]{name}[/bold]: {candidate.reason}", soft_wrap=True)
+    for method, reason in found.refused.items():
+        line = f"  {method} is not among them: {reason}"
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def _loads_in(runtimes: tuple[str, ...] | None) -> str:
+    if runtimes is None:
+        return "unknown"
+    missing = [runtime for runtime in RUNTIMES if runtime not in runtimes]
+    if not runtimes:
+        return "ropewalk only"
+    if len(runtimes) == 1:
+        return f"{runtimes[0]} only"
+    return f"all but {', '.join(missing)}" if missing else "all runtimes"

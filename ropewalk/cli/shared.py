@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -60,6 +61,13 @@ def print_json(result: Value) -> None:
     """One JSON object on standard output, and nothing else there."""
     json.dump(result.to_json(), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
+
+
+def show_written(*paths: Path | None, as_json: bool) -> None:
+    """The files that a command wrote, if any; with --json, standard output holds that alone."""
+    for path in paths:
+        if path is not None:
+            (notify if as_json else print)(f"wrote {path}")
 
 
 def show_steps(console: Console, plan: ContextPlan) -> None:

@@ -71,6 +71,13 @@ class GGUFHeader:
         value = self.get(key)
         return None if isinstance(value, str | bool) or value is None else float(str(value))
 
+    def count(self, key: str) -> int | None:
+        """A number of things: whole, and above zero."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            return None
+        return value
+
     def floats(self, tensor: str) -> FloatArray:
         """The values of an F32 tensor."""
         place = self.tensors[tensor]

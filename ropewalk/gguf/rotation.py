@@ -27,22 +27,20 @@ LLAMA_CPP_FACTORS = {
 
 def geometry_of(header: GGUFHeader) -> RotaryGeometry:
     """The geometry that the file states."""
-    heads, width = header.number("attention.head_count"), header.number("embedding_length")
-    head = header.number("attention.key_length") or (width and heads and width // heads)
-    context = header.number("context_length")
+    heads, width = header.count("attention.head_count"), header.count("embedding_length")
+    head = header.count("attention.key_length") or (width and heads and width // heads)
+    context = header.count("context_length")
     if not head or not context:
         raise InputError(
             f"{header.path}: states no head size or no context length, so it is no language model "
             "that turns; give the file of the model itself"
         )
-    rotary = header.number("rope.dimension_count") or head
-    original = header.number("rope.scaling.original_context_length") or context
     try:
         return RotaryGeometry(
-            head_dim=int(head),
-            rotary_dim=int(rotary),
+            head_dim=head,
+            rotary_dim=header.count("rope.dimension_count") or head,
             base=header.number("rope.freq_base") or DEFAULT_BASE,
-            original_length=int(original),
+            original_length=header.count("rope.scaling.original_context_length") or context,
         )
     except InvalidValue as error:
         raise error.within(f"{header.path}: ") from None
@@ -51,7 +49,14 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
 def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
     """The plan that llama.cpp makes this file follow."""
     geometry = geometry_of(header)
-    context = int(header.number("context_length") or geometry.original_length)
+    try:
+        return _plan(header, model, geometry)
+    except InvalidValue as error:
+        raise error.within(f"{header.path}: ") from None
+
+
+def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPlan:
+    context = header.count("context_length") or geometry.original_length
     schedule = _scaled(header, RotarySchedule.plain(geometry), context)
     if LONG in header.tensors or SHORT in header.tensors:
         longest = max(context, geometry.original_length + 1)
@@ -73,6 +78,7 @@ def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
 def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySchedule:
     """The schedule of the file's scaling type, before its tensors of factors."""
     kind = scaling_type(header)
+    context = max(context, plain.length)  # a file may declare less than it was pretrained at
     factor = header.number("rope.scaling.factor") or 1.0
     attention = header.number("rope.scaling.attn_factor") or 1.0
     scaled = plain

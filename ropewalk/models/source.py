@@ -17,17 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.models import catalogue
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
 
-if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
-
-Model: TypeAlias = "str | Path | Mapping[str, Any] | LoadedModel | Source | Any"
+Model: TypeAlias = "str | Path | Mapping[str, Any] | Source | Any"
+"""Any: a transformers config, a live model, or what `load` returned."""
 
 Kind = Literal[
     "folder", "config file", "GGUF file", "bundled", "catalogue", "hub", "config", "live model"
@@ -148,6 +146,8 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
 
 
 def _named(name: str, allow_download: bool) -> Source:
+    if not name.strip() or not name.isprintable():
+        raise InputError(f"{name[:80]!r}: is no model; give a folder, a file or a known name")
     path = Path(name)
     try:
         exists = path.exists()

@@ -14,52 +14,66 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.planning.extension import extend_plan
+from ropewalk.planning.extension import chosen_layers, extend_plan
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
-from ropewalk.theory.coverage import Coverage, coverage
-from ropewalk.theory.decay import Decay, decay
+from ropewalk.theory.coverage import coverage
+from ropewalk.theory.decay import decay
+from ropewalk.values import Value
 
 FAST_TURNS = 32
 """A pair is fast if it turns this often in the original length (YaRN's beta_fast)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Candidate(Value):
     """One method's plan for the target, and what the theory says of it."""
 
-    methods: str
+    method: str
     parameters: Mapping[str, object]
+    """Those that were given; the recipe of the schedule holds all of them."""
     plan: ContextPlan
-    schedule: RotarySchedule
-    """The one that serves the target."""
-    decay: Decay
-    coverage: Coverage
+    layer: str
+    """The layer type that is judged."""
+    effective_length: int | None
+    """Where a random key first outscores a similar one; None if nowhere."""
+    violations: int
+    """At how many distances it does."""
+    least_advantage: float
+    out_of_distribution_pairs: int
+    """How many pairs meet angles that the present schedule has not met."""
     fast_stretch: float
     """By how much the most affected fast pair turns slower than before; 1 if none is touched."""
+    runtimes: tuple[str, ...] | None
+    """Those that load the plan; None where nobody could say."""
+
+    @property
+    def schedule(self) -> RotarySchedule:
+        """The one that serves the target."""
+        return self.plan.longest(self.layer)
 
     @property
     def rank(self) -> tuple[int, int, float]:
         """Smaller is better."""
-        return len(self.coverage.out_of_distribution), self.decay.violations, self.fast_stretch
+        return self.out_of_distribution_pairs, self.violations, self.fast_stretch
 
     @property
     def reason(self) -> str:
         """The three points in a sentence."""
-        new = len(self.coverage.out_of_distribution)
-        pairs = len(self.coverage.seen)
+        new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
-        if self.decay.first_violation is None:
+        if self.effective_length is None:
             advantage = "similar keys win at every distance"
         else:
             advantage = (
-                f"similar keys lose at {self.decay.violations:,} distances, "
-                f"first at {self.decay.first_violation:,}"
+                f"similar keys lose at {self.violations:,} distances, "
+                f"first at {self.effective_length:,}"
             )
         if self.fast_stretch < 1.0005:
             fast = "fast pairs stay as they are"
@@ -67,12 +81,20 @@ class Candidate:
             fast = f"fast pairs turn up to {self.fast_stretch:.3g} times slower"
         return f"{angles}, {advantage}, and {fast}."
 
+    def derived(self) -> dict[str, object]:
+        return {
+            "plan_id": self.plan.id,
+            "out_of_distribution_share": (
+                self.out_of_distribution_pairs / self.schedule.geometry.pairs
+            ),
+            "attention_scaling": self.schedule.attention_scaling,
+            "reason": self.reason,
+        }
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+
+class Ranking(NamedTuple):
     """All candidates, best first, and why the other methods are not among them."""
 
-    target_length: int
     candidates: tuple[Candidate, ...]
     refused: Mapping[str, str]
 
@@ -81,17 +103,19 @@ def compare(
     present: ContextPlan,
     target_length: int,
     *,
-    layer_types: Sequence[str] = (FULL_ATTENTION,),
+    layer_types: Sequence[str] | None = None,
     from_original: bool = False,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
+    runtimes: Callable[[ContextPlan], tuple[str, ...]] | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Comparison:
+) -> Ranking:
     """Try every method, with `parameters` by name where a method needs any.
 
-    The first of the layer types is the one that is judged.
+    The first of the layer types is the one that is judged. `runtimes` says who loads a plan.
     """
     parameters = parameters or {}
-    start = present.longest(layer_types[0])
+    layers = chosen_layers(present, layer_types)
+    start = present.longest(layers[0])
     if from_original:
         start = RotarySchedule.plain(start.geometry)
     candidates: list[Candidate] = []
@@ -106,35 +130,31 @@ def compare(
                 target_length,
                 method,
                 given,
-                layer_types=layer_types,
+                layer_types=layers,
                 from_original=from_original,
             )
         except InputError as error:
             refused[method] = str(error)
             continue
-        candidates.append(_judge(method, given, plan, start, layer_types[0]))
+        schedule = plan.longest(layers[0])
+        found = decay(schedule, target_length)
+        angles = coverage(schedule, target_length, trained=start)
+        candidates.append(
+            Candidate(
+                method=method,
+                parameters=given,
+                plan=plan,
+                layer=layers[0],
+                effective_length=found.effective_length,
+                violations=found.violations,
+                least_advantage=found.least,
+                out_of_distribution_pairs=len(angles.out_of_distribution),
+                fast_stretch=_fast_stretch(schedule, start),
+                runtimes=None if runtimes is None else runtimes(plan),
+            )
+        )
     candidates.sort(key=lambda candidate: candidate.rank)
-    return Comparison(target_length, tuple(candidates), refused)
-
-
-def _judge(
-    methods: str,
-    parameters: Mapping[str, object],
-    plan: ContextPlan,
-    start: RotarySchedule,
-    layer_type: str,
-) -> Candidate:
-    schedule = plan.longest(layer_type)
-    length = plan.target_length
-    return Candidate(
-        methods,
-        parameters,
-        plan,
-        schedule,
-        decay(schedule, length),
-        coverage(schedule, length, trained=start),
-        _fast_stretch(schedule, start),
-    )
+    return Ranking(tuple(candidates), refused)
 
 
 def _fast_stretch(schedule: RotarySchedule, start: RotarySchedule) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
+from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.scaling import doublings, named
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
@@ -55,30 +55,38 @@ def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:
     return values
 
 
-def extend_plan(
-    present: ContextPlan,
-    target_length: int,
-    methods: str,
-    parameters: Mapping[str, object] | None = None,
-    *,
-    layer_types: Sequence[str] = (FULL_ATTENTION,),
-    from_original: bool = False,
-    log_n: LogNForm | None = None,
-) -> ContextPlan:
-    """The plan that takes a model to the target, from the plan that it follows at present.
-
-    Layer types that are not named keep their schedules: sliding-window layers see no distance above
-    their window. `from_original` forgets the present scaling and starts from the plain schedule.
-    """
+def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:
+    """The layer types to extend: those that are named, or else the one with full attention."""
+    if not layer_types:
+        return (present.extended_layer,)
     for layer_type in layer_types:
         if layer_type not in present.schedules:
             raise Unsupported(
                 f"{present.model} has no rotating layers of type {layer_type}, only "
                 f"{', '.join(present.schedules)}: name those that should change"
             )
+    return tuple(layer_types)
+
+
+def extend_plan(
+    present: ContextPlan,
+    target_length: int,
+    methods: str,
+    parameters: Mapping[str, object] | None = None,
+    *,
+    layer_types: Sequence[str] | None = None,
+    from_original: bool = False,
+    log_n: LogNForm | None = None,
+) -> ContextPlan:
+    """The plan that takes a model to the target, from the plan that it follows at present.
+
+    Layer types that are not chosen keep their schedules: sliding-window layers see no distance
+    above their window. `from_original` forgets the present scaling and starts from the plain one.
+    """
+    chosen = chosen_layers(present, layer_types)
     schedules = {}
     for layer_type, steps in present.schedules.items():
-        if layer_type not in layer_types:
+        if layer_type not in chosen:
             schedules[layer_type] = (*steps[:-1], replace(steps[-1], up_to_length=target_length))
             continue
         start = steps[-1].schedule

@@ -16,7 +16,6 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.models import load as loading
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import load
 from tests.models.tiny import VOCABULARY, tiny_model, tokens
@@ -219,7 +218,7 @@ def test_nothing_is_fetched_unless_that_is_allowed(monkeypatch: pytest.MonkeyPat
     with pytest.raises(InputError, match=r"offline unless told otherwise.*--allow-download"):
         load("someone/some-model")
     for path in ("/no/such/folder", "./model", "a/b/c"):
-        with pytest.raises(InputError, match="there is no such folder; check the path"):
+        with pytest.raises(InputError, match="there is no such file or folder; check the path"):
             load(path, allow_download=True)
 
 
@@ -260,11 +259,11 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert caught.value.exit_status == 1
 
 
-def test_the_bundled_model_is_a_name(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loading, "BUNDLED_FOLDER", saved)
-    assert load("bundled", device="cpu").present_plan.model == "bundled"
-    monkeypatch.setattr(loading, "BUNDLED_FOLDER", tmp_path / "nothing")
-    with pytest.raises(InputError, match="bundled: this copy of ropewalk came without it"):
-        load("bundled")
+def test_what_is_in_memory_is_taken_as_it_is(saved: Path) -> None:
+    loaded = load("bundled", device="cpu")
+    assert load(loaded) is loaded
+    with pytest.raises(InputError, match=r"without its tokenizer.*load\(model, tokenizer=…\)"):
+        load(loaded.model)
+    live = load(loaded.model, tokenizer=loaded.tokenizer)
+    assert live.model is loaded.model
+    assert live.present_plan.schedules == loaded.present_plan.schedules

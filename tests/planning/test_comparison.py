@@ -24,17 +24,28 @@ def test_candidates_are_what_theory_says_of_their_plans(llama2: ContextPlan) -> 
     assert len(found.candidates) + len(found.refused) > 10
     for candidate in found.candidates:
         schedule = candidate.plan.longest()
-        assert candidate.decay == decay(schedule, 16384)
+        assert candidate.schedule == schedule
+        assert candidate.plan.target_length == 16384
+        said = decay(schedule, 16384)
+        assert candidate.effective_length == said.effective_length
+        assert candidate.violations == said.violations
+        assert candidate.least_advantage == said.least
         angles = coverage(schedule, 16384, trained=llama2.longest())
-        assert candidate.coverage.out_of_distribution == angles.out_of_distribution
+        assert candidate.out_of_distribution_pairs == len(angles.out_of_distribution)
+        assert candidate.runtimes is None, "nobody was asked"
 
 
 def test_best_comes_first(llama2: ContextPlan) -> None:
     found = compare(llama2, 16384, parameters={"base_change": {"base": 2e6}})
     ranks = [candidate.rank for candidate in found.candidates]
     assert ranks == sorted(ranks)
-    new = [len(candidate.coverage.out_of_distribution) for candidate in found.candidates]
+    new = [candidate.out_of_distribution_pairs for candidate in found.candidates]
     assert new == sorted(new)
+
+
+def test_runtimes_are_asked_of_each_plan(llama2: ContextPlan) -> None:
+    found = compare(llama2, 8192, runtimes=lambda plan: (plan.provenance["methods"],))
+    assert all(candidate.runtimes == (candidate.method,) for candidate in found.candidates)
 
 
 def test_methods_without_their_parameters_are_refused_with_a_reason(llama2: ContextPlan) -> None:
@@ -45,7 +56,7 @@ def test_methods_without_their_parameters_are_refused_with_a_reason(llama2: Cont
 
 
 def test_fast_pairs(llama2: ContextPlan) -> None:
-    by_name = {candidate.methods: candidate for candidate in compare(llama2, 16384).candidates}
+    by_name = {candidate.method: candidate for candidate in compare(llama2, 16384).candidates}
     assert by_name["yarn"].fast_stretch == pytest.approx(1)
     assert by_name["linear"].fast_stretch == pytest.approx(4)
     assert "fast pairs stay" in by_name["yarn"].reason
@@ -61,7 +72,7 @@ def test_from_original_forgets_the_present_scaling() -> None:
     scaled = compare(present, 262144, parameters={"base_change": {"base": 1e8}})
     fresh = compare(present, 262144, from_original=True, parameters={"base_change": {"base": 1e8}})
     assert "base_change" in scaled.refused
-    assert "base_change" in {candidate.methods for candidate in fresh.candidates}
+    assert "base_change" in {candidate.method for candidate in fresh.candidates}
     recipes = {candidate.schedule.method for candidate in fresh.candidates}
     assert not any(recipe.startswith("llama3+") for recipe in recipes)
 

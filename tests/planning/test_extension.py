@@ -6,7 +6,7 @@ import pytest
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.planning.extension import extend, extend_plan, parse_settings
+from ropewalk.planning.extension import chosen_layers, extend, extend_plan, parse_settings
 from ropewalk.scaling import dynamic_ntk, ntk, rebuild
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 
@@ -63,6 +63,17 @@ def test_a_plan_changes_the_named_layers_and_keeps_the_others() -> None:
     assert plan.longest("sliding_attention") == LLAMA2
     with pytest.raises(Unsupported, match="of type chunked_attention, only full_attention"):
         extend_plan(PRESENT, 16384, "ntk", layer_types=["chunked_attention"])
+
+
+def test_unless_layers_are_named_those_are_extended_that_see_the_whole_context() -> None:
+    assert chosen_layers(PRESENT, None) == (FULL_ATTENTION,)
+    assert chosen_layers(PRESENT, ["sliding_attention"]) == ("sliding_attention",)
+    only = ContextPlan("mistral", {"sliding_attention": (PlanStep(4096, LLAMA2),)})
+    assert extend_plan(only, 16384, "ntk").longest("sliding_attention").method == "ntk"
+    steps = only.steps("sliding_attention")
+    two = ContextPlan("odd", {"sliding_attention": steps, "chunked_attention": steps})
+    with pytest.raises(Unsupported, match=r"no full attention.*name the one to extend"):
+        extend_plan(two, 16384, "ntk")
 
 
 def test_a_method_by_length_becomes_a_ladder() -> None:

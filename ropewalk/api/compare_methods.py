@@ -1,0 +1,130 @@
+"""`compare_methods`: every scaling method at one target, judged by theory and ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ropewalk.api.common import Length, as_length, geometry_json
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.planning.base import sufficient_base
+from ropewalk.planning.comparison import Candidate, compare
+from ropewalk.planning.extension import chosen_layers
+from ropewalk.progress import Progress, silent, stage
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Result):
+    """The plans of all methods for one model and target, best first."""
+
+    model: str
+    source: str
+    """Where the config comes from."""
+    present: ContextPlan
+    """What the model follows as it stands."""
+    trained_length: int | None
+    target_length: int
+    layers: tuple[str, ...]
+    """The layer types that the plans change; the first is the one that is judged."""
+    candidates: tuple[Candidate, ...]
+    """At least one."""
+    refused: Mapping[str, str]
+    """By method, why it is not among them."""
+
+    @property
+    def best(self) -> Candidate:
+        """What theory ranks first. Evaluation has the last word."""
+        return self.candidates[0]
+
+    @property
+    def plan(self) -> ContextPlan:
+        """The plan of the best."""
+        return self.best.plan
+
+    def derived(self) -> dict[str, object]:
+        return {
+            "geometry": geometry_json(self.present, self.trained_length),
+            "best": self.best.method,
+        }
+
+    def summary(self) -> str:
+        refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
+        return (
+            f"Of {len(self.candidates)} methods that take {self.model} from "
+            f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
+            f"theory ranks {self.best.method} first: {self.best.reason}{refused}"
+        )
+
+    def figure(self) -> Figure:
+        """The rescale factors of all candidates."""
+        from ropewalk.reports.schedules import factor_curves, factors_figure
+
+        plans = {candidate.method: candidate.plan for candidate in self.candidates}
+        title = f"{self.model} to {format_length(self.target_length)}"
+        return factors_figure(factor_curves(plans, self.layers[0]), title)
+
+
+def compare_methods(
+    model: Model,
+    to: Length,
+    *,
+    layers: Sequence[str] | None = None,
+    from_original: bool = False,
+    allow_download: bool = False,
+    progress: Progress = silent,
+) -> Comparison:
+    """Plan with every method, and rank the plans by theory.
+
+    `layers` are the layer types to extend: full attention unless given. `from_original` forgets the
+    model's present scaling.
+    """
+    source = resolve(model, allow_download=allow_download)
+    target = as_length(to)
+    present = source.present_plan
+    chosen = chosen_layers(present, layers)
+    base = sufficient_base(
+        present,
+        target,
+        chosen[0],
+        from_original=from_original,
+        progress=stage(progress, f"safe base for {format_length(target)}"),
+    )
+    candidates, refused = compare(
+        present,
+        target,
+        layer_types=chosen,
+        from_original=from_original,
+        parameters={"base_change": {"base": base}},
+        runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
+        progress=stage(progress, "comparing"),
+    )
+    if not candidates:
+        reasons = [*refused.values()]
+        raise InputError(
+            f"{source.name}: no method plans for {format_length(target)}: "
+            f"{max(reasons, key=reasons.count)}"
+        )
+    return Comparison(
+        model=source.name,
+        source=source.origin,
+        present=present,
+        trained_length=source.trained_length,
+        target_length=target,
+        layers=chosen,
+        candidates=candidates,
+        refused=refused,
+    )
+
+
+def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...]:
+    from ropewalk.exporting.features import loadable_by
+
+    return loadable_by(plan, source.config)

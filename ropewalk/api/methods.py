@@ -1,0 +1,66 @@
+"""`methods`: the scaling methods and their parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ropewalk.scaling import Parameter, named, names
+from ropewalk.values import Result
+
+
+class MethodParameter(NamedTuple):
+    """A parameter of a scaling method."""
+
+    name: str
+    required: bool
+    default: object
+    """None where it is required."""
+    usage: str
+    """As `plan --set` takes it: `beta_fast=32`, or `base=NUMBER`."""
+
+
+class ScalingMethod(NamedTuple):
+    """A scaling method by its name."""
+
+    name: str
+    summary: str
+    needs_geometric_start: bool
+    """It takes frequencies b^(-2i/d) only, so it does not compose on every schedule."""
+    parameters: tuple[MethodParameter, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Methods(Result):
+    """All scaling methods, in alphabetical order."""
+
+    methods: tuple[ScalingMethod, ...]
+
+    def summary(self) -> str:
+        listed = ", ".join(method.name for method in self.methods)
+        return f"There are {len(self.methods)} scaling methods: {listed}."
+
+
+def methods() -> Methods:
+    """List the scaling methods, each with its parameters and their defaults."""
+    known = [named(name) for name in names()]
+    return Methods(
+        tuple(
+            ScalingMethod(
+                name=method.name,
+                summary=method.summary,
+                needs_geometric_start=method.geometric_start,
+                parameters=tuple(map(_parameter, method.parameters.values())),
+            )
+            for method in known
+        )
+    )
+
+
+def _parameter(parameter: Parameter) -> MethodParameter:
+    return MethodParameter(
+        name=parameter.name,
+        required=parameter.required,
+        default=None if parameter.required else parameter.default,
+        usage=str(parameter),
+    )

@@ -1,0 +1,148 @@
+"""`plan`: a schedule for a longer context, from a model's config alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ropewalk.api.common import Length, as_length, geometry_json, schedule_json
+from ropewalk.api.compare_methods import compare_methods
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.planning.base import sufficient_base
+from ropewalk.planning.extension import chosen_layers, extend_plan
+from ropewalk.progress import Progress, silent, stage
+from ropewalk.schedule import LogNForm, RotarySchedule
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Planned(Result):
+    """A plan for a longer context, and how a stock config says it."""
+
+    model: str
+    source: str
+    """Where the config comes from."""
+    present: ContextPlan
+    """What the model follows as it stands."""
+    plan: ContextPlan
+    trained_length: int | None
+    layers: tuple[str, ...]
+    """The layer types that the plan changes; the first is the one that is described."""
+    rope_parameters: Mapping[str, object] | None
+    """For the config.json of stock transformers; None where it cannot say the plan."""
+    rope_parameters_refused: str | None
+    """Why it cannot."""
+
+    @property
+    def schedule(self) -> RotarySchedule:
+        """The one that serves the target."""
+        return self.plan.longest(self.layers[0])
+
+    def derived(self) -> dict[str, object]:
+        return {
+            "plan_id": self.plan.id,
+            "geometry": geometry_json(self.present, self.trained_length),
+            "target_length": self.plan.target_length,
+            **schedule_json(self.schedule),
+            "schedules": self.plan.to_json()["schedules"],
+        }
+
+    def summary(self) -> str:
+        factors = self.schedule.rescale_factors
+        if self.rope_parameters is None:
+            stock = f"No stock config says this: {self.rope_parameters_refused}."
+        else:
+            stock = "A stock config says this in its rope_parameters."
+        return (
+            f"{self._lengths()} by {self.schedule.method}: rescale factors from "
+            f"{factors.min():.4g} to {factors.max():.4g}, cos and sin multiplied by "
+            f"{self.schedule.attention_scaling:.6g}. {stock}"
+        )
+
+    def figure(self) -> Figure:
+        """The rescale factors, now and planned."""
+        from ropewalk.reports.schedules import factor_curves, factors_figure
+
+        plans = {"now": self.present, self.schedule.method: self.plan}
+        return factors_figure(factor_curves(plans, self.layers[0]), self._lengths())
+
+    def _lengths(self) -> str:
+        before, after = self.present.target_length, self.plan.target_length
+        return f"{self.model}: {format_length(before)} to {format_length(after)}"
+
+
+def plan(
+    model: Model,
+    to: Length,
+    method: str | None = None,
+    *,
+    parameters: Mapping[str, object] | None = None,
+    log_n: LogNForm | None = None,
+    layers: Sequence[str] | None = None,
+    from_original: bool = False,
+    allow_download: bool = False,
+    progress: Progress = silent,
+) -> Planned:
+    """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
+
+    Without a method, the plan is what `compare_methods` ranks first. `base_change` without a base
+    takes one that the target is safe with. `layers` are the layer types to extend: full attention
+    unless given. `from_original` forgets the model's present scaling.
+    """
+    source = resolve(model, allow_download=allow_download)
+    target = as_length(to)
+    present = source.present_plan
+    chosen = chosen_layers(present, layers)
+    if method is None:
+        if parameters or log_n is not None:
+            raise InputError("parameters and log_n belong to a method: name it, as in 'yarn'")
+        compared = compare_methods(
+            source, target, layers=chosen, from_original=from_original, progress=progress
+        )
+        return _planned(source, compared.plan, chosen)
+    given = dict(parameters or {})
+    if "base_change" in method.split("+") and "base" not in given:
+        given["base"] = sufficient_base(
+            present,
+            target,
+            chosen[0],
+            from_original=from_original,
+            progress=stage(progress, f"safe base for {format_length(target)}"),
+        )
+    extended = extend_plan(
+        present,
+        target,
+        method,
+        given,
+        layer_types=chosen,
+        from_original=from_original,
+        log_n=log_n,
+    )
+    return _planned(source, extended, chosen)
+
+
+def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> Planned:
+    from ropewalk.models.stock_config import rope_parameters
+
+    setting, refused = None, None
+    try:
+        setting = rope_parameters(planned, source.config)
+    except RopewalkError as error:
+        refused = str(error)
+    return Planned(
+        model=source.name,
+        source=source.origin,
+        present=source.present_plan,
+        plan=planned,
+        trained_length=source.trained_length,
+        layers=layers,
+        rope_parameters=setting,
+        rope_parameters_refused=refused,
+    )

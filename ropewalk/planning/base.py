@@ -1,0 +1,33 @@
+"""The base that a length needs: what `base_change` takes where none is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.theory.table import safe_base
+
+
+def sufficient_base(
+    present: ContextPlan,
+    target_length: int,
+    layer_type: str,
+    *,
+    from_original: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> float:
+    """A base that the length is safe with, rounded up to three digits; never below the present."""
+    schedule = present.longest(layer_type)
+    geometry = schedule.geometry
+    safe = safe_base(
+        geometry.head_dim, target_length, rotary_dim=geometry.rotary_dim, progress=progress
+    )
+    now = geometry.base if from_original else schedule.geometric_base
+    return max(_rounded_up(safe.value), now or geometry.base)
+
+
+def _rounded_up(base: float, digits: int = 3) -> float:
+    """Every base above a safe one is safe, so rounding up costs nothing."""
+    unit = 10.0 ** (math.floor(math.log10(base)) + 1 - digits)
+    return math.ceil(base / unit) * unit

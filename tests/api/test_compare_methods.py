@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.api.common import as_plan
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.exporting.features import RUNTIMES, loadable_by
+from ropewalk.models.config import load_config
+from ropewalk.progress import Status
+from ropewalk.theory.decay import decay
+from tests.api.conformance import check_command, check_result, run_command
+from tests.gguf.gguf_files import header_only
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+LLAMA2 = CONFIGS / "llama-2-7b.json"
+
+
+def test_candidates_are_ranked_and_carry_their_plans() -> None:
+    found = check_result(rw.compare_methods(LLAMA2, "16k"))
+    names = [candidate.method for candidate in found.candidates]
+    assert {"linear", "yarn", "ntk", "base_change", "llama3"} <= {*names}
+    assert {*found.refused} == {"longrope", "resonance"}
+    ranks = [candidate.rank for candidate in found.candidates]
+    assert ranks == sorted(ranks)
+    assert found.best is found.candidates[0]
+    assert as_plan(found) == as_plan(found.best) == found.best.plan
+    assert found.best.violations == decay(found.plan.longest(), 16384).violations
+    assert found.candidates[names.index("yarn")].plan == rw.plan(LLAMA2, "16k", "yarn").plan
+    config = load_config(LLAMA2)
+    for candidate in found.candidates:
+        assert candidate.runtimes == loadable_by(candidate.plan, config)
+    assert found.best.runtimes == RUNTIMES
+    assert f"theory ranks {names[0]} first" in found.summary()
+
+
+def test_the_json_tells_the_best_by_its_name() -> None:
+    found = rw.compare_methods(LLAMA2, "16k")
+    value = json.loads(json.dumps(found.to_json()))
+    best = value["candidates"][0]
+    assert value["best"] == best["method"] == found.best.method
+    assert best["plan_id"] == found.best.plan.id
+    assert best["plan"] == found.best.plan.to_json()
+    assert best["parameters"] == {"base": 1.33e6}
+    assert best["reason"] == found.best.reason
+    assert best["out_of_distribution_share"] == 0
+    assert value["geometry"]["serves"] == 4096
+    value["candidates"][0]["reason"] = "it is nicer"
+    with pytest.raises(InvalidValue, match=r"candidates\[0\].*does not follow"):
+        type(found).from_json(value)
+
+
+def test_the_command_prints_what_the_function_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = rw.compare_methods("bundled", 2048)
+    check_command(found, "plan", "bundled", "--to", "2k")
+    assert rw.ContextPlan.read("plan.json") == found.plan
+
+
+def test_layers_and_start_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = rw.compare_methods(
+        "gemma-3-4b", "256k", layers=["sliding_attention"], from_original=True
+    )
+    assert {candidate.layer for candidate in found.candidates} == {"sliding_attention"}
+    named = run_command(
+        "plan", "gemma-3-4b", "--to", "256k", "--layers", "sliding_attention", "--from-original"
+    )
+    assert named == json.loads(json.dumps(found.to_json()))
+    with pytest.raises(InputError, match="no rotating layers of type chunked"):
+        rw.compare_methods("gemma-3-4b", "256k", layers=["chunked"])
+
+
+def test_of_a_gguf_file_nobody_can_say_who_loads_the_plans(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
+    found = check_result(rw.compare_methods(path, 1024))
+    assert {candidate.runtimes for candidate in found.candidates} == {None}
+
+
+def test_the_picture_shows_all_candidates() -> None:
+    found = rw.compare_methods("bundled", 1024)
+    labels = {str(line.get_label()).partition(" to ")[0] for line in found.figure().axes[0].lines}
+    assert {candidate.method for candidate in found.candidates} <= labels
+
+
+def test_progress_names_what_is_computed() -> None:
+    seen: list[Status] = []
+    rw.compare_methods("bundled", 1000, progress=seen.append)
+    assert [*dict.fromkeys(status.stage for status in seen)] == ["safe base for 1000", "comparing"]

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk import scaling
+from ropewalk.api.common import as_plan
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.models.load import load
+from ropewalk.theory.table import safe_base
+from tests.api.conformance import check_command, check_result
+from tests.gguf.gguf_files import header_only
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+LLAMA2 = CONFIGS / "llama-2-7b.json"
+LLAMA31 = CONFIGS / "llama-3.1-8b.json"
+
+
+def test_a_plan_is_told_flat_for_scripts() -> None:
+    found = check_result(rw.plan("llama-2-7b", "16k", "yarn"))
+    value: dict[str, Any] = found.to_json()
+    assert value["model"] == "llama-2-7b"
+    assert value["plan_id"] == found.plan.id
+    assert value["target_length"] == found.plan.target_length == 16384
+    assert value["method"] == "yarn"
+    assert value["geometry"]["original_length"] == value["geometry"]["serves"] == 4096
+    assert value["attention_scaling"] == pytest.approx(0.1 * np.log(4) + 1)
+    assert value["rescale_factors"] == found.plan.longest().rescale_factors.tolist()
+    assert value["schedules"] == found.plan.to_json()["schedules"]
+    assert found.rope_parameters is not None
+    assert found.rope_parameters["rope_type"] == "yarn"
+    assert found.rope_parameters["factor"] == 4.0
+    assert found.rope_parameters_refused is None
+    assert as_plan(found) == found.plan
+    assert "4k to 16k by yarn" in found.summary()
+
+
+def test_the_three_lengths_of_the_model_are_told_apart() -> None:
+    geometry: Any = rw.plan("qwen3-8b", "128k", "yarn").to_json()["geometry"]
+    lengths = geometry["original_length"], geometry["serves"], geometry["trained_length"]
+    assert lengths == (40960, 40960, 32768)
+
+
+@pytest.mark.parametrize("method", scaling.names())
+def test_the_command_prints_what_the_function_returns(method: str) -> None:
+    needed: dict[str, Any] = {"longrope": {"factors": [2.0] * 64}}
+    given = needed.get(method, {})
+    found = rw.plan(LLAMA2, "4k" if method == "resonance" else "8k", method, parameters=given)
+    assert found.schedule.method == method
+    settings = ["--set", "factors=" + ",".join(["2"] * 64)] if given else []
+    target = found.plan.target_length
+    check_command(found, "plan", LLAMA2, "--to", target, "--method", method, *settings)
+
+
+def test_every_option_of_the_command_is_an_argument_of_the_function() -> None:
+    found = check_result(
+        rw.plan(
+            "gemma-3-4b",
+            2**18,
+            "yarn+resonance",
+            parameters={"beta_fast": 16.0, "truncate": False},
+            log_n="beyond",
+            layers=["full_attention", "sliding_attention"],
+            from_original=True,
+        )
+    )
+    recipe = found.schedule.recipe[0].parameters
+    assert (recipe["beta_fast"], recipe["truncate"]) == (16.0, False)
+    assert found.to_json()["log_n_form"] == "beyond"
+    assert found.rope_parameters is None
+    assert found.rope_parameters_refused is not None
+    assert "log n" in found.rope_parameters_refused
+    check_command(
+        found,
+        *("plan", "gemma-3-4b", "--to", "256k", "--method", "yarn+resonance", "--log-n", "beyond"),
+        *("--set", "beta_fast=16", "--set", "truncate=false", "--from-original"),
+        *("--layers", "full_attention", "--layers", "sliding_attention"),
+    )
+
+
+def test_sliding_layers_change_only_when_named() -> None:
+    kept = rw.plan("gemma-3-4b", "256k", "linear")
+    assert kept.layers == ("full_attention",)
+    assert {*kept.plan.longest("sliding_attention").rescale_factors} == {1.0}
+    named = check_result(rw.plan("gemma-3-4b", "256k", "linear", layers=["sliding_attention"]))
+    assert {*named.schedule.rescale_factors} == {2.0}
+    with pytest.raises(InputError, match="no rotating layers of type chunked, only full_attention"):
+        rw.plan("gemma-3-4b", "256k", "base_change", layers=["chunked"])
+
+
+def test_base_change_takes_the_safe_base_unless_one_is_given() -> None:
+    safe = rw.plan(LLAMA2, "8k", "base_change").schedule.geometric_base
+    assert safe is not None
+    assert 1 <= safe / safe_base(128, 8192).value < 1.01
+    given = rw.plan(LLAMA2, "8k", "base_change", parameters={"base": 20000.0})
+    assert given.schedule.rescale_factors[32] == pytest.approx(2**0.5)
+    kept = rw.plan(LLAMA31, "8k", "base_change", from_original=True)
+    assert kept.schedule.rescale_factors == pytest.approx(np.ones(64))
+
+
+def test_without_a_method_it_is_the_first_of_the_comparison() -> None:
+    found = check_result(rw.plan("bundled", 2048))
+    assert found.plan == rw.compare_methods("bundled", 2048).best.plan
+    with pytest.raises(InputError, match="belong to a method"):
+        rw.plan("bundled", 2048, parameters={"base": 1e6})
+    with pytest.raises(InputError, match="belong to a method"):
+        rw.plan("bundled", 2048, log_n="beyond")
+
+
+def test_a_loaded_model_and_its_config_are_planned_like_their_folder() -> None:
+    loaded = load("bundled")
+    of_folder = rw.plan("bundled", "4k", "yarn")
+    for model in (loaded, loaded.model.config, loaded.model):
+        found = check_result(rw.plan(model, "4k", "yarn"))
+        assert found.plan.schedules == of_folder.plan.schedules
+        assert found.rope_parameters == of_folder.rope_parameters
+
+
+def test_a_gguf_file_is_planned_from_its_header(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
+    found = check_result(rw.plan(path, "4k", "yarn"))
+    assert found.source == f"GGUF file: {path}"
+    assert found.present == rw.inspect(path).plan
+    assert found.schedule.attention_scaling == pytest.approx(0.1 * np.log(8) + 1)
+    assert found.rope_parameters is None
+    assert found.rope_parameters_refused is not None
+    assert "GGUF file, which holds no transformers config" in found.rope_parameters_refused
+    check_command(found, "plan", path, "--to", "4k", "--method", "yarn")
+
+
+def test_the_picture_shows_the_factors_now_and_planned() -> None:
+    axes = rw.plan("llama-2-7b", "16k", "linear").figure().axes[0]
+    factors = {line.get_label(): {*np.asarray(line.get_ydata())} for line in axes.lines}
+    assert factors == {"now": {1.0}, "linear": {4.0}}
+    assert axes.get_title() == "llama-2-7b: 4k to 16k"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("llama-2-7b", "12x", "yarn"), "length = '12x'"),
+        (("llama-2-7b", 0, "yarn"), "length = '0'"),
+        (("llama-2-7b", 8192.0, "yarn"), "must be a length"),
+        (("llama-2-7b", "2k", "yarn"), "target_length = 2048"),
+        (("llama-2-7b", "2k"), "no method plans for 2k: target_length = 2048"),
+        (("llama-2-7b", "8k", "yran"), "did you mean 'yarn'"),
+        (("llama-2-7b", "8k", "longrope"), "give it: factors"),
+        (("nothing-like-it", "8k", "yarn"), "no known model of that name"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(InputError, match=text) as caught:
+        rw.plan(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_parameters_are_named() -> None:
+    with pytest.raises(RopewalkError, match="unknown parameter of yarn 'beta'"):
+        rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta": 1})
+    with pytest.raises(RopewalkError, match="beta_fast = '16'"):
+        rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta_fast": "16"})
+    with pytest.raises(RopewalkError, match="form = 'always'"):
+        rw.plan("llama-2-7b", "8k", "yarn", log_n="always")  # type: ignore[arg-type]

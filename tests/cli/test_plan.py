@@ -1,0 +1,83 @@
+"""What `plan` shows, and the files that it writes; its values are those of `rw.plan`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ropewalk.cli import command_line
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError
+from tests.gguf.gguf_files import header_only
+
+LLAMA2 = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
+
+
+def planned(*arguments: object) -> Result:
+    """Of `ropewalk plan` with these arguments, which succeeds."""
+    result = CliRunner().invoke(command_line(["plan"]), ["plan", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_without_a_method_the_table_says_why_and_the_best_is_written(tmp_path: Path) -> None:
+    output, picture = tmp_path / "best.json", tmp_path / "factors.svg"
+    text = planned(LLAMA2, "--to", "16k", "--output", output, "--plot", picture).stdout
+    assert "similar keys win at every distance" in text
+    assert "all runtimes" in text
+    assert "longrope is not among them" in text
+    assert f"wrote {output}\nwrote {picture}\n" in text
+    assert ContextPlan.read(output).target_length == 16384
+    assert "yarn" in picture.read_text(encoding="utf-8")
+
+
+def test_with_json_standard_output_holds_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = planned("bundled", "--to", "1k", "--json")
+    value = json.loads(done.stdout)
+    assert done.stderr == "wrote plan.json\n"
+    assert ContextPlan.read("plan.json").id == value["candidates"][0]["plan_id"]
+
+
+def test_a_plan_is_shown_with_its_stock_setting_and_written_where_that_is_asked(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plan.json"
+    args = ("gemma-3-4b", "--to", "256k", "--method", "ntk_mixed")
+    text = planned(*args, "-o", file).stdout
+    assert "gemma-3-4b: 128k to 256k by linear+ntk_mixed" in text
+    assert '"rope_parameters": {"full_attention": {' in text
+    assert f"wrote {file}" in text
+    plan = ContextPlan.read(file)
+    assert plan.id == json.loads(planned(*args, "--json").stdout)["plan_id"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], "nothing is left over"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"factors.{ending}"
+    done = planned("llama-2-7b", "--to", "16k", "--method", "dynamic_ntk", "--plot", file)
+    assert f"wrote {file}" in done.stdout
+    assert file.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml"}[ending])
+
+
+def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
+    text = planned(path, "--to", "1k", "--method", "linear").stdout
+    assert "no stock config says this" in text
+    assert "holds no transformers config" in text
+    compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json").stdout
+    assert "unknown" in compared, "who loads the plan"
+
+
+def test_settings_need_a_method() -> None:
+    for option in (["--set", "b=1"], ["--log-n", "beyond"]):
+        with pytest.raises(InputError, match="go with a --method"):
+            planned(LLAMA2, "--to", "16k", *option)

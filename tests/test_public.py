@@ -1,0 +1,70 @@
+"""`import ropewalk as rw`: what is public, and that it is there whatever else is imported."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "ropewalk"
+
+
+def program(text: str) -> str:
+    """What a program prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_ropewalk_imports_nothing_else() -> None:
+    loaded = program("import sys, ropewalk; print(*sys.modules)").split()
+    assert {"numpy", "torch", "transformers", "matplotlib"}.isdisjoint(loaded)
+    assert [name for name in loaded if name.startswith("ropewalk.")] == []
+
+
+@pytest.mark.parametrize("name", rw.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    value = getattr(rw, name)
+    assert name in dir(rw)
+    assert name == "__version__" or callable(value)
+    assert name == "__version__" or value.__name__ == name
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'plans'"):
+        rw.plans  # noqa: B018
+
+
+def test_no_module_is_named_like_a_public_name() -> None:
+    """Else the order of imports would decide what `rw.plan` is."""
+    modules = {module.name for module in pkgutil.iter_modules(rw.__path__)}
+    assert "schedule" in modules
+    assert modules.isdisjoint(rw.__all__)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verb_is_its_function_whatever_was_imported_before(seed: int) -> None:
+    """Every module, in an order of chance: none of them may hide a verb."""
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.name != "__main__.py"
+    ]
+    program(
+        "import importlib, random, sys\n"
+        f"names = {names!r}\n"
+        f"random.Random({seed}).shuffle(names)\n"
+        "for name in names: importlib.import_module(name)\n"
+        "import ropewalk as rw\n"
+        "for verb in rw._VERBS:\n"
+        "    own = getattr(sys.modules[f'ropewalk.api.{verb}'], verb)\n"
+        "    assert callable(own) and getattr(rw, verb) is own, verb\n"
+    )

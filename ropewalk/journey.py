@@ -283,7 +283,7 @@ def _export(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
 
 def _verify(journey: Journey, directory: RunDirectory, progress: Progress) -> Result:
     """Read back what stands on disk, as anybody's file would be."""
-    from ropewalk.audit.audit import audit
+    from ropewalk.audit.examination import audit
 
     plan = ContextPlan.read(directory.path / "plan.json")
     found = []

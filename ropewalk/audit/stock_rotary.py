@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ropewalk.audit.readings import MEASURED, Effective, Reading
+from ropewalk.audit.reading import MEASURED, Effective, Reading
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config

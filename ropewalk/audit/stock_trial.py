@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from ropewalk.audit.finding import Finding
 from ropewalk.audit.stock_rotary import RUNTIME
-from ropewalk.audit.traps import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting import gate

@@ -14,9 +14,9 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length, parse_length
 
 if TYPE_CHECKING:
-    from ropewalk.audit.audit import Audit
-    from ropewalk.audit.readings import Reading
-    from ropewalk.audit.traps import Finding
+    from ropewalk.audit.examination import Audit
+    from ropewalk.audit.finding import Finding
+    from ropewalk.audit.reading import Reading
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Examine an exported model, also one made by others, for what would silently go wrong."""
-    from ropewalk.audit.audit import audit
+    from ropewalk.audit.examination import audit
 
     if plan is not None and length is not None:
         raise InputError("--plan and --length: a plan states its own length; give one of the two")
@@ -136,7 +136,7 @@ def _in_words(reading: Reading) -> str:
         return f"{start}does not load: {reading.refused}"
     if reading.unread:
         return f"{start}cannot be said: {reading.unread}"
-    from ropewalk.audit.traps import TOLERANCE
+    from ropewalk.audit.finding import TOLERANCE
 
     parts = []
     for layer_type, steps in reading.steps.items():

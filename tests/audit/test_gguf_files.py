@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ropewalk.audit.audit import audit
-from ropewalk.audit.gguf_reading import reading
+from ropewalk.audit.examination import audit
 from ropewalk.audit.gguf_trial import compared, trial
+from ropewalk.audit.rules.gguf import read
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -118,7 +118,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
         assert schedule.geometric_base is not None
         keys = {"rope.freq_base": schedule.geometric_base}
     path = header_only(tmp_path / "a.gguf", keys=keys)
-    found = reading(read_header(path)).at(TARGET, FULL_ATTENTION)
+    found = read(read_header(path)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     np.testing.assert_allclose(found.inverse_frequencies, schedule.inverse_frequencies, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(schedule.attention_scaling)
@@ -152,7 +152,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
     twice = header_only(tmp_path / "b.gguf", keys=keys)
     assert named(twice) == {"attention-factor-squared"}
     squared = replace(schedule, attention_scaling=schedule.attention_scaling**2)
-    found = reading(read_header(twice)).at(TARGET, FULL_ATTENTION)
+    found = read(read_header(twice)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     assert found.attention_scaling == pytest.approx(squared.attention_scaling)
 
@@ -160,7 +160,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
     path = header_only(tmp_path / "a.gguf", tensors=lists)
-    assert reading(read_header(path)).switches == "by the declared length"
+    assert read(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
     assert [finding.trap for finding in found.findings] == ["short-text-taxed"]
     assert found.passed

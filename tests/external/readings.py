@@ -4,7 +4,7 @@
     python -m tests.external.readings WHEELS tests/external/readings.json
 
 Every config of tests/audit/corpus.py, whole or broken, is given to the engine's own rotary module
-as transformers 5 hands it over, and what comes out is compared with what readings.py says: the
+as transformers 5 hands it over, and what comes out is compared with what audit/rules says: the
 angle that each pair turns in one position, and what cos and sin are multiplied by. A module that
 raises must be one that the reading says is refused.
 """
@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.audit.readings import BY_RULES, Effective
+from ropewalk.audit.reading import Effective
+from ropewalk.audit.rules import BY_RULES
 from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.exporting.vllm import ENGINES

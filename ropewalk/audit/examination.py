@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.audit import gguf_reading, stock_rotary, stock_trial, traps
+from ropewalk.audit import stock_rotary, stock_trial, traps
+from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.readings import BY_RULES, Reading
+from ropewalk.audit.reading import Reading
+from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
-from ropewalk.audit.traps import Finding, Subject
+from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting.folder import PLAN
@@ -137,12 +139,12 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
             "a GGUF file has one setting for all layers",
             "make the plan from this model's own config",
         )
-    reading = gguf_reading.reading(header)
+    reading = gguf.read(header)
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
-    found = [*gguf_reading.findings(header), *traps.find(subject)]
+    found = [*findings(header), *traps.find(subject)]
     notes: tuple[str, ...] = ()
     parity = None
     if run and llama_cpp_run.available():
@@ -155,7 +157,7 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
             else:
-                found += () if parity.passed else (differs(gguf_reading.RUNTIME, parity),)
+                found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
         notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
     return Audit(

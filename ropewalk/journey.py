@@ -291,13 +291,13 @@ def _verify(journey: Journey, directory: RunDirectory, progress: Progress) -> Re
         # What other runtimes would make of a folder written for one is no fault of it.
         runtimes = [written["target"]] if written["target"] != "llama.cpp" else []
         audited = audit(Path(written["path"]), plan=plan, runtimes=runtimes)
-        wrong = [finding for finding in audited.findings if finding.wrong]
+        wrong = audited.wrong
         if wrong:
             raise RopewalkError(
                 f"{written['path']}: does not do what the plan says: "
                 + "; ".join(finding.what for finding in wrong)
             )
-        found.append({"path": written["path"], "findings": [f.to_json() for f in audited.findings]})
+        found.append({"path": written["path"], "findings": [f.to_json() for f in audited.warnings]})
     return {"verified": found}
 
 

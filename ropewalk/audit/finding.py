@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ropewalk.audit.reading import Reading, ropes_of
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20
 """Of frequencies and scalings, in parts: a stock module computes both in float32."""
 
 
-@dataclass(frozen=True)
-class Finding:
+@dataclass(frozen=True, eq=False)
+class Finding(Value):
     """Something that a user would not see until the model fails."""
 
     trap: str
     """Its name, for scripts and for docs/verify.md."""
     runtimes: tuple[str, ...]
-    """Where it bites; empty: wherever the file is used."""
+    """Those concerned; empty: all that use the file."""
     what: str
     consequence: str
     remedy: str
     wrong: bool = True
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self) | {"runtimes": list(self.runtimes)}
+    """It fails the verification; else it only informs."""
 
 
 @dataclass(frozen=True, eq=False)

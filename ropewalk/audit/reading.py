@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +10,8 @@ from typing import Literal
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader
-from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.schedule import FloatArray
+from ropewalk.values import Value
 
 BY_ITS_RULES = "by its rules, not run"
 MEASURED = "measured"
@@ -18,40 +20,48 @@ Switch = Literal["never", "by the length at hand", "by the declared length"]
 
 
 @dataclass(frozen=True, eq=False)
-class Effective:
-    """What cos and sin are made of."""
+class Effective(Value):
+    """What cos and sin are made of, in sequences up to a length."""
 
+    up_to_length: int
     inverse_frequencies: FloatArray
     attention_scaling: float
 
     @classmethod
-    def of(cls, schedule: RotarySchedule) -> Effective:
-        return cls(schedule.inverse_frequencies, schedule.attention_scaling)
+    def of(cls, step: PlanStep) -> Effective:
+        schedule = step.schedule
+        return cls(step.up_to_length, schedule.inverse_frequencies, schedule.attention_scaling)
+
+    @property
+    def slowest_period(self) -> float:
+        """Positions in which the slowest pair turns once; infinite where a pair does not turn."""
+        slowest = float(self.inverse_frequencies.min())
+        return 2 * math.pi / slowest if slowest else math.inf
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(Value):
     """What one runtime does with a folder or a file."""
 
     runtime: str
     source: str
-    """`measured`, or that it follows from written-down rules."""
-    steps: Mapping[str, tuple[tuple[int, Effective], ...]] = field(default_factory=dict)
-    """By layer type, what serves sequences up to which length; the last serves all above too."""
+    """`measured`, or from written-down rules."""
+    layers: Mapping[str, tuple[Effective, ...]] = field(default_factory=dict)
+    """By layer type, in order of length; the last step serves all longer sequences too."""
     switches: Switch = "never"
     """How it chooses among the steps."""
     limit: int | None = None
     """The longest sequence that it accepts unless told otherwise; None: it never refuses one."""
     refused: str | None = None
-    """Why it would not load this."""
+    """Why the runtime would not load this."""
     unread: str | None = None
-    """Why we cannot say what it does."""
+    """Why its behaviour is unknown."""
     notes: tuple[str, ...] = ()
 
     def at(self, length: int, layer_type: str) -> Effective | None:
-        steps = self.steps.get(layer_type, ())
-        fitting = (effective for end, effective in steps if length <= end)
-        return next(fitting, steps[-1][1] if steps else None)
+        steps = self.layers.get(layer_type, ())
+        fitting = (step for step in steps if length <= step.up_to_length)
+        return next(fitting, steps[-1] if steps else None)
 
 
 def by_rules(
@@ -61,20 +71,18 @@ def by_rules(
     switches: Switch,
 ) -> Reading:
     """What a runtime does with a config that it sees as `seen` returns it."""
-    steps = {}
+    layers = {}
     try:
         reader = ConfigReader(config)
         for layer_type, rope in reader.layer_settings().items():
             own = seen(reader, {key: value for key, value in rope.items() if value is not None})
-            steps[layer_type] = tuple(
-                (step.up_to_length, Effective.of(step.schedule)) for step in own
-            )
+            layers[layer_type] = tuple(map(Effective.of, own))
     except Unsupported as error:
         return Reading(runtime, BY_ITS_RULES, unread=str(error))
     except InvalidValue as error:
         return Reading(runtime, BY_ITS_RULES, refused=str(error))
-    changes = any(len(own) > 1 for own in steps.values())
-    return Reading(runtime, BY_ITS_RULES, steps, switches if changes else "never")
+    changes = any(len(own) > 1 for own in layers.values())
+    return Reading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
 
 
 def ropes_of(config: Config) -> dict[str, Config]:

@@ -209,7 +209,8 @@ def _change(row: dict[str, Any]) -> str:
 
 def _exported(found: dict[str, Any]) -> str:
     return "; ".join(
-        f"{each['target']}: logits within {each['parity']['max_logit_difference']:.2g} over "
+        f"{each['target']}: {each['parity']['quantity']} within "
+        f"{each['parity']['max_difference']:.2g} over "
         f"{each['parity']['tokens']} tokens"
         for each in found["written"]
     )

@@ -63,7 +63,7 @@ WHOLE: dict[str, Any] = {
 
 
 def named(path: Path, plan: ContextPlan | None = None, length: int | None = None) -> set[str]:
-    return {finding.trap for finding in audit(path, plan=plan, length=length, run=False).findings}
+    return {finding.trap for finding in audit(path, plan=plan, length=length, run=False).warnings}
 
 
 def test_the_header_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a.gguf", tensors=lists)
     assert read(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
-    assert [finding.trap for finding in found.findings] == ["short-text-taxed"]
+    assert [finding.trap for finding in found.warnings] == ["short-text-taxed"]
     assert found.passed
     del lists[SHORT]
     assert named(header_only(tmp_path / "b.gguf", tensors=lists)) >= {"factors-dropped"}
@@ -220,7 +220,7 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     found = audit(out, plan=plan)
     assert found.parity is not None
     assert found.parity.passed
-    assert found.findings == ()
+    assert found.warnings == ()
     if dtype == "F32":
         assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
 

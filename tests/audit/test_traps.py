@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.audit import examination, traps
-from ropewalk.audit.examination import Audit, audit
+from ropewalk.audit.examination import audit
+from ropewalk.audit.result import Audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
@@ -22,7 +23,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
 
 
 def named(found: Audit) -> set[str]:
-    return {finding.trap for finding in found.findings}
+    return {finding.trap for finding in found.warnings}
 
 
 @pytest.mark.parametrize("beside_its_plan", [True, False])
@@ -35,7 +36,7 @@ def test_a_clean_export_passes_without_a_word(
         pytest.skip("its original length stands at the target: only the plan tells")
     plan = export.plan if beside_its_plan else None
     found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
-    assert found.findings == ()
+    assert found.warnings == ()
     assert found.compared
 
 
@@ -65,7 +66,7 @@ def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
 def test_a_model_that_is_asked_for_more_than_it_was_made_for(tmp_path: Path) -> None:
     found = audit(CLEAN["plain"].write(tmp_path), length=8192)
     assert named(found) == {"not-extended", "tokenizer-limit"}
-    assert "nothing in it scales the rotation" in found.findings[0].what
+    assert "nothing in it scales the rotation" in found.warnings[0].what
 
 
 def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
     assert found.passed
     unknown = Export(export.plan, {**known.config, "model_type": "of_its_own"}, export.tokenizer)
     found = audit(unknown.write(tmp_path))
-    assert "never runs" in str(found.readings[0].unread)
+    assert "never runs" in str(found.runtimes["transformers"].unread)
     assert not marker.exists()
 
 

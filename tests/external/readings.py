@@ -59,7 +59,7 @@ def said_by(engine: str, package: Any, config: Config) -> Effective | str:
             cos, sin = cos_sin(module, plain, range(config["max_position_embeddings"] - 1))
     except Exception as error:  # whatever the engine raises for a setting that it cannot take
         return f"{type(error).__name__}: {error}"
-    return Effective(np.arctan2(sin[1], cos[1]), float(np.median(np.hypot(cos[1], sin[1]))))
+    return Effective(TARGET, np.arctan2(sin[1], cos[1]), float(np.median(np.hypot(cos[1], sin[1]))))
 
 
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:

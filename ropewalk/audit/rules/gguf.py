@@ -17,7 +17,7 @@ def read(header: GGUFHeader) -> Reading:
     return Reading(
         RUNTIME,
         BY_ITS_RULES,
-        {FULL_ATTENTION: tuple((s.up_to_length, Effective.of(s.schedule)) for s in steps)},
+        {FULL_ATTENTION: tuple(map(Effective.of, steps))},
         "by the declared length" if len(steps) > 1 else "never",
         limit=int(context) if context else steps[-1].up_to_length,
     )

@@ -39,8 +39,8 @@ def one_position(subject: Subject) -> Iterator[Finding]:
                     f"longrope with original_max_position_embeddings = {original}",
                     "SGLang, decoding one token at a time, turns the one at that position as if "
                     "it were the first",
-                    "export it for SGLang (ropewalk export --to sglang), where it stands at the "
-                    "target",
+                    "export it for SGLang (ropewalk export --runtime sglang), where it stands at "
+                    "the target",
                     wrong=False,
                 )
 

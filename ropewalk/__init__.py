@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ropewalk.api.compare_methods import compare_methods as compare_methods
     from ropewalk.api.evaluate import evaluate as evaluate
     from ropewalk.api.export import export as export
+    from ropewalk.api.export import export_preview as export_preview
     from ropewalk.api.extend import extend as extend
+    from ropewalk.api.extend import extend_preview as extend_preview
     from ropewalk.api.inspect import inspect as inspect
     from ropewalk.api.methods import methods as methods
     from ropewalk.api.plan import plan as plan
@@ -44,6 +46,8 @@ _VERBS = (
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},
+    "export_preview": "ropewalk.api.export",
+    "extend_preview": "ropewalk.api.extend",
     "load": "ropewalk.models.load",
     "applied": "ropewalk.models.install",
     "AttentionLayout": "ropewalk.attention.layout",

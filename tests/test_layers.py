@@ -36,11 +36,11 @@ ROOMS = {
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
+    "progress": Row(),
+    "values": Row(("errors", "untrusted"), lazily=("numpy",)),
     "context_plan": Row(VALUES, needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
     "run_directory": Row(("errors", "untrusted")),
-    "values": Row(("errors", "untrusted"), lazily=("numpy",)),
-    "progress": Row(),
     "records": Row(("errors", "values")),
     "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
     "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
@@ -96,27 +96,38 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "gguf.header": Row(VALUES, needs=("numpy",)),
+    "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
     "gguf": Row(
-        (*VALUES, "models", "gguf.header", "gguf.rotation"),
+        (*VALUES, "models", "models.source", "gguf.header", "gguf.rotation"),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),
     ),
     "exporting.features": Row(
-        (*VALUES, "context_plan", "models.config", "models.stock_config", "gguf.rotation")
+        (
+            *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
+            "gguf.rotation",
+        )
     ),
+    "exporting.parity": Row(("errors", "values")),
     "exporting": Row(
         (
-            *(*VALUES, "context_plan", "models", "models.config", "models.stock_config"),
-            *("exporting.features", "gguf", "gguf.header", "gguf.rotation"),
+            *(*VALUES, "progress", "context_plan", "models", "models.config"),
+            *("models.stock_config", "exporting.features", "exporting.parity", "gguf"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "audit.reading": Row((*VALUES, "values", "context_plan", "models.config")),
+    "audit.finding": Row(("values", "context_plan", "models.config", "audit.reading")),
+    "audit.result": Row(
+        ("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
+    ),
     "audit": Row(
         (
-            *(*VALUES, "context_plan", "scaling", "theory", "models", "models.config"),
-            *("exporting", "exporting.features", "gguf", "gguf.header", "gguf.rotation"),
+            *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
+            *("models.config", "models.source", "exporting", "exporting.features"),
+            *("exporting.parity", "gguf", "gguf.header", "gguf.rotation"),
+            *("audit.reading", "audit.finding", "audit.result"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("xllamacpp",),
@@ -142,16 +153,17 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "scaling", "planning", "theory"),
-            *("models.source",),
+            *("models.source", "exporting.features", "exporting.parity", "audit.result"),
         ),
         needs=("numpy",),
         wires=True,
     ),
     "cli": Row(
         (
+            *("values", "progress", "api", "exporting.parity", "audit.reading", "audit.finding"),
+            "audit.result",
             *(*VALUES, "context_plan", "scaling", "planning", "run_directory", "theory", "records"),
             *("models.catalogue", "models.config", "models.stock_config", "exporting.features"),
-            *("values", "progress", "api"),
         ),
         needs=("numpy", "typer"),
         wires=True,
@@ -177,7 +189,10 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Every absolute name that a file imports, and whether it does so as it is itself imported."""
+    """Every absolute name that a file imports, and whether it does so as it is itself imported.
+
+    What is imported for types alone is left out: it needs nothing, and makes no circle.
+    """
     inside = {
         id(node)
         for function in ast.walk(tree)
@@ -191,7 +206,9 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         for node in ast.walk(branch)
     }
     for node in ast.walk(tree):
-        at_top = id(node) not in inside | typing_only
+        if id(node) in typing_only:
+            continue
+        at_top = id(node) not in inside
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

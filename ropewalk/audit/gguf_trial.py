@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ropewalk.audit.gguf_reading import RUNTIME
-from ropewalk.audit.traps import Finding
+from ropewalk.audit.finding import Finding
+from ropewalk.audit.rules.gguf import RUNTIME
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.exporting import llama_cpp

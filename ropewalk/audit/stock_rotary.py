@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ropewalk.audit.readings import MEASURED, Effective, Reading
+from ropewalk.audit.reading import MEASURED, Effective, Reading
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config
@@ -30,9 +30,9 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
     try:
         with _quiet():
             rotaries = _rotaries(config)
-            steps = {
+            layers = {
                 layer_type: tuple(
-                    (length, _effective(*_asked(rotaries, layer_type, length)))
+                    _effective(length, *_asked(rotaries, layer_type, length))
                     for length in sorted(set(lengths))
                 )
                 for layer_type in layer_types
@@ -45,12 +45,9 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return Reading(RUNTIME, MEASURED, refused=first)
     changes = any(
-        not _same(one, other)
-        for own in steps.values()
-        for _, one in own[:1]
-        for _, other in own[1:]
+        not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
-    return Reading(RUNTIME, MEASURED, steps, "by the length at hand" if changes else "never")
+    return Reading(RUNTIME, MEASURED, layers, "by the length at hand" if changes else "never")
 
 
 def _same(one: Effective, other: Effective) -> bool:
@@ -133,9 +130,9 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
     raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
 
 
-def _effective(cos: Tensor, sin: Tensor) -> Effective:
+def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
     """The angle that a pair turns in one position, and what it is multiplied by."""
-    return Effective(torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
+    return Effective(length, torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
 
 
 @contextmanager

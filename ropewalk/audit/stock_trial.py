@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from ropewalk.audit.finding import Finding
 from ropewalk.audit.stock_rotary import RUNTIME
-from ropewalk.audit.traps import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting import gate
@@ -58,8 +58,7 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
 
 def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
     model = settle(read_model(checkpoint.folder, torch.float32))
-    ids = gate.probe_ids(checkpoint.folder, model.config.get_text_config().vocab_size)
-    asked = gate.sequences(plan, ids)
+    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answers,) = gate.ask_stock([(checkpoint.folder, asked)])
     return gate.compare(model, plan, asked, answers)
 
@@ -72,8 +71,8 @@ def _weights(folder: Path) -> Iterator[Path]:
 def differs(runtime: str, parity: Parity) -> Finding:
     return _failed(
         "model-differs",
-        f"in {parity.runtime}, logits differ from the planned model's by "
-        f"{parity.max_logit_difference:.3g}, and {parity.tolerance:.2g} is allowed",
+        f"in {parity.runtime}, {parity.quantity} differ from the planned model's by "
+        f"{parity.max_difference:.3g}, and {parity.tolerance:.2g} is allowed",
         "it does not follow the plan",
         runtime,
     )

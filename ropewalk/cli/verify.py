@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ropewalk.api.verify import verify
+from ropewalk.audit.finding import TOLERANCE, Finding
+from ropewalk.audit.reading import Reading
+from ropewalk.audit.result import Audit
+from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, print_json
-from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
 from ropewalk.lengths import format_length, parse_length
-
-if TYPE_CHECKING:
-    from ropewalk.audit.audit import Audit
-    from ropewalk.audit.readings import Reading
-    from ropewalk.audit.traps import Finding
 
 
 def command(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A transformers folder or a GGUF file.")
+    model: Annotated[
+        str, typer.Argument(metavar="OUT", help="A transformers folder or a GGUF file.")
     ],
     plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The plan that it should follow.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The plan that it should follow (default: its own settings)."
+        ),
     ] = None,
     length: Annotated[
         int | None,
         typer.Option(
             metavar="LENGTH",
             parser=parse_length,
-            help="The length that it should serve, such as 128k; else its own.",
+            help="The length that it should serve, such as 128k (default: its own).",
         ),
     ] = None,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
             help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp (after its "
-            "own converter), transformers-4, vllm-2025. Repeatable; else by the first three."
+            "own converter), transformers-4, vllm-2025. Repeatable (default: the first three)."
         ),
     ] = None,
     run: Annotated[
@@ -47,53 +49,21 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Examine an exported model, also one made by others, for what would silently go wrong."""
-    from ropewalk.audit.audit import audit
-
-    if plan is not None and length is not None:
-        raise InputError("--plan and --length: a plan states its own length; give one of the two")
-    wanted = None if plan is None else ContextPlan.read(plan)
-    found = audit(out, plan=wanted, length=length, runtimes=runtime or (), run=run)
+    with progress_bar() as progress:
+        found = verify(
+            model,
+            plan=plan,
+            length=length,
+            runtimes=tuple(runtime or ()),
+            run=run,
+            progress=progress,
+        )
     if as_json:
-        print_json(_json(found))
+        print_json(found)
     else:
         _show(found)
     if not found.passed:
         raise typer.Exit(1)
-
-
-def _json(found: Audit) -> dict[str, object]:
-    return {
-        "target": found.target,
-        "path": str(found.path),
-        "length": found.length,
-        "passed": found.passed,
-        "runtimes": {reading.runtime: _reading_json(reading) for reading in found.readings},
-        "parity": None if found.parity is None else found.parity.to_json(),
-        "warnings": [finding.to_json() for finding in found.findings],
-        "notes": list(found.notes),
-    }
-
-
-def _reading_json(reading: Reading) -> dict[str, object]:
-    return {
-        "source": reading.source,
-        "limit": reading.limit,
-        "switches": reading.switches,
-        "refused": reading.refused,
-        "unread": reading.unread,
-        "notes": list(reading.notes),
-        "layers": {
-            layer_type: [
-                {
-                    "up_to_length": length,
-                    "inverse_frequencies": effective.inverse_frequencies.tolist(),
-                    "attention_scaling": effective.attention_scaling,
-                }
-                for length, effective in steps
-            ]
-            for layer_type, steps in reading.steps.items()
-        },
-    }
 
 
 def _show(found: Audit) -> None:
@@ -106,28 +76,18 @@ def _show(found: Audit) -> None:
         f"asked for {format_length(found.length)}",
         soft_wrap=True,
     )
-    for reading in found.readings:
+    for reading in found.runtimes.values():
         console.print(f"  {escape(_in_words(reading))}", soft_wrap=True)
     if found.parity is not None:
-        console.print(
-            f"  run in {found.parity.runtime}: logits within "
-            f"{found.parity.max_logit_difference:.2g} of the planned model's over "
-            f"{found.parity.tokens} tokens (allowed: {found.parity.tolerance:.2g})",
-            soft_wrap=True,
-        )
+        console.print(f"  run in {found.parity.runtime}: {found.parity}", soft_wrap=True)
     for note in found.notes:
         console.print(f"  {escape(note)}", soft_wrap=True)
-    for finding in found.findings:
+    for finding in found.warnings:
         console.print()
         console.print(escape(_told(finding)), soft_wrap=True)
     console.print()
-    if found.passed and found.compared:
-        console.print(f"[green]all well[/green]: it serves {format_length(found.length)}")
-    elif found.passed:
-        console.print("no trap found; there is nothing to compare its rotation with: give --plan")
-    else:
-        wrong = sum(finding.wrong for finding in found.findings)
-        console.print(f"[red]{wrong} thing{'s' * (wrong > 1)} wrong[/red]")
+    colour = "red" if found.wrong else "green" if found.compared else "default"
+    console.print(f"[{colour}]{escape(found.verdict)}[/{colour}]", soft_wrap=True)
 
 
 def _in_words(reading: Reading) -> str:
@@ -135,15 +95,13 @@ def _in_words(reading: Reading) -> str:
     if reading.refused:
         return f"{start}does not load: {reading.refused}"
     if reading.unread:
-        return f"{start}cannot be said: {reading.unread}"
-    from ropewalk.audit.traps import TOLERANCE
-
+        return f"{start}unknown: {reading.unread}"
     parts = []
-    for layer_type, steps in reading.steps.items():
-        _, longest = steps[-1]
-        slowest = float(longest.inverse_frequencies.min())
-        period = f"slowest period {6.283185307 / slowest:,.0f}" if slowest else "some do not turn"
-        parts.append(f"{layer_type}: {longest.inverse_frequencies.size} pairs, {period}")
+    for layer_type, steps in reading.layers.items():
+        longest = steps[-1]
+        period = longest.slowest_period
+        turns = "some do not turn" if math.isinf(period) else f"slowest period {period:,.0f}"
+        parts.append(f"{layer_type}: {longest.inverse_frequencies.size} pairs, {turns}")
         if abs(longest.attention_scaling - 1) > TOLERANCE:
             parts[-1] += f", cos and sin times {longest.attention_scaling:.6g}"
     if reading.switches != "never":

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.errors import RopewalkError, UnknownName, Unsupported
+from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
-from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config import Config, ConfigReader, present_plan
 from ropewalk.models.stock_config import rope_parameters
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.values import Value
 
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 Fit = Literal["exact", "equivalent", "approximated", "refused"]
@@ -33,8 +34,8 @@ ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 
 
-@dataclass(frozen=True)
-class Cell:
+@dataclass(frozen=True, eq=False)
+class Cell(Value):
     """What one runtime makes of one feature, and how."""
 
     fit: Fit
@@ -58,6 +59,30 @@ def matrix(plan: ContextPlan, config: Config) -> Matrix:
         rows |= _attention(setting, plan, config)
     rows |= _beside_the_factors(plan)
     return rows
+
+
+def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
+    """A plan of another model would be written, and proven, and useless."""
+    present = present_plan(config, source)
+    for layer_type, steps in plan.schedules.items():
+        if layer_type not in present.schedules:
+            continue  # named when the config is written
+        own = present.longest(layer_type).geometry
+        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
+        if planned != own:
+            raise InvalidValue(
+                f"plan.schedules.{layer_type}",
+                _in_words(planned),
+                f"this model has {_in_words(own)}",
+                "make the plan from this model's own config",
+            )
+
+
+def _in_words(geometry: RotaryGeometry) -> str:
+    return (
+        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, "
+        f"base {geometry.base:g}, {geometry.pair_layout} pairs"
+    )
 
 
 def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
@@ -103,7 +128,8 @@ def expressible(
     if not approximate:
         raise Unsupported(
             f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
-            "(--approximate) and see what it costs, or plan without it"
+            "(--approximate) to export the approximation with its measured cost, or make a plan "
+            "without it"
         )
     if runtime == "transformers":
         return (plan if is_dynamic(plan) else approximation(plan)), tuple(near)

@@ -7,7 +7,7 @@ them in a fresh process (gate.py), and only then they get their name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.exporting import gate
-from ropewalk.exporting.features import expressible, is_dynamic
+from ropewalk.exporting.approximating import divergence, warnings
+from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import fold as folded
-from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.writing import Rewrite, copy_companions, staged, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
-from ropewalk.models.config import Config, present_plan
+from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
-from ropewalk.schedule import RotaryGeometry
+from ropewalk.progress import Progress, Status, silent
 from ropewalk.untrusted import read_json
 
 PLAN = "plan.json"
@@ -69,7 +70,7 @@ def prepare(
     """Decide all that can be decided before anything is written; refuse what must be refused."""
     wanted = parse_dtype(dtype)
     checkpoint = Checkpoint.open(source)
-    _check_plan(checkpoint, plan)
+    check_plan(plan, checkpoint.config, checkpoint.source)
     rewrites: list[Rewrite] = []
     carried = plan
     if wanted is not None:
@@ -117,7 +118,7 @@ class Questions:
 
 def questions(job: Job) -> Questions:
     """Sequences that must give the planned model's logits, and those that show a loss."""
-    ids = _probe_ids(job.checkpoint)
+    ids = gate.probe_ids(job.checkpoint.folder)
     asked = gate.sequences(job.followed, ids)
     if is_dynamic(job.followed):
         # Only where a sequence ends with a step of the ladder does dynamic NTK turn as the ladder
@@ -127,9 +128,7 @@ def questions(job: Job) -> Questions:
     return Questions(asked, asked if job.approximations else [])
 
 
-def prove(
-    job: Job, asked: Questions, answers: list[gate.Answer]
-) -> tuple[Parity, gate.Loss | None]:
+def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Parity, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
     count = len(asked.to_compare)
@@ -143,36 +142,7 @@ def prove(
     if not job.approximations:
         return parity, None
     logits = [answer.logits for answer in answers[count:]]
-    return parity, gate.loss(model, job.asked, asked.to_measure, logits)
-
-
-def nearest(
-    source: str, plan: ContextPlan, runtime: str, *, approximate: bool
-) -> tuple[ContextPlan, tuple[str, ...]]:
-    """The plan that the runtime can follow, and what of the given one it is not, with its cost."""
-    checkpoint = Checkpoint.open(source)
-    _check_plan(checkpoint, plan)
-    followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
-    if not near:
-        return plan, ()
-    loss = approximation_loss(source, plan, followed)
-    return followed, (
-        *(f"approximated: {said}" for said in near),
-        f"what is approximated costs {loss}",
-    )
-
-
-def approximation_loss(source: str, plan: ContextPlan, followed: ContextPlan) -> gate.Loss:
-    """What a model loses that follows one plan in place of another."""
-    checkpoint = Checkpoint.open(source)
-    model = read_model(checkpoint.folder, torch.float32).eval()
-    asked = gate.sequences(plan, _probe_ids(checkpoint))
-    switching = any(len(steps) > 1 for steps in followed.schedules.values())
-    near = [
-        gate.planned_logits(model, followed, sequence, by_current_length=switching)
-        for sequence in asked
-    ]
-    return gate.loss(model, plan, asked, near)
+    return parity, divergence(model, job.asked, asked.to_measure, logits)
 
 
 def export_folder(
@@ -183,7 +153,8 @@ def export_folder(
     overwrite: bool = False,
     load: str,
     overrides: str = "",
-    warnings: tuple[str, ...] = (),
+    caveats: tuple[str, ...] = (),
+    progress: Progress = silent,
 ) -> Exported:
     """Write the job's folder, prove it, and give it its name."""
     path = Path(out)
@@ -193,56 +164,25 @@ def export_folder(
         overwrite=overwrite,
         sources=(job.checkpoint.folder,),
     ) as folder:
+        progress(Status("export", 0.0, "writing"))
         write(job, folder)
+        progress(Status("export", 0.2, "running stock transformers"))
         asked = questions(job)
         whole = [*asked.to_compare, *asked.to_measure]
         (answers,) = gate.ask_stock([(folder, whole)], job.compared_in)
+        progress(Status("export", 0.6, "running the planned model"))
         parity, loss = prove(job, asked, answers)
         exported = Exported(
             target,
             path,
             parity,
-            (*_caveats(job, loss), *warnings),
+            (*_caveats(job, loss), *caveats),
             load,
             overrides if job.rewrite is None else "",
         )
         if not parity.passed:
-            raise NotTheSame(exported)
+            raise NotTheSame(exported, parity)
     return exported
-
-
-def _check_plan(checkpoint: Checkpoint, plan: ContextPlan) -> None:
-    """A plan of another model would be written, and proven, and useless."""
-    present = present_plan(checkpoint.config, checkpoint.source)
-    for layer_type, steps in plan.schedules.items():
-        if layer_type not in present.schedules:
-            continue  # named when the config is written
-        own = present.longest(layer_type).geometry
-        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
-        if planned != own:
-            raise InvalidValue(
-                f"plan.schedules.{layer_type}",
-                _in_words(planned),
-                f"this model has {_in_words(own)}",
-                "make the plan from this model's own config",
-            )
-
-
-def _probe_ids(checkpoint: Checkpoint) -> list[int]:
-    from transformers import AutoConfig
-
-    # Its config class knows the vocabulary where the file leaves that to it.
-    config = AutoConfig.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False
-    )
-    return gate.probe_ids(checkpoint.folder, int(config.get_text_config().vocab_size))
-
-
-def _in_words(geometry: RotaryGeometry) -> str:
-    return (
-        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, "
-        f"base {geometry.base:g}, {geometry.pair_layout} pairs"
-    )
 
 
 def _reference(job: Job) -> Any:
@@ -255,10 +195,8 @@ def _reference(job: Job) -> Any:
     return model
 
 
-def _caveats(job: Job, loss: gate.Loss | None) -> tuple[str, ...]:
-    found = [f"approximated: {near}" for near in job.approximations]
-    if loss is not None:
-        found.append(f"what is approximated costs {loss}")
+def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
+    found = [] if loss is None else [*warnings(job.approximations, loss)]
     if job.by_current_length and not is_dynamic(job.followed):
         found.append(
             "short and long factors are chosen by the longest position of a batch at every "

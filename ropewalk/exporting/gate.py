@@ -99,9 +99,13 @@ def ending_at(length: int, ids: Sequence[int]) -> Asked:
     return _at(ids, sorted(_spread(length)))
 
 
-def probe_ids(folder: Path, vocabulary: int) -> list[int]:
+def probe_ids(folder: Path) -> list[int]:
     """Tokens of real text where the folder has a tokenizer, and else any tokens."""
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
+
+    # Its config class knows the vocabulary where the file leaves that to it.
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    vocabulary = int(config.get_text_config().vocab_size)
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -170,6 +174,7 @@ def compare(
         spreads.append(logits.std())
     return Parity(
         f"transformers {transformers.__version__}",
+        "logits",
         float(torch.stack(differences).max()),  # torch's max, unlike Python's, keeps a NaN
         TOLERANCE * max(1.0, float(torch.stack(spreads).max())),
         sum(len(sequence.ids) for sequence in asked),
@@ -201,38 +206,6 @@ def planned_logits(
             sequence.cuts,
             before=follow if by_current_length else None,
         )
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What an approximation costs, measured."""
-
-    nats: float
-    """How far the next-token distributions lie apart: mean Kullback-Leibler divergence a token."""
-    max_logit_difference: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.nats:.2g} nats a token on average, logits by up to "
-            f"{self.max_logit_difference:.2g}"
-        )
-
-
-def loss(
-    model: Any, plan: ContextPlan, asked: Sequence[Asked], approximate: Sequence[Tensor]
-) -> Loss:
-    """The divergence of approximate logits from the planned ones, each sequence at its length."""
-    exact = [planned_logits(model, plan, own, length=own.length) for own in asked]
-    nats = [
-        torch.nn.functional.kl_div(
-            own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
-        ).sum(-1)
-        for right, own in zip(exact, approximate, strict=True)
-    ]
-    differences = (
-        float((own - right).abs().max()) for right, own in zip(exact, approximate, strict=True)
-    )
-    return Loss(float(torch.cat(nats).mean()), max(differences))
 
 
 def _with_frequencies(

@@ -35,6 +35,7 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_tokenizer
+from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -69,6 +70,7 @@ def export(
     dtype: str = "F32",
     overwrite: bool = False,
     check: bool = True,
+    progress: Progress = silent,
 ) -> Exported:
     """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there.
 
@@ -103,6 +105,7 @@ def export(
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
+        progress(Status("export", 0.0, "writing"))
         model.write(path, plan.model, words)
         if not check:
             return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
@@ -110,9 +113,11 @@ def export(
             return exported.with_warnings(
                 (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
             )
-        exported = replace(exported, parity=_parity(model, plan, path, words))
-        if exported.parity is not None and not exported.parity.passed:
-            raise NotTheSame(exported)
+        progress(Status("export", 0.4, "running llama.cpp and the planned model"))
+        parity = _parity(model, plan, path, words)
+        exported = replace(exported, parity=parity)
+        if not parity.passed:
+            raise NotTheSame(exported, parity)
     return exported
 
 
@@ -223,7 +228,8 @@ def beside(
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
     return Parity(
         runtime=llama_cpp_run.runtime(),
-        max_logit_difference=float(np.abs(planned - said.values).max()),
+        quantity="log-probabilities",
+        max_difference=float(np.abs(planned - said.values).max()),
         tolerance=tolerance(dtype, len(tokens)),
         tokens=count,
     )

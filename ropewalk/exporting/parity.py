@@ -1,39 +1,79 @@
-"""The gate: what an exported model computes, beside what the planned model computes."""
+"""What an export comes to: how close its runtime is to the plan, and what an approximation costs.
+
+Light values: reading them back needs no runtime.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ropewalk.errors import GateFailed
+from ropewalk.values import Result, Unbounded, Value
+
+Quantity = Literal["logits", "log-probabilities"]
 
 
-@dataclass(frozen=True)
-class Parity:
-    """How far an export strays from the model it was made from."""
+@dataclass(frozen=True, eq=False)
+class Parity(Value):
+    """How far the numbers of a runtime are from those of the planned model."""
 
     runtime: str
     """The runtime that was run, with its version: `transformers 5.23.0`."""
-    max_logit_difference: float
+    quantity: Quantity
+    """What was compared. llama.cpp gives out log-probabilities, of its likeliest tokens."""
+    max_difference: Unbounded
     tolerance: float
     tokens: int
     """How many positions were compared, beyond the trained length as well as below it."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_difference", _bound(self.max_difference))
+
     @property
     def passed(self) -> bool:
-        return self.max_logit_difference <= self.tolerance  # False for NaN too
+        return self.max_difference <= self.tolerance
 
-    def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "passed": self.passed}
+    def derived(self) -> dict[str, object]:
+        return {"passed": self.passed}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.quantity} within {self.max_difference:.2g} of the planned model's over "
+            f"{self.tokens:,} tokens (allowed: {self.tolerance:.2g})"
+        )
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What was written, and the proof. `parity` None: nothing here can run that runtime."""
+@dataclass(frozen=True, eq=False)
+class Loss(Value):
+    """The measured cost of an approximation."""
+
+    nats: Unbounded
+    """How far the next-token distributions lie apart: mean Kullback-Leibler divergence a token."""
+    max_logit_difference: Unbounded
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nats", _bound(self.nats))
+        object.__setattr__(self, "max_logit_difference", _bound(self.max_logit_difference))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nats:.2g} nats per token on average, logits by up to "
+            f"{self.max_logit_difference:.2g}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Exported(Result):
+    """What was written, and the proof that it follows the plan."""
 
     target: str
+    """The runtime that it was written for."""
     path: Path
     parity: Parity | None
+    """None: nothing here can run that runtime."""
     warnings: tuple[str, ...] = ()
     load: str = ""
     """The command or the line of Python that loads it."""
@@ -43,31 +83,33 @@ class Exported:
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "target": self.target,
-            "path": str(self.path),
-            "parity": None if self.parity is None else self.parity.to_json(),
-            "warnings": list(self.warnings),
-            "load": self.load,
-            "overrides": self.overrides,
-        }
+    def summary(self) -> str:
+        wrote = f"Wrote {self.path} for {self.target}"
+        if self.parity is None:
+            return f"{wrote}; it was not run here, and nothing is proven."
+        count = len(self.warnings)
+        warned = f" {count} warning{'s' * (count > 1)}." if count else ""
+        return f"{wrote}; {self.parity.runtime} gives {self.parity}.{warned}"
+
+
+def _bound(difference: float) -> float:
+    """JSON has no NaN; what is not a number has no bound."""
+    return math.inf if math.isnan(difference) else difference
 
 
 class NotTheSame(GateFailed):
     """What was written computes something else: it has been removed, and this is the proof."""
 
-    def __init__(self, exported: Exported) -> None:
-        self.exported, parity = exported, exported.parity
-        assert parity is not None
+    def __init__(self, exported: Exported, parity: Parity) -> None:
+        self.exported, self.parity = exported, parity
         super().__init__(
             f"{exported.path} was not written",
             [
-                f"its logits in {parity.runtime} differ from the planned model's by "
-                f"{parity.max_logit_difference:.3g} over {parity.tokens} tokens, "
+                f"its {parity.quantity} in {parity.runtime} differ from the planned model's by "
+                f"{parity.max_difference:.3g} over {parity.tokens} tokens, "
                 f"and {parity.tolerance:g} is allowed"
             ],
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NotTheSame, (self.exported,)
+        return NotTheSame, (self.exported, self.parity)

@@ -17,6 +17,7 @@ from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.stock_config import with_plan
+from ropewalk.progress import Progress, silent
 
 
 def export(
@@ -29,11 +30,13 @@ def export(
     fold: bool = False,
     approximate: bool = False,
     v4_keys: bool = False,
+    progress: Progress = silent,
 ) -> Exported:
     """Write a folder that stock transformers loads, proven in a fresh process.
 
-    `fold` takes the attention scaling into the query weights, `approximate` allows what the runtime
-    only has something near, `v4_keys` writes the config as transformers 4 did (5 reads it too).
+    `fold` multiplies the query weights by the attention scaling, `approximate` allows an
+    approximation of what the runtime cannot express exactly, and `v4_keys` writes the config as
+    transformers 4 did (5 reads it too).
     """
     job = prepare(
         source,
@@ -45,7 +48,9 @@ def export(
         approximate=approximate,
     )
     load = f"AutoModelForCausalLM.from_pretrained({str(out)!r})"
-    return export_folder("transformers", job, out, overwrite=overwrite, load=load)
+    return export_folder(
+        "transformers", job, out, overwrite=overwrite, load=load, progress=progress
+    )
 
 
 def stock_config(config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:

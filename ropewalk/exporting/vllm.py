@@ -26,6 +26,7 @@ from ropewalk.exporting.folder import Job, export_folder, prepare
 from ropewalk.exporting.parity import Exported
 from ropewalk.exporting.transformers import complete_config, rope_settings
 from ropewalk.models.config import Config, text_config
+from ropewalk.progress import Progress, silent
 from ropewalk.untrusted import read_json
 
 ENGINES = ("vllm", "sglang")
@@ -41,6 +42,7 @@ def export(
     overwrite: bool = False,
     fold: bool = False,
     approximate: bool = False,
+    progress: Progress = silent,
 ) -> Exported:
     """Write a folder for vLLM or SGLang, with the command that serves it."""
     if engine not in ENGINES:
@@ -65,7 +67,8 @@ def export(
         overwrite=overwrite,
         load=serve(str(out), plan.target_length, None),
         overrides=command,
-        warnings=(
+        progress=progress,
+        caveats=(
             f"not verified in {engine} itself, whose engine does not run here: compared in "
             "transformers, and its rotary modules by tests/external/serving_rotary.py",
         ),

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ropewalk.audit.audit import audit
-from ropewalk.audit.gguf_reading import reading
+from ropewalk.audit.examination import audit
 from ropewalk.audit.gguf_trial import compared, trial
+from ropewalk.audit.rules.gguf import read
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -63,7 +63,7 @@ WHOLE: dict[str, Any] = {
 
 
 def named(path: Path, plan: ContextPlan | None = None, length: int | None = None) -> set[str]:
-    return {finding.trap for finding in audit(path, plan=plan, length=length, run=False).findings}
+    return {finding.trap for finding in audit(path, plan=plan, length=length, run=False).warnings}
 
 
 def test_the_header_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
         assert schedule.geometric_base is not None
         keys = {"rope.freq_base": schedule.geometric_base}
     path = header_only(tmp_path / "a.gguf", keys=keys)
-    found = reading(read_header(path)).at(TARGET, FULL_ATTENTION)
+    found = read(read_header(path)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     np.testing.assert_allclose(found.inverse_frequencies, schedule.inverse_frequencies, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(schedule.attention_scaling)
@@ -152,7 +152,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
     twice = header_only(tmp_path / "b.gguf", keys=keys)
     assert named(twice) == {"attention-factor-squared"}
     squared = replace(schedule, attention_scaling=schedule.attention_scaling**2)
-    found = reading(read_header(twice)).at(TARGET, FULL_ATTENTION)
+    found = read(read_header(twice)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     assert found.attention_scaling == pytest.approx(squared.attention_scaling)
 
@@ -160,9 +160,9 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
     path = header_only(tmp_path / "a.gguf", tensors=lists)
-    assert reading(read_header(path)).switches == "by the declared length"
+    assert read(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
-    assert [finding.trap for finding in found.findings] == ["short-text-taxed"]
+    assert [finding.trap for finding in found.warnings] == ["short-text-taxed"]
     assert found.passed
     del lists[SHORT]
     assert named(header_only(tmp_path / "b.gguf", tensors=lists)) >= {"factors-dropped"}
@@ -220,7 +220,7 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     found = audit(out, plan=plan)
     assert found.parity is not None
     assert found.parity.passed
-    assert found.findings == ()
+    assert found.warnings == ()
     if dtype == "F32":
         assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
 

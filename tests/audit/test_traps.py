@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ropewalk.audit import traps
-from ropewalk.audit.audit import Audit, audit
+from ropewalk.audit import examination, traps
+from ropewalk.audit.examination import audit
+from ropewalk.audit.result import Audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
 from tests.golden.test_golden import NAMES
 
+PACKAGE = Path(examination.__file__).parent
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
 
 
 def named(found: Audit) -> set[str]:
-    return {finding.trap for finding in found.findings}
+    return {finding.trap for finding in found.warnings}
 
 
 @pytest.mark.parametrize("beside_its_plan", [True, False])
@@ -33,7 +36,7 @@ def test_a_clean_export_passes_without_a_word(
         pytest.skip("its original length stands at the target: only the plan tells")
     plan = export.plan if beside_its_plan else None
     found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
-    assert found.findings == ()
+    assert found.warnings == ()
     assert found.compared
 
 
@@ -63,7 +66,7 @@ def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
 def test_a_model_that_is_asked_for_more_than_it_was_made_for(tmp_path: Path) -> None:
     found = audit(CLEAN["plain"].write(tmp_path), length=8192)
     assert named(found) == {"not-extended", "tokenizer-limit"}
-    assert "nothing in it scales the rotation" in found.findings[0].what
+    assert "nothing in it scales the rotation" in found.warnings[0].what
 
 
 def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
@@ -78,7 +81,7 @@ def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
     assert found.passed
     unknown = Export(export.plan, {**known.config, "model_type": "of_its_own"}, export.tokenizer)
     found = audit(unknown.write(tmp_path))
-    assert "never runs" in str(found.readings[0].unread)
+    assert "never runs" in str(found.runtimes["transformers"].unread)
     assert not marker.exists()
 
 
@@ -91,14 +94,25 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
-    package = Path(traps.__file__).parent
-    written = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
-    by_name = set(re.findall(r'(?:Finding|_failed)\(\s*"([a-z-]+)"', written))
-    returned = re.findall(r'return \(?\s*"([a-z]+-[a-z-]+)"', written)
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
-    assert documented == by_name | set(returned)
+    assert documented == set().union(*(_found_in(path) for path in PACKAGE.rglob("*.py")))
     assert {broken.trap for broken in BROKEN.values()} <= documented
+
+
+@pytest.mark.parametrize("path", sorted(Path(traps.__file__).parent.glob("[!_]*.py")))
+def test_a_file_of_traps_opens_with_their_names(path: Path) -> None:
+    document = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    listed = document.split("\n\n")[1].rstrip(".").replace("\n", " ").split(", ")
+    assert set(listed) == _found_in(path)
+
+
+def _found_in(path: Path) -> set[str]:
+    """The names that a file gives to findings."""
+    written = path.read_text(encoding="utf-8")
+    by_name = re.findall(r'(?:Finding|_failed)\(\s*"([a-z-]+)"', written)
+    returned = re.findall(r'return \(?\s*"([a-z]+-[a-z-]+)"', written)
+    return {*by_name, *returned}
 
 
 def _names(cell: str) -> list[str]:

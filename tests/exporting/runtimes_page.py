@@ -17,9 +17,10 @@ import torch
 import transformers
 
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.exporting.approximating import loss_between
 from ropewalk.exporting.features import RUNTIMES, Matrix, expressible, matrix
-from ropewalk.exporting.folder import approximation_loss
 from ropewalk.gguf.llama_cpp_run import runtime as llama_cpp_version
+from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 
@@ -96,7 +97,7 @@ def losses_table(target: int = 4096) -> str:
         for runtime in RUNTIMES:
             followed, near = expressible(plan, config, runtime, approximate=True)
             if near and followed != plan:  # dynamic NTK under its own name: measured by its export
-                loss = str(approximation_loss("bundled", plan, followed))
+                loss = str(loss_between(Checkpoint.open("bundled"), plan, followed))
                 alike.setdefault(("; ".join(near), loss), []).append(runtime)
         lines += [
             f"| {plan.provenance['methods']} | {near} | {', '.join(runtimes)} | {loss} |"
@@ -172,7 +173,7 @@ of a head must turn.
 
 ## What approximations cost
 
-On the bundled model, over the sequences of the gate. `nats a token` is the mean Kullback-Leibler
+On the bundled model, over the sequences of the gate. `nats per token` is the mean Kullback-Leibler
 divergence of the next-token distribution from the planned one. Another model pays another price:
 `--dry-run` measures it.
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ropewalk.audit.audit import audit
+from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.folding import fold

@@ -225,7 +225,7 @@ def test_what_cannot_be_said_is_refused_or_approximated_by_name(llama: str, tmp_
     with pytest.raises(Unsupported, match=r"log-n.*--approximate"):
         transformers.export(llama, plan, tmp_path / "out")
     made = transformers.export(llama, plan, tmp_path / "out", approximate=True)
-    assert any("nats a token" in warning for warning in made.warnings)
+    assert any("nats per token" in warning for warning in made.warnings)
 
 
 @pytest.mark.usefixtures("in_process")

@@ -4,7 +4,7 @@
     python -m tests.external.readings WHEELS tests/external/readings.json
 
 Every config of tests/audit/corpus.py, whole or broken, is given to the engine's own rotary module
-as transformers 5 hands it over, and what comes out is compared with what readings.py says: the
+as transformers 5 hands it over, and what comes out is compared with what audit/rules says: the
 angle that each pair turns in one position, and what cos and sin are multiplied by. A module that
 raises must be one that the reading says is refused.
 """
@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.audit.readings import BY_RULES, Effective
+from ropewalk.audit.reading import Effective
+from ropewalk.audit.rules import BY_RULES
 from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.exporting.vllm import ENGINES
@@ -58,7 +59,7 @@ def said_by(engine: str, package: Any, config: Config) -> Effective | str:
             cos, sin = cos_sin(module, plain, range(config["max_position_embeddings"] - 1))
     except Exception as error:  # whatever the engine raises for a setting that it cannot take
         return f"{type(error).__name__}: {error}"
-    return Effective(np.arctan2(sin[1], cos[1]), float(np.median(np.hypot(cos[1], sin[1]))))
+    return Effective(TARGET, np.arctan2(sin[1], cos[1]), float(np.median(np.hypot(cos[1], sin[1]))))
 
 
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:

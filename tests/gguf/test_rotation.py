@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.audit import gguf_reading
+from ropewalk.audit.rules import gguf as rules
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.exporting import llama_cpp
@@ -88,7 +88,7 @@ def test_the_audit_reads_the_same(tmp_path: Path) -> None:
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}
     for content in ({}, {"keys": yarn}, {"tensors": {FREQUENCIES: FACTORS}}, {"tensors": lists}):
         header = read_header(header_only(tmp_path / "a.gguf", **content))
-        plan, said = present_plan(header, "small"), gguf_reading.reading(header)
+        plan, said = present_plan(header, "small"), rules.read(header)
         assert said.limit == plan.target_length
         for step in plan.steps():
             effective = said.at(step.up_to_length, FULL_ATTENTION)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.audit.audit import audit
+from ropewalk.audit.examination import audit
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
@@ -50,8 +50,8 @@ class Verify(Stage[Verified]):
             # What other runtimes would make of a folder written for one is no fault of it.
             runtimes = [each.target] if each.target != "llama.cpp" else []
             audited = audit(each.path, plan=plan, runtimes=runtimes)
-            wrong = [finding.what for finding in audited.findings if finding.wrong]
+            wrong = [finding.what for finding in audited.warnings if finding.wrong]
             if wrong:
                 raise GateFailed(f"{each.path} does not follow the plan", wrong)
-            found.append(VerifiedFile(each.path, audited.findings))
+            found.append(VerifiedFile(each.path, audited.warnings))
         return Verified(tuple(found))

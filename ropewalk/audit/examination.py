@@ -1,4 +1,4 @@
-"""Anything on disk, examined: what it will really do in each runtime, and which traps it is in.
+"""Examines a model on disk: what it will really do in each runtime, and which traps it is in.
 
 A folder is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is
 built and asked, and where weights are there the model is run, at once and through its cache. A GGUF
@@ -8,77 +8,75 @@ file is read by llama.cpp's rules, and run where llama.cpp is here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.audit import gguf_reading, stock_rotary, stock_trial, traps
+from ropewalk.audit import stock_rotary, stock_trial, traps
+from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.readings import BY_RULES, Reading
+from ropewalk.audit.result import Audit
+from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
-from ropewalk.audit.traps import Finding, Subject
+from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting.folder import PLAN
-from ropewalk.exporting.parity import Parity
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.gguf.header import is_gguf, read_header
+from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
+from ropewalk.models.source import resolve
+from ropewalk.progress import Progress, Status, silent
 from ropewalk.untrusted import read_json
 
-FOLDER, FILE = "transformers folder", "GGUF file"
 RUNTIMES = (stock_rotary.RUNTIME, *BY_RULES)
 USUAL = (stock_rotary.RUNTIME, "vllm", "sglang")
 """The runtimes that load a folder as it is; the others need it converted, or are older."""
 
 
-@dataclass(frozen=True)
-class Audit:
-    """What was found."""
-
-    target: str
-    path: Path
-    length: int
-    readings: tuple[Reading, ...]
-    findings: tuple[Finding, ...]
-    compared: bool
-    """There was something to compare the rotation with."""
-    parity: Parity | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        return not any(finding.wrong for finding in self.findings)
-
-
 def audit(
-    path: Path,
+    model: str | Path,
     *,
     plan: ContextPlan | None = None,
     length: int | None = None,
     runtimes: Sequence[str] = (),
     run: bool = True,
+    progress: Progress = silent,
 ) -> Audit:
-    """Examine a folder or a file beside a plan, or beside what it says itself."""
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file or folder; check the path")
-    if path.is_file() and path.suffix != ".json":
-        if not is_gguf(path):
-            raise InputError(f"{path}: is neither a model's folder nor a GGUF file")
-        return _of_file(path, plan, length, run)
-    return _of_folder(path, plan, length, runtimes or USUAL, run)
-
-
-def _of_folder(
-    path: Path, plan: ContextPlan | None, length: int | None, runtimes: Sequence[str], run: bool
-) -> Audit:
+    """Examine a folder or a file against a plan, or against its own settings."""
+    if plan is not None and length is not None:
+        raise InputError("a plan states its own length; give a plan or a length, not both")
     for name in runtimes:
         if name not in RUNTIMES:
             raise UnknownName("runtime", name, RUNTIMES)
+    source = resolve(model)
+    if source.path is None:
+        raise InputError(
+            f"{source.name}: is known by name only, and a verification examines files; give a "
+            "model's folder, a config.json or a GGUF file"
+        )
+    if source.kind == "GGUF file":
+        if set(runtimes) - {gguf.RUNTIME}:
+            raise InputError(
+                f"{source.name}: is a GGUF file, which only {gguf.RUNTIME} loads here; leave the "
+                "runtimes away, or give the folder that it was converted from"
+            )
+        return _of_file(source.path, plan, length, run, progress)
+    return _of_folder(source.path, plan, length, runtimes or USUAL, run, progress)
+
+
+def _of_folder(
+    path: Path,
+    plan: ContextPlan | None,
+    length: int | None,
+    runtimes: Sequence[str],
+    run: bool,
+    progress: Progress,
+) -> Audit:
+    progress(Status("verify", 0.0, "reading"))
     config = load_config(path)
     notes: tuple[str, ...] = ()
     if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
-        plan, notes = ContextPlan.read(path / PLAN), (f"beside its own {PLAN}",)
+        plan, notes = ContextPlan.read(path / PLAN), (f"compared with its own {PLAN}",)
     layers = tuple(ConfigReader(config).layer_settings())
     meant = plan
     if plan is None:
@@ -112,22 +110,26 @@ def _of_folder(
     found = traps.find(subject)
     tried = Trial()
     if run and meant is not None and stock_rotary.RUNTIME in runtimes:
+        progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         tried = stock_trial.trial(path, meant)
     explained = any(f.wrong and stock_rotary.RUNTIME in f.runtimes for f in found)
     return Audit(
-        target=FOLDER,
+        target="transformers folder",
         path=path,
         length=subject.length,
-        readings=readings,
+        runtimes={reading.runtime: reading for reading in readings},
         # What the traps have named already, the run would only say again.
-        findings=found if explained else (*found, *tried.findings),
+        warnings=found if explained else (*found, *tried.findings),
         compared=meant is not None,
         parity=tried.parity,
         notes=(*notes, *tried.notes),
     )
 
 
-def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool) -> Audit:
+def _of_file(
+    path: Path, plan: ContextPlan | None, length: int | None, run: bool, progress: Progress
+) -> Audit:
+    progress(Status("verify", 0.0, "reading"))
     header = read_header(path)
     geometry = geometry_of(header)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
@@ -137,15 +139,16 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
             "a GGUF file has one setting for all layers",
             "make the plan from this model's own config",
         )
-    reading = gguf_reading.reading(header)
+    reading = gguf.read(header)
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
-    found = [*gguf_reading.findings(header), *traps.find(subject)]
+    found = [*findings(header), *traps.find(subject)]
     notes: tuple[str, ...] = ()
     parity = None
     if run and llama_cpp_run.available():
+        progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)
         notes = (f"run in {llama_cpp_run.runtime()}",)
         wrong = any(finding.wrong for finding in found)
@@ -155,15 +158,15 @@ def _of_file(path: Path, plan: ContextPlan | None, length: int | None, run: bool
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
             else:
-                found += () if parity.passed else (differs(gguf_reading.RUNTIME, parity),)
+                found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
         notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
     return Audit(
-        target=FILE,
+        target="GGUF file",
         path=path,
         length=subject.length,
-        readings=(reading,),
-        findings=tuple(found),
+        runtimes={reading.runtime: reading},
+        warnings=tuple(found),
         compared=plan is not None,
         parity=parity,
         notes=notes,
@@ -199,7 +202,7 @@ def _known(rope: Mapping[str, object]) -> dict[str, object]:
 def _stated_length(config: Config) -> int:
     stated = ConfigReader(config).get("max_position_embeddings")
     if not isinstance(stated, int):
-        raise InputError("the config states no max_position_embeddings; give --length or --plan")
+        raise InputError("the config states no max_position_embeddings; give a length or a plan")
     return stated
 
 

@@ -1,36 +1,17 @@
-"""What llama.cpp makes of a GGUF file by its rules (gguf/rotation.py), and its traps."""
+"""Traps inside a GGUF file, found in its header.
+
+factors-ignored, factor-count, theta-missing, attention-factor-squared, factors-dropped.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from ropewalk.audit.readings import BY_ITS_RULES, Effective, Reading
-from ropewalk.audit.traps import TOLERANCE, Finding
-from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.audit.finding import TOLERANCE, Finding
+from ropewalk.audit.rules.gguf import RUNTIME
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
-from ropewalk.gguf.rotation import (
-    DEFAULT_BASE,
-    geometry_of,
-    honours_factors,
-    present_plan,
-    scaling_type,
-)
-
-RUNTIME = "llama.cpp"
-
-
-def reading(header: GGUFHeader) -> Reading:
-    """What llama.cpp turns by, if it follows its rules."""
-    steps = present_plan(header, str(header.path)).steps()
-    context = header.count("context_length")
-    return Reading(
-        RUNTIME,
-        BY_ITS_RULES,
-        {FULL_ATTENTION: tuple((s.up_to_length, Effective.of(s.schedule)) for s in steps)},
-        "by the declared length" if len(steps) > 1 else "never",
-        limit=context or steps[-1].up_to_length,
-    )
+from ropewalk.gguf.rotation import DEFAULT_BASE, geometry_of, honours_factors, scaling_type
 
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:

@@ -1,0 +1,158 @@
+"""`export`: a model with its plan, in the form that a stock runtime loads; and its preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropewalk.api.common import PlanLike, as_plan
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, UnknownName, Unsupported
+from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
+from ropewalk.exporting.parity import Exported, Loss
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.progress import Progress, Status, silent
+from ropewalk.values import Result
+
+LLAMA_CPP = "llama.cpp"
+
+
+@dataclass(frozen=True, eq=False)
+class Preview(Result):
+    """What each runtime would make of a plan."""
+
+    model: str
+    plan_id: str
+    matrix: Mapping[str, Mapping[str, Cell]]
+    """By feature of the plan, then by runtime."""
+    losses: Mapping[str, Loss | None]
+    """The runtimes that can only approximate the plan, with the cost; None where the weights that
+    it is measured with are not here."""
+
+    def refusing(self, runtime: str) -> tuple[str, ...]:
+        """The features that keep a runtime from following the plan."""
+        return tuple(name for name, row in self.matrix.items() if row[runtime].fit == "refused")
+
+    def summary(self) -> str:
+        refused = [runtime for runtime in RUNTIMES if self.refusing(runtime)]
+        whole = [r for r in RUNTIMES if r not in refused and r not in self.losses]
+        groups = (("follow", whole), ("approximate", list(self.losses)), ("refuse", refused))
+        told = (f"{', '.join(own)} {verb}{'s' * (len(own) == 1)} it" for verb, own in groups if own)
+        return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
+
+
+def export(
+    model: Model,
+    plan: PlanLike,
+    out: str | Path,
+    runtime: str,
+    *,
+    dtype: str | None = None,
+    fold: bool = False,
+    approximate: bool = False,
+    v4_keys: bool = False,
+    overwrite: bool = False,
+    allow_download: bool = False,
+    progress: Progress = silent,
+) -> Exported:
+    """Write a model with its plan for a runtime, load it back, and compare before it is done.
+
+    `runtime` is transformers, vllm, sglang or llama.cpp. `dtype` is float32, bfloat16 or float16,
+    the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
+    multiplies the query weights by the attention scaling. `approximate` allows an approximation
+    where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
+    keys of transformers 4.
+
+    What does not compute what the plan says is removed again, and raises `NotTheSame`.
+    """
+    if runtime not in RUNTIMES:
+        raise UnknownName("runtime", runtime, RUNTIMES)
+    if v4_keys and runtime != "transformers":
+        raise InputError(
+            f"v4_keys (--v4-keys) is for transformers, not for {runtime}, which reads today's keys"
+        )
+    if fold and runtime == LLAMA_CPP:
+        raise InputError(
+            "fold (--fold) is not for llama.cpp, which has an attention factor of its own"
+        )
+    given = as_plan(plan)
+    folder = str(resolve(model, allow_download=allow_download).folder)
+    if runtime == LLAMA_CPP:
+        from ropewalk.exporting import llama_cpp
+        from ropewalk.exporting.approximating import nearest
+        from ropewalk.models.checkpoint import Checkpoint
+
+        followed, warnings = nearest(
+            Checkpoint.open(folder), given, runtime, approximate=approximate
+        )
+        exported = llama_cpp.export(
+            *(folder, followed, Path(out)),
+            dtype=dtype or "F32",
+            overwrite=overwrite,
+            progress=progress,
+        )
+        return exported.with_warnings(warnings)
+    if runtime == "transformers":
+        from ropewalk.exporting import transformers
+
+        return transformers.export(
+            *(folder, given, out),
+            dtype=dtype or "auto",
+            fold=fold,
+            approximate=approximate,
+            v4_keys=v4_keys,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    from ropewalk.exporting import vllm
+
+    return vllm.export(
+        *(folder, given, out),
+        engine=runtime,
+        dtype=dtype or "auto",
+        fold=fold,
+        approximate=approximate,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def export_preview(
+    model: Model,
+    plan: PlanLike,
+    *,
+    allow_download: bool = False,
+    progress: Progress = silent,
+) -> Preview:
+    """Say what each runtime would make of a plan; nothing is written.
+
+    The cost of approximations is measured where the model's weights are here.
+    """
+    source, given = resolve(model, allow_download=allow_download), as_plan(plan)
+    check_plan(given, source.config, source.name)
+    cells = matrix(given, source.config)
+    losses: dict[str, Loss | None] = {}
+    for n, runtime in enumerate(RUNTIMES):
+        progress(Status("preview", n / len(RUNTIMES), runtime))
+        try:
+            followed, near = expressible(given, source.config, runtime, approximate=True)
+        except Unsupported:  # the matrix says what it refuses
+            continue
+        if not near:
+            continue
+        losses[runtime] = _loss(source, given, followed)
+    return Preview(source.name, given.id, cells, losses)
+
+
+def _loss(source: Source, plan: ContextPlan, followed: ContextPlan) -> Loss | None:
+    if source.kind == "live model" or not source.has_weights:
+        return None
+    from ropewalk.exporting.approximating import loss_between
+    from ropewalk.models.checkpoint import Checkpoint
+
+    try:
+        checkpoint = Checkpoint.open(str(source.folder))
+    except InputError:  # no weights in the folder, or none that can be exported
+        return None
+    return loss_between(checkpoint, plan, followed)

@@ -1,0 +1,38 @@
+"""`verify`: what a folder or a GGUF file on disk will really do in each runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ropewalk.api.common import Length, PlanLike, as_length, as_plan
+from ropewalk.audit.result import Audit
+from ropewalk.progress import Progress, silent
+
+
+def verify(
+    model_on_disk: str | Path,
+    *,
+    plan: PlanLike | None = None,
+    length: Length | None = None,
+    runtimes: Sequence[str] = (),
+    run: bool = True,
+    progress: Progress = silent,
+) -> Audit:
+    """Examine an exported model, also one made by others, for what would silently go wrong.
+
+    It is compared with `plan`, or with its own settings, for its own length or another `length`.
+    `runtimes` are transformers, vllm, sglang, llama.cpp (after its own converter), transformers-4
+    and vllm-2025; the default is the first three. Where weights and runtime are here, the model is
+    run, unless `run` is False.
+    """
+    from ropewalk.audit.examination import audit
+
+    return audit(
+        model_on_disk,
+        plan=None if plan is None else as_plan(plan),
+        length=None if length is None else as_length(length),
+        runtimes=runtimes,
+        run=run,
+        progress=progress,
+    )

@@ -1,0 +1,60 @@
+"""What an examination looks at, and what it finds: a subject and its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ropewalk.audit.reading import Reading, ropes_of
+from ropewalk.context_plan import ContextPlan
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.values import Value
+
+TOLERANCE = 2.0**-20
+"""Of frequencies and scalings, in parts: a stock module computes both in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finding(Value):
+    """Something that a user would not see until the model fails."""
+
+    trap: str
+    """Its name, for scripts and for docs/verify.md."""
+    runtimes: tuple[str, ...]
+    """Those concerned; empty: all that use the file."""
+    what: str
+    consequence: str
+    remedy: str
+    wrong: bool = True
+    """It fails the verification; else it only informs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A folder or file under examination."""
+
+    readings: tuple[Reading, ...]
+    length: int
+    """The length that it should serve."""
+    plan: ContextPlan | None = None
+    """What it should do: the user's plan, else what its own config says; None: nothing known."""
+    planned: bool = False
+    """The plan is the user's."""
+    config: Config | None = None
+    tokenizer_limit: int | None = None
+
+    @property
+    def ropes(self) -> dict[str, Config]:
+        return {} if self.config is None else ropes_of(self.config)
+
+    @property
+    def reader(self) -> ConfigReader | None:
+        return None if self.config is None else ConfigReader(self.config)
+
+    @property
+    def inner(self) -> Config:
+        """The part of the config that speaks of the language model."""
+        return {} if self.reader is None else self.reader.config
+
+
+Trap = Callable[[Subject], Iterator[Finding]]

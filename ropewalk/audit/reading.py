@@ -1,0 +1,114 @@
+"""What a runtime does with a folder or a file: the values, and how a config is read by rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader
+from ropewalk.schedule import FloatArray
+from ropewalk.values import Value
+
+BY_ITS_RULES = "by its rules, not run"
+MEASURED = "measured"
+
+Switch = Literal["never", "by the length at hand", "by the declared length"]
+
+
+@dataclass(frozen=True, eq=False)
+class Effective(Value):
+    """What cos and sin are made of, in sequences up to a length."""
+
+    up_to_length: int
+    inverse_frequencies: FloatArray
+    attention_scaling: float
+
+    @classmethod
+    def of(cls, step: PlanStep) -> Effective:
+        schedule = step.schedule
+        return cls(step.up_to_length, schedule.inverse_frequencies, schedule.attention_scaling)
+
+    @property
+    def slowest_period(self) -> float:
+        """Positions in which the slowest pair turns once; infinite where a pair does not turn."""
+        slowest = float(self.inverse_frequencies.min())
+        return 2 * math.pi / slowest if slowest else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Reading(Value):
+    """What one runtime does with a folder or a file."""
+
+    runtime: str
+    source: str
+    """`measured`, or from written-down rules."""
+    layers: Mapping[str, tuple[Effective, ...]] = field(default_factory=dict)
+    """By layer type, in order of length; the last step serves all longer sequences too."""
+    switches: Switch = "never"
+    """How it chooses among the steps."""
+    limit: int | None = None
+    """The longest sequence that it accepts unless told otherwise; None: it never refuses one."""
+    refused: str | None = None
+    """Why the runtime would not load this."""
+    unread: str | None = None
+    """Why its behaviour is unknown."""
+    notes: tuple[str, ...] = ()
+
+    def at(self, length: int, layer_type: str) -> Effective | None:
+        steps = self.layers.get(layer_type, ())
+        fitting = (step for step in steps if length <= step.up_to_length)
+        return next(fitting, steps[-1] if steps else None)
+
+
+def by_rules(
+    runtime: str,
+    config: Config,
+    seen: Callable[[ConfigReader, Config], tuple[PlanStep, ...]],
+    switches: Switch,
+) -> Reading:
+    """What a runtime does with a config that it sees as `seen` returns it."""
+    layers = {}
+    try:
+        reader = ConfigReader(config)
+        for layer_type, rope in reader.layer_settings().items():
+            own = seen(reader, {key: value for key, value in rope.items() if value is not None})
+            layers[layer_type] = tuple(map(Effective.of, own))
+    except Unsupported as error:
+        return Reading(runtime, BY_ITS_RULES, unread=str(error))
+    except InvalidValue as error:
+        return Reading(runtime, BY_ITS_RULES, refused=str(error))
+    changes = any(len(own) > 1 for own in layers.values())
+    return Reading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
+
+
+def ropes_of(config: Config) -> dict[str, Config]:
+    """The rope settings by layer type."""
+    return ConfigReader(config).layer_settings()
+
+
+def kind_of(rope: Mapping[str, object]) -> str:
+    """The rope type, under today's name."""
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    return "longrope" if kind == "su" else kind
+
+
+def known(rope: Config) -> Config:
+    """The setting without the keys that transformers does not read."""
+    return {key: value for key, value in rope.items() if key in KNOWN_KEYS}
+
+
+def without(rope: Config, keys: set[str]) -> Config:
+    return {key: value for key, value in rope.items() if key not in keys}
+
+
+def share(rope: Config) -> Config:
+    """The share of each head that rotates, where it is stated."""
+    return {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
+
+
+def whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,37 @@
+"""llama.cpp's rules for a folder, after its own converter has made a GGUF file of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ropewalk.audit.reading import Reading, by_rules, kind_of, known, share, without
+from ropewalk.context_plan import PlanStep
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
+from ropewalk.models.config import Config, ConfigReader
+
+
+def read(config: Config, tokenizer_limit: int | None) -> Reading:
+    """The converter drops or replaces some keys, and the graph computes the rest."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        kind = kind_of(rope)
+        if reader.family.softmax_mscale:
+            raise Unsupported(
+                "how llama.cpp treats DeepSeek's two mscales is not written down here"
+            )
+        takes_factors = reader.model_type in LLAMA_CPP_FACTORS
+        if kind == "longrope" and reader.model_type not in ("phi3", "phimoe", "minicpm"):
+            rope = {"rope_theta": rope["rope_theta"], **share(rope)}  # the converter drops them
+        elif kind == "yarn":
+            rope = without(rope, {"attention_factor", "mscale", "mscale_all_dim", "truncate"})
+        elif kind == "llama3" and takes_factors:
+            top = reader.config.get("original_max_position_embeddings")
+            rope = {**rope, "original_max_position_embeddings": top or 8192}
+        elif kind in ("llama3", "dynamic"):
+            rope = {"rope_theta": rope["rope_theta"], **share(rope)}
+        return reader.steps(known(rope))
+
+    reading = by_rules("llama.cpp", config, seen, "by the declared length")
+    stated = ConfigReader(config).get("max_position_embeddings")
+    return replace(reading, limit=stated if isinstance(stated, int) else None)

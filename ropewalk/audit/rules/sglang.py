@@ -1,0 +1,44 @@
+"""SGLang's rules: vLLM's classes, but longrope's tables change with the positions at hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ropewalk.audit.reading import Reading, by_rules, kind_of, known, ropes_of, whole, without
+from ropewalk.audit.rules.vllm import refuse_interleaved_longrope, times_attn_factor, with_mscale
+from ropewalk.context_plan import PlanStep
+from ropewalk.models.config import Config, ConfigReader
+
+
+def read(config: Config, tokenizer_limit: int | None) -> Reading:
+    """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        refuse_interleaved_longrope(reader, rope, "sglang")
+        kind = kind_of(rope)
+        if kind == "longrope":
+            return with_mscale(reader, rope)
+        if kind == "yarn":
+            return times_attn_factor(reader, without(rope, {"attention_factor"}))
+        # Of dynamic's bases one is taken for good: that of the whole extended length.
+        return reader.steps(known(rope))[-1:]
+
+    reading = by_rules("sglang", config, seen, "by the length at hand")
+    return replace(reading, limit=_limit(config))
+
+
+def _limit(config: Config) -> int | None:
+    reader = ConfigReader(config)
+    ropes = ropes_of(config)
+    factor = 1.0
+    if len(ropes) == 1:  # it does not look into settings by layer type
+        (rope,) = ropes.values()
+        own = rope.get("factor")
+        scaled = "original_max_position_embeddings" in rope
+        if not scaled and kind_of(rope) in ("linear", "dynamic") and isinstance(own, int | float):
+            factor = float(own)
+    for key in ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length"):
+        if (length := whole(reader.config.get(key))) is not None:
+            return int(length * factor)
+    length = whole(reader.get("max_position_embeddings"))
+    return None if length is None else int(length * factor)

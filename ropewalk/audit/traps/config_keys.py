@@ -1,0 +1,208 @@
+"""Traps in the keys of a config.
+
+ignored-key, no-rope-type, factor-count, theta-missing, theta-conflict, scaling-conflict,
+original-length-missing, truncate-ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ropewalk.audit.finding import Finding, Subject
+from ropewalk.audit.reading import kind_of
+from ropewalk.errors import RopewalkError
+from ropewalk.lengths import format_length
+from ropewalk.models.config import Config
+
+# What at least one runtime reads, by rope type.
+_READ: Mapping[str, set[str]] = {
+    "default": set(),
+    "linear": {"factor"},
+    "dynamic": {"factor", "alpha", "max_trained_positions"},
+    "llama3": {"factor", "low_freq_factor", "high_freq_factor"},
+    "yarn": {
+        *("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor"),
+        *("extrapolation_factor", "mscale", "mscale_all_dim"),
+    },
+    "longrope": {
+        *("factor", "short_factor", "long_factor", "attention_factor"),
+        *("short_mscale", "long_mscale", "mscale_all_dim"),
+    },
+}
+
+
+_ALWAYS = {
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned"),
+    *("original_max_position_embeddings", "mrope_section", "mrope_interleaved"),
+}
+
+
+_SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
+
+
+def ignored_keys(subject: Subject) -> Iterator[Finding]:
+    """Keys that no runtime reads under this rope type, misspelt or left over from another."""
+    for rope in _stated_ropes(subject):
+        kind = kind_of(rope)
+        if kind not in _READ or not {"rope_type", "type"} & set(rope):
+            continue
+        for key in sorted(set(rope) - _READ[kind] - _ALWAYS):
+            yield Finding(
+                "ignored-key",
+                (),
+                f"{key} = {_shown(rope[key])} stands in a rope setting of type {kind!r}",
+                "no runtime reads it there: it changes nothing",
+                "remove it, or correct its name or the type; type "
+                f"{kind!r} reads {', '.join(sorted(_READ[kind])) or 'no keys of its own'}",
+                # Beside a plan, all that it should do is compared: what is left over is harmless.
+                wrong=not subject.planned,
+            )
+
+
+def no_rope_type(subject: Subject) -> Iterator[Finding]:
+    for rope in _stated_ropes(subject):
+        if "rope_type" not in rope and "type" not in rope and set(rope) & _SCALES:
+            yield Finding(
+                "no-rope-type",
+                (),
+                f"a rope setting with {', '.join(sorted(set(rope) & _SCALES))} names no rope_type",
+                "transformers takes it for plain RoPE and ignores the rest without a word",
+                'add "rope_type"',
+            )
+
+
+def factor_count(subject: Subject) -> Iterator[Finding]:
+    reader = subject.reader
+    for rope in _stated_ropes(subject):
+        if reader is None or kind_of(rope) != "longrope":
+            continue
+        full = {**rope, "rope_theta": rope.get("rope_theta") or reader.get("rope_theta") or 1e4}
+        try:
+            pairs = reader.geometry(full, 1).pairs
+        except RopewalkError:
+            continue
+        for name in ("short_factor", "long_factor"):
+            factors = rope.get(name)
+            count = len(factors) if isinstance(factors, list) else 0
+            if count != pairs:
+                yield Finding(
+                    "factor-count",
+                    (),
+                    f"{name} has {count} factors, and the heads of this model turn as {pairs} "
+                    "pairs",
+                    "transformers only warns; then one factor stretches over all pairs, or the "
+                    "model cannot be built",
+                    f"write {pairs} factors, one a pair",
+                )
+
+
+def theta_missing(subject: Subject) -> Iterator[Finding]:
+    inner, reader = subject.inner, subject.reader
+    if reader is None or not isinstance(inner.get("rope_parameters"), Mapping):
+        return
+    stated = [inner.get(key) for key in ("rope_theta", "rotary_emb_base", "global_rope_theta")]
+    for rope in _stated_ropes(subject):
+        if rope.get("rope_theta") is None and not any(stated):
+            yield Finding(
+                "theta-missing",
+                (),
+                "rope_parameters states no rope_theta, and nothing else does",
+                "each runtime takes a default of its own, mostly 10000, whatever base the model "
+                "was pretrained with",
+                'write the model\'s base as "rope_theta" into rope_parameters',
+            )
+            return
+
+
+def theta_conflict(subject: Subject) -> Iterator[Finding]:
+    top = subject.inner.get("rope_theta")
+    parameters = subject.inner.get("rope_parameters")
+    if top is None or not isinstance(parameters, Mapping):
+        return
+    for rope in (parameters, *(v for v in parameters.values() if isinstance(v, Mapping))):
+        inside = rope.get("rope_theta")
+        if inside is not None and inside != top and len(subject.ropes) == 1:
+            yield Finding(
+                "theta-conflict",
+                (),
+                f"rope_theta is {_shown(top)} in the config and {_shown(inside)} in "
+                "rope_parameters",
+                "transformers 5 follows the second; transformers 4 and what reads its keys follow "
+                "the first",
+                "write the same base in both, or only the second",
+            )
+
+
+def scaling_conflict(subject: Subject) -> Iterator[Finding]:
+    old, new = (subject.inner.get(key) for key in ("rope_scaling", "rope_parameters"))
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return
+    differing = sorted(k for k in set(old) & set(new) if old[k] != new[k])
+    missing = sorted((set(new) ^ set(old)) - {"rope_theta", "type", "rope_type"})
+    kinds = {kind_of(dict(old)), kind_of(dict(new))}
+    if differing or missing or len(kinds) > 1:
+        yield Finding(
+            "scaling-conflict",
+            (),
+            "rope_scaling and rope_parameters say different things "
+            f"({', '.join([*differing, *missing]) or 'rope_type'})",
+            "transformers follows rope_scaling, other readers rope_parameters",
+            "keep one of the two",
+        )
+
+
+def original_length_missing(subject: Subject) -> Iterator[Finding]:
+    reader = subject.reader
+    for rope in _stated_ropes(subject):
+        kind = kind_of(rope)
+        if reader is None or kind not in ("yarn", "llama3", "longrope"):
+            continue
+        if "original_max_position_embeddings" in rope or reader.get(
+            "original_max_position_embeddings"
+        ):
+            continue
+        stated = reader.get("max_position_embeddings")
+        if isinstance(stated, int) and stated >= subject.length:
+            yield Finding(
+                "original-length-missing",
+                (),
+                f"{kind} without original_max_position_embeddings, beside max_position_embeddings "
+                f"= {stated}",
+                f"every runtime takes {format_length(stated)} for the length of pretraining, and "
+                "scales the wrong pairs",
+                "write original_max_position_embeddings into the rope setting",
+            )
+
+
+def truncate_nested(subject: Subject) -> Iterator[Finding]:
+    setting = subject.inner.get("rope_parameters") or subject.inner.get("rope_scaling")
+    if not isinstance(setting, Mapping):
+        return
+    for layer_type, rope in setting.items():
+        if not isinstance(rope, Mapping) or "truncate" not in rope:
+            continue
+        if rope["truncate"] != setting.get("truncate", True):
+            yield Finding(
+                "truncate-ignored",
+                ("transformers",),
+                f"truncate = {_shown(rope['truncate'])} stands inside the setting of {layer_type}",
+                "transformers looks for it beside the layer types only and takes the default: the "
+                "pairs at the ends of the ramp turn at other speeds",
+                "write truncate beside the layer types too, or export the factors as longrope",
+            )
+
+
+def _stated_ropes(subject: Subject) -> list[Config]:
+    """The rope settings as the file writes them, before anything is filled in."""
+    stated = [subject.inner.get(key) for key in ("rope_parameters", "rope_scaling")]
+    ropes = [dict(rope) for rope in stated if isinstance(rope, Mapping)]
+    settings = []
+    for rope in ropes:
+        nested = [dict(value) for value in rope.values() if isinstance(value, Mapping)]
+        settings += nested or [rope]
+    return [{key: v for key, v in rope.items() if v is not None} for rope in settings]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,124 @@
+"""Traps in the length that a model states or serves.
+
+unscaled-length, not-extended, tokenizer-limit, length-limit, length-multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ropewalk.audit.finding import Finding, Subject
+from ropewalk.audit.reading import kind_of
+from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.lengths import format_length
+from ropewalk.theory.published import MEN_2024
+
+FAR_BELOW = 10
+"""A base this many times below what a length needs was not pretrained for that length."""
+
+
+def unscaled_length(subject: Subject) -> Iterator[Finding]:
+    """A long length stated over a plain base: fine-tuned with scaling, published without it."""
+    plan, inner = subject.plan, subject.inner
+    if plan is None or subject.planned or FULL_ATTENTION not in plan.schedules:
+        return
+    schedule = plan.longest()
+    geometry = schedule.geometry
+    if inner.get("sliding_window") or geometry.rotary_dim != geometry.head_dim:
+        return
+    if schedule.geometric_base is None or np.any(schedule.rescale_factors != 1):
+        return
+    needed = max((b for length, b in MEN_2024.items() if length <= schedule.length), default=0.0)
+    if geometry.base * FAR_BELOW < needed:
+        yield Finding(
+            "unscaled-length",
+            (),
+            f"the config states {format_length(schedule.length)} over plain frequencies of base "
+            f"{geometry.base:g}; such a length needs a base of about {needed:g}",
+            "a model fine-tuned with scaled positions was probably published without its scaling: "
+            "it runs unscaled and answers with garbage beyond its first length",
+            "find out how it was trained, and add that rope setting",
+        )
+
+
+def not_extended(subject: Subject) -> Iterator[Finding]:
+    plan = subject.plan
+    if plan is None or plan.target_length >= subject.length:
+        return
+    serves = format_length(plan.target_length)
+    plain = all(
+        np.all(step.schedule.rescale_factors == 1)
+        for own in plan.schedules.values()
+        for step in own
+    )
+    yield Finding(
+        "not-extended",
+        (),
+        f"it is asked for {format_length(subject.length)}, and its own setting serves {serves}"
+        + (": nothing in it scales the rotation" if plain else ""),
+        f"beyond {serves} the pairs turn to angles that it was not made for",
+        f"extend it: ropewalk plan … --to {format_length(subject.length)}",
+    )
+
+
+def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
+    limit = subject.tokenizer_limit
+    if limit is None or limit >= subject.length:
+        return
+    stopped = [
+        reading.runtime
+        for reading in subject.readings
+        if reading.runtime == "vllm" and reading.limit is not None
+        if reading.limit < subject.length
+    ]
+    yield Finding(
+        "tokenizer-limit",
+        ("transformers", *stopped),
+        f"the tokenizer's model_max_length is {limit}",
+        "transformers cuts longer text where truncation is on, and vLLM refuses it",
+        f"write model_max_length = {subject.length} into tokenizer_config.json",
+    )
+
+
+def length_limit(subject: Subject) -> Iterator[Finding]:
+    if any(not_extended(subject)):
+        return
+    for reading in subject.readings:
+        limit = reading.limit
+        if limit is None or limit >= subject.length:
+            continue
+        if reading.runtime == "vllm" and any(tokenizer_limit(subject)):
+            continue  # the tokenizer's limit is named as its own
+        yield Finding(
+            "length-limit",
+            (reading.runtime,),
+            f"takes sequences up to {format_length(limit)}, and {format_length(subject.length)} is "
+            "asked for",
+            "longer requests are refused or cut",
+            f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
+            "override it when the server starts",
+        )
+
+
+def length_multiplied(subject: Subject) -> Iterator[Finding]:
+    reader = subject.reader
+    if reader is None or not any(
+        kind_of(r) in ("linear", "dynamic") for r in subject.ropes.values()
+    ):
+        return
+    stated = reader.get("max_position_embeddings")
+    for reading in subject.readings:
+        limit = reading.limit
+        if limit is None or not isinstance(stated, int) or stated < subject.length:
+            continue
+        if limit > stated:
+            yield Finding(
+                "length-multiplied",
+                (reading.runtime,),
+                f"max_position_embeddings = {stated} is the extended length already, and is "
+                f"multiplied by the factor again, to {limit}",
+                "it accepts, and reserves memory for, lengths at which the model fails",
+                "leave max_position_embeddings at the original length with this rope type",
+            )

@@ -1,0 +1,194 @@
+"""Traps that show when the rotation of a runtime is compared with the plan's.
+
+factors-dropped, factors-doubled, frequencies-differ, theta-lost, truncate-ignored, wrong-step,
+short-text-taxed, attention-factor-dropped, attention-factor-squared, attention-factor-ignored,
+kept-positions-lost, log-n-lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ropewalk.audit.finding import TOLERANCE, Finding, Subject
+from ropewalk.audit.reading import Effective, Reading, kind_of
+from ropewalk.errors import RopewalkError
+from ropewalk.lengths import format_length
+from ropewalk.scaling import rebuild
+from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
+
+_REWRITE = "write the setting anew: ropewalk export does"
+
+
+def rotation(subject: Subject) -> Iterator[Finding]:
+    """Frequencies and attention scaling, layer type by layer type, step by step."""
+    for reading, layer_type, want, got in _compared(subject):
+        where = f"{layer_type} at {format_length(want.length)}: "
+        if not _close(got.inverse_frequencies, want.inverse_frequencies):
+            trap, what, remedy = _explained(subject, layer_type, want, got)
+            yield Finding(
+                trap,
+                (reading.runtime,),
+                where + what,
+                "the model turns by other angles than it should, and fails beyond its old length",
+                remedy,
+            )
+        wanted, found = want.attention_scaling, got.attention_scaling
+        if abs(found / wanted - 1) > TOLERANCE:
+            yield Finding(
+                _attention_trap(wanted, found),
+                (reading.runtime,),
+                f"{where}cos and sin are multiplied by {found:.6g} instead of {wanted:.6g}",
+                f"attention is {(found / wanted) ** 2:.3g} times as sharp as it should be",
+                _attention_remedy(subject, reading.runtime, wanted),
+            )
+
+
+def beyond_stock(subject: Subject) -> Iterator[Finding]:
+    """What no stock runtime can say at all."""
+    if subject.plan is None:
+        return
+    for layer_type, steps in subject.plan.schedules.items():
+        schedule = steps[-1].schedule
+        if schedule.kept_initial_positions:
+            yield Finding(
+                "kept-positions-lost",
+                (),
+                f"{layer_type}: the plan keeps the first {schedule.kept_initial_positions} "
+                "positions unscaled",
+                "no stock runtime does",
+                "plan with kept_initial_positions = 0",
+            )
+        if schedule.log_n is not None:
+            yield Finding(
+                "log-n-lost",
+                (),
+                f"{layer_type}: the plan scales queries by log n",
+                "no stock runtime does",
+                "plan without log-n",
+            )
+
+
+def _compared(
+    subject: Subject,
+) -> Iterator[tuple[Reading, str, RotarySchedule, Effective]]:
+    if subject.plan is None:
+        return
+    for reading in subject.readings:
+        for layer_type, steps in subject.plan.schedules.items():
+            # What is chosen by the declared length is compared at the length that is declared.
+            chosen = steps[-1:] if reading.switches == "by the declared length" else steps
+            for step in chosen:
+                got = reading.at(step.up_to_length, layer_type)
+                if got is not None:
+                    yield reading, layer_type, step.schedule, got
+
+
+def _explained(
+    subject: Subject, layer_type: str, want: RotarySchedule, got: Effective
+) -> tuple[str, str, str]:
+    """The trap's name, what happens, and what to do, for frequencies that are not those wanted."""
+    found, geometry = got.inverse_frequencies, want.geometry
+    if found.shape != want.inverse_frequencies.shape:
+        return (
+            "frequencies-differ",
+            f"its heads turn as {found.size} pairs instead of {geometry.pairs}",
+            "make the plan from this model's own config",
+        )
+    if _close(found, geometry.plain_frequencies):
+        return (
+            "factors-dropped",
+            "the pairs turn at their plain speeds, as if nothing were extended",
+            _REWRITE,
+        )
+    last = want.recipe[-1] if want.recipe else None
+    if last is not None and last.parameters.get("truncate") is False:
+        truncated = replace(last, parameters={**last.parameters, "truncate": True})
+        if _close(found, rebuild((*want.recipe[:-1], truncated), geometry).inverse_frequencies):
+            return (
+                "truncate-ignored",
+                "truncate = false is ignored, and the ramp begins and ends at whole pairs",
+                "write the factors as longrope (ropewalk export does)",
+            )
+    others = subject.plan.steps(layer_type) if subject.plan else ()
+    for step in others:
+        if _close(found, step.schedule.inverse_frequencies):
+            longer = format_length(step.up_to_length)
+            if step.up_to_length > want.length:
+                return (
+                    "short-text-taxed",
+                    f"short sequences turn by the factors that are for {longer}",
+                    "serve short text from the model without this setting, or plan one schedule "
+                    "for all lengths",
+                )
+            return (
+                "wrong-step",
+                f"it turns by the factors that are for {longer}",
+                "write one list of factors for all lengths",
+            )
+    lost = _lost_base(want, found)
+    if lost is not None:
+        return (
+            "theta-lost",
+            f"the pairs turn as those of base {lost:g}; the model's is {geometry.base:g}",
+            'write "rope_theta" into rope_parameters, and for transformers 4 beside it',
+        )
+    if _close(found * want.rescale_factors, want.inverse_frequencies):
+        return ("factors-doubled", "the factors are applied twice", _REWRITE)
+    worst = int(np.argmax(np.abs(found / want.inverse_frequencies - 1)))
+    ratio = found[worst] / want.inverse_frequencies[worst]
+    return (
+        "frequencies-differ",
+        f"pair {worst} turns {ratio:.6g} times as fast as it should",
+        _REWRITE,
+    )
+
+
+def _lost_base(want: RotarySchedule, found: FloatArray) -> float | None:
+    """The base that these frequencies are of, where only the base is not the one wanted."""
+    geometry = want.geometry
+    if geometry.pairs < 3:
+        return None
+    for factors in (want.rescale_factors, np.ones(geometry.pairs)):
+        plain = found * factors
+        if plain[1] <= 0 or plain[1] >= 1:
+            continue
+        base = float(plain[1] ** (-geometry.rotary_dim / 2))
+        if 1 < base <= MAX_BASE:
+            of_base = replace(geometry, base=base).plain_frequencies
+            if np.allclose(plain, of_base, rtol=geometry.pairs * TOLERANCE, atol=0):
+                return float(f"{base:.4g}")
+    lost = replace(geometry, base=1e4)
+    try:
+        if _close(found, rebuild(want.recipe, lost).inverse_frequencies):
+            return lost.base
+    except RopewalkError:
+        return None
+    return None
+
+
+def _attention_trap(wanted: float, found: float) -> str:
+    if abs(found - 1) <= TOLERANCE:
+        return "attention-factor-dropped"
+    if abs(found / wanted**2 - 1) <= TOLERANCE:
+        return "attention-factor-squared"
+    return "attention-factor-ignored"
+
+
+def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
+    if runtime == "llama.cpp":
+        return "write factors and rope.scaling.attn_factor in place of yarn (ropewalk export does)"
+    if runtime not in ("vllm", "vllm-2025", "sglang"):
+        return _REWRITE
+    if any(kind_of(rope) == "longrope" for rope in subject.ropes.values()):
+        return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
+    return (
+        "write it as longrope with equal lists, and with short_mscale and long_mscale, which both "
+        "vLLM and SGLang read (ropewalk export does)"
+    )
+
+
+def _close(one: FloatArray, other: FloatArray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=TOLERANCE, atol=0)

@@ -1,0 +1,58 @@
+"""Traps where the factors change with the length of a sequence.
+
+switches-with-cache, one-position-lost, short-text-taxed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ropewalk.audit.finding import Finding, Subject
+from ropewalk.audit.reading import kind_of
+
+
+def cache_switch(subject: Subject) -> Iterator[Finding]:
+    for reading in subject.readings:
+        if reading.switches == "by the length at hand":
+            yield Finding(
+                "switches-with-cache",
+                (reading.runtime,),
+                "the factors change with the length at hand, and keys in the cache keep those of "
+                "their time",
+                "decoding across the change gives other text than a full recompute; a long "
+                "sequence changes the short ones of its batch",
+                "write one list of factors for all lengths (ropewalk export does)",
+            )
+
+
+def one_position(subject: Subject) -> Iterator[Finding]:
+    for reading in subject.readings:
+        for rope in subject.ropes.values() if reading.runtime == "sglang" else ():
+            original = rope.get("original_max_position_embeddings")
+            original = subject.inner.get("original_max_position_embeddings", original)
+            if kind_of(rope) != "longrope" or not isinstance(original, int):
+                continue
+            if original < subject.length:
+                yield Finding(
+                    "one-position-lost",
+                    (reading.runtime,),
+                    f"longrope with original_max_position_embeddings = {original}",
+                    "SGLang, decoding one token at a time, turns the one at that position as if "
+                    "it were the first",
+                    "export it for SGLang (ropewalk export --runtime sglang), where it stands at "
+                    "the target",
+                    wrong=False,
+                )
+
+
+def declared_switch(subject: Subject) -> Iterator[Finding]:
+    for reading in subject.readings:
+        if reading.switches == "by the declared length":
+            yield Finding(
+                "short-text-taxed",
+                (reading.runtime,),
+                "the factors are chosen once, by the length that the server declares",
+                "a server started for long sequences serves short ones with the long factors too",
+                "start a second server with a short --max-model-len for short text",
+                wrong=False,
+            )

@@ -1,0 +1,61 @@
+"""What a model loses where its runtime can only approximate the plan, measured in transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting import gate
+from ropewalk.exporting.features import check_plan, expressible
+from ropewalk.exporting.parity import Loss
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import read_model
+
+
+def nearest(
+    checkpoint: Checkpoint, plan: ContextPlan, runtime: str, *, approximate: bool
+) -> tuple[ContextPlan, tuple[str, ...]]:
+    """The plan that the runtime can follow, with a warning for each approximation and its cost."""
+    check_plan(plan, checkpoint.config, checkpoint.source)
+    followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+    if not near:
+        return plan, ()
+    return followed, warnings(near, loss_between(checkpoint, plan, followed))
+
+
+def warnings(approximations: Sequence[str], loss: Loss) -> tuple[str, ...]:
+    """What to tell of approximations and of their cost together."""
+    return (*(f"approximated: {said}" for said in approximations), f"approximation cost: {loss}")
+
+
+def loss_between(checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
+    """What a model loses that follows one plan in place of another."""
+    model = read_model(checkpoint.folder, torch.float32).eval()
+    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
+    switching = any(len(steps) > 1 for steps in followed.schedules.values())
+    near = [
+        gate.planned_logits(model, followed, sequence, by_current_length=switching)
+        for sequence in asked
+    ]
+    return divergence(model, plan, asked, near)
+
+
+def divergence(
+    model: Any, plan: ContextPlan, asked: Sequence[gate.Asked], approximate: Sequence[Tensor]
+) -> Loss:
+    """The divergence of approximate logits from the planned ones, each sequence at its length."""
+    exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]
+    nats = [
+        torch.nn.functional.kl_div(
+            own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
+        ).sum(-1)
+        for right, own in zip(exact, approximate, strict=True)
+    ]
+    differences = (
+        float((own - right).abs().max()) for right, own in zip(exact, approximate, strict=True)
+    )
+    return Loss(float(torch.cat(nats).mean()), max(differences))

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.audit.result import Audit
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.exporting import transformers as to_transformers
+from ropewalk.exporting.folder import PLAN
+from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
+from ropewalk.models.stock_config import with_plan
+from ropewalk.planning.extension import extend_plan
+from ropewalk.run_directory import write_atomically
+from tests.api.conformance import check_command, check_result
+from tests.audit.corpus import BROKEN, CLEAN, TARGET
+from tests.exporting.folders import answered_here
+from tests.gguf.gguf_files import header_only
+
+
+def wrong(found: Audit) -> set[str]:
+    return {finding.trap for finding in found.wrong}
+
+
+def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> None:
+    export = CLEAN["searched"]
+    folder = export.write(tmp_path / "model")
+    plan = tmp_path / "plan.json"
+    write_atomically(plan, export.plan.dumps())
+    found = check_result(rw.verify(folder, plan=plan))
+    assert found.passed
+    assert wrong(found) == set()
+    assert found.target == "transformers folder"
+    assert found.parity is None, "there are no weights to run"
+    assert {name: reading.source for name, reading in found.runtimes.items()} == {
+        "transformers": "measured",
+        "vllm": "by its rules, not run",
+        "sglang": "by its rules, not run",
+    }
+    for reading in found.runtimes.values():
+        (step,) = reading.layers["full_attention"]
+        assert step.attention_scaling == pytest.approx(1.05)
+        np.testing.assert_allclose(
+            step.inverse_frequencies, export.plan.longest().inverse_frequencies, rtol=1e-6
+        )
+    assert found.summary().endswith("all well: it serves 4k.")
+    assert rw.verify(folder, plan=export.plan) == found
+    check_command(found, "verify", folder, "--plan", plan)
+
+
+def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -> None:
+    folder = BROKEN["attention_factor of longrope without mscale"].export.write(tmp_path)
+    found = check_result(rw.verify(folder))
+    assert not found.passed
+    (finding,) = found.wrong
+    assert finding.trap == "attention-factor-ignored"
+    assert finding.runtimes == ("vllm", "sglang")
+    assert "add short_mscale and long_mscale = 1.05" in finding.remedy
+    assert found.summary().endswith("1 thing wrong (attention-factor-ignored).")
+    check_command(found, "verify", folder)
+    alone = rw.verify(folder, runtimes=["transformers"])
+    assert alone.passed
+    check_command(alone, "verify", folder, "--runtime", "transformers")
+
+
+def test_a_length_is_checked_where_there_is_no_plan(tmp_path: Path) -> None:
+    folder = CLEAN["any λ"].write(tmp_path)
+    assert rw.verify(folder, length=TARGET).passed
+    found = rw.verify(folder, length="8k")
+    assert found.length == 8192
+    assert "not-extended" in wrong(found)
+    check_command(found, "verify", folder, "--length", "8k")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled model's weights under the config of a plan, which goes along."""
+    folder = tmp_path_factory.mktemp("verify") / "model"
+    shutil.copytree(BUNDLED_FOLDER, folder)
+    plan = extend_plan(present_plan(BUNDLED_FOLDER), 2048, "ntk_mixed")
+    write_atomically(folder / PLAN, plan.dumps())
+    _write_json(folder / "config.json", with_plan(BUNDLED_FOLDER, plan))
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    _write_json(folder / "tokenizer_config.json", tokenizer | {"model_max_length": 2048})
+    return folder
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    seen: list[str] = []
+    found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
+    assert found.passed
+    assert found.parity is not None
+    assert found.parity.passed
+    assert found.parity.quantity == "logits"
+    assert found.parity.tokens > 512, "beyond the trained length"
+    assert "compared with its own plan.json" in found.notes
+    assert seen == ["reading", "running stock transformers and the planned model"]
+    monkeypatch.setattr(subprocess, "run", answered_here)
+    check_command(found, "verify", exported)
+
+
+def test_weights_under_another_config_are_found_out(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["rope_parameters"]["rope_theta"] *= 2
+    _write_json(folder / "config.json", config)
+    assert wrong(rw.verify(folder, run=False)) == {"theta-lost"}
+
+
+def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    found = rw.verify(folder)
+    assert wrong(found) == {"refused"}
+    assert "is not a whole safetensors file" in found.warnings[-1].what
+
+
+def test_the_bundled_model_is_well() -> None:
+    found = rw.verify("bundled", run=False)
+    assert found.passed
+    assert found == rw.verify(BUNDLED_FOLDER, run=False)
+    check_command(found, "verify", "bundled", "--no-run")
+
+
+def test_a_gguf_file_is_read_by_llama_cpps_rules(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "model.gguf", keys={"rope.scaling.attn_factor": 1.05})
+    found = check_result(rw.verify(path, run=False))
+    assert found.target == "GGUF file"
+    assert list(found.runtimes) == ["llama.cpp"]
+    check_command(found, "verify", path, "--no-run")
+    with pytest.raises(InputError, match=r"only llama\.cpp loads"):
+        rw.verify(path, runtimes=["vllm"])
+
+
+def test_what_cannot_be_verified_is_named(tmp_path: Path) -> None:
+    folder = CLEAN["plain"].write(tmp_path / "model")
+    (folder / "notes.txt").write_text("not a model", encoding="utf-8")
+    (folder / "empty").mkdir()
+    plan: ContextPlan = CLEAN["plain"].plan
+    with pytest.raises(InputError, match="there is no such file or folder"):
+        rw.verify("nowhere")
+    with pytest.raises(UnknownName, match="unknown runtime 'ollama'"):
+        rw.verify(folder, runtimes=["ollama"])
+    with pytest.raises(InputError, match="there is no such file"):
+        rw.verify(folder, plan="no.json")
+    with pytest.raises(InputError, match="not both"):
+        rw.verify(folder, plan=plan, length="4k")
+    with pytest.raises(InputError, match="nor a GGUF file"):
+        rw.verify(folder / "notes.txt")
+    with pytest.raises(InputError, match=r"config\.json: there is no such file"):
+        rw.verify(folder / "empty")
+    with pytest.raises(InputError, match="known by name only"):
+        rw.verify("llama-3.1-8b")
+
+
+def test_a_config_that_would_take_for_ever_is_refused(tmp_path: Path) -> None:
+    export = CLEAN["plain"]
+    export.write(tmp_path)
+    _write_json(tmp_path / "config.json", {**export.config, "num_hidden_layers": 10**9})
+    with pytest.raises(RopewalkError, match="num_hidden_layers = 1000000000"):
+        rw.verify(tmp_path)
+
+
+def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
+    folder = CLEAN["plain"].write(tmp_path)
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    found = rw.verify(folder)
+    assert found.passed
+    assert any("pickle" in note for note in found.notes)
+
+
+def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Path) -> None:
+    """vLLM and SGLang read keys of their own for the attention factor, and else take Phi-3's."""
+    source = load_config(BUNDLED_FOLDER)
+    plan = extend_plan(present_plan(source), 1024, "ntk_mixed")
+    _write_json(tmp_path / "config.json", to_transformers.stock_config(source, plan))
+    assert rw.verify(tmp_path, runtimes=["transformers"]).passed
+    assert wrong(rw.verify(tmp_path)) == {"attention-factor-ignored"}

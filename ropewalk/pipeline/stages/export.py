@@ -24,7 +24,7 @@ class Exports(Result):
     left_out: Mapping[str, str]
 
     def summary(self) -> str:
-        return "; ".join(each.summary() for each in self.written)
+        return " ".join(each.summary() for each in self.written)
 
 
 @dataclass(frozen=True)

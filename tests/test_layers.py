@@ -47,9 +47,14 @@ ROOMS = {
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
-        (*VALUES, "context_plan", "models.config"),
+        (*VALUES, "context_plan", "models.config", "models.source"),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
+    ),
+    "models.source": Row(
+        (*VALUES, "context_plan", "models.catalogue", "models.config"),
+        needs=("numpy",),
+        wires=True,
     ),
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "context_plan")),
@@ -63,14 +68,17 @@ ROOMS = {
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
-    "evaluation.identity": Row(("data", "evaluation", "models"), needs=("numpy", "torch")),
+    "evaluation.identity": Row(
+        ("data", "evaluation", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
     "evaluation.runner": Row(
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
             *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
         ),
-        needs=("numpy", "torch"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
     "searching.model": Row(
@@ -122,12 +130,23 @@ ROOMS = {
         (
             *("errors", "lengths", "context_plan", "records", "run_directory", "untrusted"),
             *("data", "planning", "models", "searching.model", "evaluation.results"),
-            *("evaluation.runner", "reports", "exporting", "audit"),
+            *("evaluation.conditions", "evaluation.identity", "evaluation.runner", "reports"),
+            *("exporting", "audit"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
     ),
+    "api": Row(
+        (
+            *(*VALUES, "values", "progress", "context_plan", "records", "run_directory", "theory"),
+            *("models.source", "evaluation.conditions", "evaluation.results", "reports"),
+            "number_formats.results",
+        ),
+        needs=("numpy",),
+        wires=True,
+    ),
     "cli": Row(
         (
+            *("values", "progress", "api", "evaluation.results"),
             *(*VALUES, "context_plan", "scaling", "planning", "run_directory", "theory", "records"),
             *("models.catalogue", "models.config", "models.stock_config", "exporting.features"),
         ),

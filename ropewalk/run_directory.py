@@ -3,7 +3,7 @@
 A run directory is one computation and all that came of it:
 
     run.json          the whole configuration, the versions, the seed; written once
-    records.jsonl     results as they come, one a line
+    records.jsonl     scored samples (records.py) as they come, one per line
     events.jsonl      what happened when: the only file that holds times
     lock              held while a process works here
 

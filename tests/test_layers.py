@@ -70,20 +70,23 @@ ROOMS = {
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
-    "evaluation.identity": Row(("data", "evaluation", "models"), needs=("numpy", "torch")),
+    "evaluation.identity": Row(
+        ("data", "evaluation", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
     "evaluation.runner": Row(
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
             *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
         ),
-        needs=("numpy", "torch"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
     "searching.model": Row(
         (
-            *(*VALUES, "context_plan", "planning", "run_directory", "data", "searching", "models"),
-            *("evaluation", "evaluation.scoring"),
+            *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
+            *("searching", "models", "evaluation", "evaluation.scoring", "reports"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -144,26 +147,42 @@ ROOMS = {
     "pipeline": Row(
         (
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
-            *("planning", "models", "searching.model", "evaluation", "evaluation.select"),
-            *("evaluation.results", "evaluation.runner", "evaluation.scoring", "reports"),
-            *("exporting", "audit", "pipeline.settings"),
+            *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
+            *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
+            *("exporting", "exporting.parity", "audit", "audit.finding", "pipeline.settings"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors", "matplotlib"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "api": Row(
         (
-            *(*VALUES, "values", "progress", "context_plan", "scaling", "planning", "theory"),
-            *("models.source", "exporting.features", "exporting.parity", "audit.result"),
+            *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
+            *("scaling", "planning", "theory", "models.source", "evaluation.conditions"),
+            *("evaluation.results", "exporting.features", "exporting.parity", "audit.result"),
+            *("number_formats.results", "reports"),
         ),
         needs=("numpy",),
         wires=True,
     ),
+    "api.search": Row(
+        (
+            *("errors", "api", "progress", "run_directory", "models", "models.source"),
+            *("searching.model", "evaluation.identity", "reports"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "api.extend": Row(
+        (
+            *("api", "lengths", "progress", "run_directory", "data", "models", "models.config"),
+            *("models.source", "evaluation.identity", "pipeline", "pipeline.settings"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "cli": Row(
         (
-            *("values", "progress", "api", "exporting.parity", "audit.reading", "audit.finding"),
-            "audit.result",
-            *(*VALUES, "context_plan", "scaling", "planning", "run_directory", "theory", "records"),
-            *("models.catalogue", "models.config", "models.stock_config", "exporting.features"),
+            *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
+            *("run_directory", "records", "theory", "evaluation.results", "exporting.features"),
+            *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
+            "pipeline.settings",
         ),
         needs=("numpy", "typer"),
         wires=True,

@@ -13,6 +13,7 @@ from ropewalk.records import EvalRecord, EvalResult
 RECORD = EvalRecord(
     method="yarn",
     plan_id="abc",
+    weights="0f" * 8,
     task="needle",
     mode="generate",
     metric="exact_match",
@@ -48,6 +49,8 @@ def test_a_record_survives_json(record: EvalRecord) -> None:
         ({"mode": "guessed"}, "record.mode"),
         ({"depth": "deep"}, "record.depth"),
         ({"speed": 3}, "record.speed"),
+        ({"positions": [1]}, "record.positions"),
+        ({"weights": 7}, "record.weights"),
     ],
 )
 def test_what_is_no_record_is_refused(change: dict[str, object], message: str) -> None:
@@ -61,11 +64,22 @@ def test_a_record_is_the_same_one_whatever_it_scored() -> None:
     assert replace(RECORD, method="ntk").key != RECORD.key
 
 
+def test_two_checkpoints_under_one_plan_are_two_subjects() -> None:
+    trained = replace(RECORD, weights="aa" * 8)
+    assert trained.subject != RECORD.subject
+    assert trained.subject[1:] == RECORD.subject[1:] == ("abc", "yarn")
+    assert trained.key != RECORD.key
+
+
 def test_a_result_has_the_members_that_were_promised() -> None:
-    result = EvalResult("yarn", "abc", "needle", "generate", 512, "exact_match", 1.0, 0.8, 1.0, 20)
+    result = EvalResult(
+        "yarn", "abc", "0f" * 8, "needle", "generate", 512, "exact_match", 1.0, 0.8, 1.0, 20
+    )
+    assert EvalResult.from_json(result.to_json()) == result
     assert list(result.to_json()) == [
         "method",
         "plan_id",
+        "weights",
         "task",
         "mode",
         "length",

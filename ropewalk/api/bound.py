@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
-from ropewalk.progress import Progress, silent, stage
+from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import Infimum, SafeBase, check_question, infima, safe_bases
 from ropewalk.theory.published import HEAD_DIM, LENGTHS, published
@@ -99,7 +99,7 @@ def bound(
     check_question(whole_number(head_dim, "head_dim"), wanted)
     lowest: dict[int, Infimum] = {}
     if only != "safe":
-        found = infima(head_dim, wanted, progress=stage(progress, "infimum"))
+        found = infima(head_dim, wanted, progress=share(progress, "infimum"))
         lowest = {infimum.length: infimum for infimum in found}
     safe = {} if only == "infimum" else _safe_bases(head_dim, wanted, progress)
     return Bounds(head_dim, tuple(_row(head_dim, length, lowest, safe) for length in wanted))
@@ -110,7 +110,7 @@ def _safe_bases(head_dim: int, lengths: tuple[int, ...], progress: Progress) -> 
     known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
     missing = [length for length in lengths if length not in known]
     if missing:
-        found = safe_bases(head_dim, missing, progress=stage(progress, "safe base"))
+        found = safe_bases(head_dim, missing, progress=share(progress, "safe base"))
         known |= {safe.length: safe for safe in found}
     return known
 

@@ -14,7 +14,7 @@ from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers
-from ropewalk.progress import Progress, silent, stage
+from ropewalk.progress import Progress, share, silent
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def compare_methods(
         target,
         chosen[0],
         from_original=from_original,
-        progress=stage(progress, f"safe base for {format_length(target)}"),
+        progress=share(progress, f"safe base for {format_length(target)}"),
     )
     candidates, refused = compare(
         present,
@@ -104,7 +104,7 @@ def compare_methods(
         from_original=from_original,
         parameters={"base_change": {"base": base}},
         runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
-        progress=stage(progress, "comparing"),
+        progress=share(progress, "comparing"),
     )
     if not candidates:
         reasons = [*refused.values()]

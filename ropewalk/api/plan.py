@@ -14,7 +14,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import chosen_layers, extend_plan
-from ropewalk.progress import Progress, silent, stage
+from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result
 
@@ -114,7 +114,7 @@ def plan(
             target,
             chosen[0],
             from_original=from_original,
-            progress=stage(progress, f"safe base for {format_length(target)}"),
+            progress=share(progress, f"safe base for {format_length(target)}"),
         )
     extended = extend_plan(
         present,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
-from ropewalk.number_formats.results import Findings
+from ropewalk.number_formats.results import GIVEN, Findings
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.precision import figures
 from ropewalk.run_directory import RunDirectory
@@ -30,9 +30,12 @@ class Precision(Findings, Result):
     """What a shift of all positions changes under each number format, and a diagnosis in words."""
 
     def summary(self) -> str:
+        shown = ", ".join(f"{a.arm} {a.strays.mean:.2g}" for a in self.arms if a.weights == GIVEN)
+        traps = "; ".join(f"{gain.path}: {gain.trap}" for gain in self.traps)
         return (
             f"{self.model} on {self.sequences} sequences of {format_length(self.length)} tokens: "
-            f"{'. '.join(self.diagnosis)}."
+            f"a shift by {self.reference} positions changes attention by D = {shown}. "
+            + (f"Traps of loading: {traps}." if traps else "No trap of loading.")
         )
 
     def figure(self) -> Figure:

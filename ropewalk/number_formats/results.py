@@ -18,6 +18,8 @@ Mode = Literal["forward", "frozen"]
 T = TypeVar("T", bound=tuple[Any, ...])
 Record = Mapping[str, Any]
 TOGETHER = "all together"
+GIVEN = "given"
+"""The model's own weights."""
 # An exponent of length below this moves a difference by less than 1.25 over a tenfold length.
 FLAT = 0.1
 
@@ -180,7 +182,7 @@ class Findings(Value):
         )
     )
 
-    def arm(self, name: str, weights: str = "given") -> ArmResult | None:
+    def arm(self, name: str, weights: str = GIVEN) -> ArmResult | None:
         found = (a for a in self.arms if (a.arm, a.weights) == (name, weights))
         return next(found, None)
 
@@ -329,7 +331,7 @@ def _straying(found: Findings) -> list[str]:
 
 def _main_arm(found: Findings) -> ArmResult | None:
     """The arm that the sentences about the effect speak of: bf16 as it is commonly run."""
-    given = [a for a in found.arms if a.weights == "given"]
+    given = [a for a in found.arms if a.weights == GIVEN]
     for name in ("bf16", "bf16_model"):
         if (arm := found.arm(name)) is not None:
             return arm
@@ -373,7 +375,7 @@ def _growing(found: Findings) -> list[str]:
 
 def _trained(found: Findings) -> list[str]:
     lines = []
-    for random in (a for a in found.arms if a.weights != "given"):
+    for random in (a for a in found.arms if a.weights != GIVEN):
         given = found.arm(random.arm)
         if given is not None and random.arm not in ("fp32", "fp64") and random.strays.mean > 0:
             ratio = given.strays.mean / random.strays.mean
@@ -403,7 +405,7 @@ def _costliest(found: Findings) -> list[str]:
 def _broken(found: Findings) -> list[str]:
     lines = []
     exact = found.arm("fp32")
-    given = [a for a in found.arms if a.weights == "given" and a.loss is not None]
+    given = [a for a in found.arms if a.weights == GIVEN and a.loss is not None]
     worst = max(given, key=lambda a: a.loss_change.mean if a.loss_change else 0.0, default=None)
     for arm in dict.fromkeys(a for a in (_main_arm(found), worst) if a is not None):
         if arm.loss is None or arm.loss_change is None:

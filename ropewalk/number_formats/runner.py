@@ -23,6 +23,7 @@ from ropewalk.number_formats.arms import ARMS, EXACT, Arm, check_device, named
 from ropewalk.number_formats.budget import error_budget
 from ropewalk.number_formats.effects import retrieves
 from ropewalk.number_formats.results import (
+    GIVEN,
     TOGETHER,
     Findings,
     Gain,
@@ -34,7 +35,7 @@ from ropewalk.number_formats.results import (
 from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
 from ropewalk.number_formats.stage import Stage
 from ropewalk.number_formats.traps import find_traps
-from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
+from ropewalk.number_formats.weights import WEIGHTS, with_weights
 from ropewalk.run_directory import Journal
 from ropewalk.untrusted import one_of, whole_number
 

@@ -25,7 +25,7 @@ from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import ArmResult, Estimate, Findings, estimate
+from ropewalk.number_formats.results import GIVEN, ArmResult, Estimate, Findings, estimate
 from ropewalk.number_formats.runner import (
     LENGTHS,
     MEASUREMENTS,
@@ -34,7 +34,7 @@ from ropewalk.number_formats.runner import (
     Settings,
     cut,
 )
-from ropewalk.number_formats.weights import GIVEN, WEIGHTS, with_weights
+from ropewalk.number_formats.weights import WEIGHTS, with_weights
 from ropewalk.reports.figures import save_pictures
 from ropewalk.reports.precision import figures
 from ropewalk.run_directory import RunDirectory

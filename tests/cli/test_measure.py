@@ -24,7 +24,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _inspect(*arguments: object) -> str:
-    result = CliRunner().invoke(cli.command_line(), ["inspect", *map(str, arguments)])
+    result = CliRunner().invoke(cli.command_line(["inspect"]), ["inspect", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout

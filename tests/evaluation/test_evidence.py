@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import compare_methods, summarise
-from ropewalk.evaluation.runner import Condition, Evaluation, Settings
+from ropewalk.evaluation.runner import Evaluation, Settings
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend_plan
@@ -19,11 +20,9 @@ def test_at_four_times_the_window_yarn_retrieves_and_interpolation_only_predicts
     length = 4 * present.target_length
     plans = {m: extend_plan(present, length, m) for m in ("ntk_mixed", "yarn")}
     evaluation = Evaluation(
-        loaded.model,
-        loaded.tokenizer,
+        loaded,
         list(read_documents(HELD_OUT)),
         Settings(("perplexity", "kv"), (length,), 20),
-        trained_length=present.target_length,
     )
     records = evaluation.run(
         [
@@ -35,7 +34,7 @@ def test_at_four_times_the_window_yarn_retrieves_and_interpolation_only_predicts
     # A better perplexity than the untouched model, and none of its retrieval.
     assert values["ntk_mixed", "perplexity"].value < values["none", "perplexity"].value
     apart = {
-        (c.first, c.second): c.comparison.difference
+        (c.first.method, c.second.method): c.comparison.difference
         for c in compare_methods(r for r in records if r.metric == "exact_match")
         if c.adjusted_p < 0.05
     }

@@ -13,11 +13,13 @@ import pytest
 PROGRAM = """
 import sys, warnings
 warnings.simplefilter("ignore")
+from ropewalk.evaluation.identity import run_identity
 from tests.evaluation.test_runner import CONDITIONS, _evaluation
 from ropewalk.run_directory import RECORDS, RunDirectory
 
 evaluation = _evaluation()
-with RunDirectory(sys.argv[1], "evaluate", evaluation.identity()) as run:
+identity = run_identity(evaluation.loaded, evaluation.documents)
+with RunDirectory(sys.argv[1], "evaluate", identity) as run:
     print("running", flush=True)
     evaluation.run(CONDITIONS, run.journal(RECORDS))
 """

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.perplexity import (
     DEFINITIONS,
@@ -24,7 +25,7 @@ from ropewalk.evaluation.perplexity import (
     texts,
 )
 from ropewalk.evaluation.results import summarise
-from ropewalk.evaluation.runner import Condition, Evaluation, Settings
+from ropewalk.evaluation.runner import Evaluation, Settings
 from tests.evaluation import tiny
 
 LENGTH = 600
@@ -44,7 +45,7 @@ def _request(tokens: list[int], length: int, **changes: Any) -> Request:
             "scored": 8,
             "samples": 10,
             "seed": 0,
-            "trained_length": 32,
+            "original_length": 32,
             **changes,
         }
     )
@@ -156,9 +157,7 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
 @pytest.mark.parametrize("name", [name for name in DEFINITIONS if "-" in name])
 def test_perplexities_of_others_are_what_their_scripts_compute(name: str) -> None:
     model = tiny.model()
-    evaluation = Evaluation(
-        model, tiny.tokenizer(), DOCUMENTS, Settings((name,), (LENGTH,), 5), trained_length=128
-    )
+    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, Settings((name,), (LENGTH,), 5))
     [result] = summarise(evaluation.run([AS_IT_IS]))
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(_naive(name, model, evaluation.encoder), rel=1e-5)
@@ -174,7 +173,7 @@ def test_the_definitions_differ() -> None:
 def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
     model = tiny.model()
     settings = Settings(("perplexity",), (64, 256), 5)
-    evaluation = Evaluation(model, tiny.tokenizer(), DOCUMENTS, settings, trained_length=128)
+    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     results = {(r.metric, r.length): r for r in summarise(evaluation.run([AS_IT_IS]))}
     for length in settings.lengths:
         losses, right = [], []
@@ -207,7 +206,7 @@ def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
 
 def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
     settings = Settings(("perplexity",), (64, 256), 3)
-    evaluation = Evaluation(tiny.model(), tiny.tokenizer(), DOCUMENTS, settings, trained_length=128)
+    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     records = evaluation.run([AS_IT_IS])
     placed = [record for record in records if record.positions is not None]
     assert {record.length for record in placed} == {256}

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 
-from ropewalk.evaluation.results import compare_methods, summarise
+from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
 from ropewalk.evaluation.statistics import bootstrap_mean, wilson
-from ropewalk.records import EvalRecord
+from ropewalk.records import EvalRecord, Subject
 
 
-def _record(method: str, sample: int, score: float, metric: str = "exact_match") -> EvalRecord:
+def _record(
+    method: str, sample: int, score: float, metric: str = "exact_match", weights: str = "0f" * 8
+) -> EvalRecord:
     return EvalRecord(
         method=method,
         plan_id=f"plan of {method}",
+        weights=weights,
         task="needle" if metric == "exact_match" else "perplexity",
         mode="teacher_forced",
         metric=metric,
@@ -51,7 +55,7 @@ def test_one_window_gives_no_interval() -> None:
 
 def test_methods_are_compared_on_the_samples_they_share() -> None:
     records = [*_answers("none", 2, 40), *_answers("yarn", 30, 40), *_answers("ntk", 30, 30)]
-    compared = {(c.first, c.second): c for c in compare_methods(records)}
+    compared = {(c.first.method, c.second.method): c for c in compare_methods(records)}
     assert list(compared) == [("none", "yarn"), ("none", "ntk"), ("yarn", "ntk")]
     assert compared["none", "yarn"].comparison.pairs == 40
     assert compared["none", "yarn"].comparison.difference == pytest.approx(-0.7)
@@ -66,3 +70,30 @@ def test_losses_are_compared_as_losses() -> None:
     [compared] = compare_methods([*none, *yarn])
     assert compared.comparison.difference == pytest.approx(0.1)
     assert compared.adjusted_p < 0.01
+    again = MethodComparison.from_json(json.loads(json.dumps(compared.to_json())))
+    assert again == compared
+    assert again.comparison.difference == compared.comparison.difference
+
+
+def test_two_checkpoints_under_one_plan_are_never_mistaken_for_each_other() -> None:
+    before = [_record("yarn", i, 0.0, weights="aaaaaaaa") for i in range(8)]
+    after = [_record("yarn", i, 1.0, weights="bbbbbbbb") for i in range(8)]
+    first, second = summarise([*before, *after])
+    assert (first.weights, first.value, first.samples) == ("aaaaaaaa", 0, 8)
+    assert (second.weights, second.value, second.samples) == ("bbbbbbbb", 1, 8)
+    [compared] = compare_methods([*before, *after])
+    assert (compared.first, compared.second) == (first.subject, second.subject)
+    assert compared.comparison.difference == -1
+    assert list(labels([first.subject, second.subject]).values()) == [
+        "yarn (aaaaaa)",
+        "yarn (bbbbbb)",
+    ]
+
+
+def test_labels_say_no_more_than_tells_subjects_apart() -> None:
+    subjects = [
+        Subject("weights", "plan 1", "none"),
+        Subject("weights", "plan 2", "yarn"),
+        Subject("weights", "plan 3", "yarn"),
+    ]
+    assert list(labels(subjects).values()) == ["none", "yarn (plan 2)", "yarn (plan 3)"]

@@ -5,18 +5,19 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import torch
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.results import summarise
-from ropewalk.evaluation.runner import Condition, Evaluation, Questions, Settings, task_names
+from ropewalk.evaluation.runner import Evaluation, Questions, Settings, task_names
 from ropewalk.evaluation.samples import MARGIN, Sample
 from ropewalk.evaluation.scoring import TokenScores
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.records import Mode
+from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import Journal
 from tests.evaluation import tiny
 
@@ -27,13 +28,7 @@ TASKS = ("perplexity", "kv", "passkey")
 
 
 def _evaluation(*, names: tuple[str, ...] = TASKS) -> Evaluation:
-    return Evaluation(
-        tiny.model(),
-        tiny.tokenizer(),
-        tiny.documents(),
-        Settings(names, (128, 512), 4),
-        trained_length=tiny.WINDOW,
-    )
+    return Evaluation(tiny.loaded(), tiny.documents(), Settings(names, (128, 512), 4))
 
 
 def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
@@ -176,7 +171,7 @@ def test_a_sample_is_right_when_its_whole_answer_is(mode: Mode) -> None:
     asked = list(samples.generate(task, evaluation.encoder, Haystack(tiny.documents()), 512, 6, 0))
     oracle: Any = Oracle(asked, end=int(evaluation.encoder.pieces("\n")[0]))
     for batch in [Questions(oracle, evaluation.encoder, task, mode, [sample]) for sample in asked]:
-        [record] = batch.score(CONDITIONS[0])
+        [record] = batch.score(Subject("weights", PRESENT.id, "none"))
         [sample] = batch.samples
         assert record.score == (sample.prompt.tobytes() in oracle.known)
         assert record.mode == mode
@@ -193,6 +188,9 @@ def test_a_sample_is_right_when_its_whole_answer_is(mode: Mode) -> None:
         ({"lengths": ()}, InvalidValue),
         ({"lengths": (1,)}, InvalidValue),
         ({"samples": 0}, InvalidValue),
+        ({"samples": 2.5}, InvalidValue),
+        ({"seed": "0"}, InvalidValue),
+        ({"mode": "guessed"}, InvalidValue),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(
@@ -202,20 +200,10 @@ def test_settings_that_make_no_sense_are_refused(
         Settings(**{"tasks": ("kv",), "lengths": (128,), "samples": 5, **changes})
 
 
-def test_the_identity_of_a_run_changes_with_weights_corpus_and_tokenizer() -> None:
-    base = _evaluation().identity()
-    other = _evaluation()
-    other.documents = tiny.documents(2)
-    assert other.identity() != base
-    other = _evaluation()
-    other.tokenizer = tiny.tokenizer(bos=False)
-    assert other.identity() != base
-    other = _evaluation()
-    other.model = tiny.model(rms_norm_eps=1e-5)
-    with torch.no_grad():
-        other.model.lm_head.weight[0, 0] += 1
-    assert other.identity()["weights_sha256"] != base["weights_sha256"]
-    assert _evaluation().identity() == base
+def test_records_name_the_weights_that_were_scored() -> None:
+    evaluation = _evaluation(names=("perplexity",))
+    weights = {record.weights for record in evaluation.run(CONDITIONS)}
+    assert weights == {weights_fingerprint(tiny.model())[:16]}
 
 
 def test_results_speak_of_all_that_was_asked_for() -> None:

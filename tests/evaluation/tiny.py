@@ -10,6 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ropewalk.data.corpora import Document
+from ropewalk.models.config import present_plan
+from ropewalk.models.load import LoadedModel
 
 WINDOW = 128
 
@@ -54,6 +56,12 @@ def model(**changes: Any) -> LlamaForCausalLM:
         }
     )
     return LlamaForCausalLM(config).eval()
+
+
+def loaded(*, bos: bool = True, **changes: Any) -> LoadedModel:
+    """Both of them, as `load` returns a folder that holds them."""
+    own = model(**changes)
+    return LoadedModel("tiny", own, tokenizer(bos=bos), present_plan(own.config, "tiny"))
 
 
 def documents(count: int = 3, lines: int = 120) -> list[Document]:

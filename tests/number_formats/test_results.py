@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.number_formats.results import Estimate, Precision, diagnosis, summarise
+from ropewalk.number_formats.results import Estimate, Findings, diagnosis, summarise
 
 LENGTH = 12
 
@@ -87,7 +87,7 @@ def test_the_verdict_names_the_first_token_where_it_carries_the_effect(
     # Large where few rows see it, as in D: the flow takes that back.
     tokens = [first, *(0.02 * LENGTH / (LENGTH - j) for j in range(1, LENGTH))]
     arms = summarise([record(tokens, i) for i in range(3)], 16)
-    found = Precision("m", LENGTH, 16, 3, "forward", arms)
+    found = Findings("m", LENGTH, 16, 3, "forward", "cpu", arms)
     [line] = [line for line in diagnosis(found) if "the first token " in line]
     assert sentence in line
 
@@ -99,7 +99,7 @@ def test_the_verdict_says_how_it_grows_with_length(power: float, word: str) -> N
         {**record([0.1] * LENGTH, i), "logit": [(1 + i) * n**power for n in lengths]}
         for i in range(3)
     ]
-    found = Precision("m", LENGTH, 16, 3, "forward", summarise(records, 16))
+    found = Findings("m", LENGTH, 16, 3, "forward", "cpu", summarise(records, 16))
     [line] = [line for line in diagnosis(found) if "logit difference" in line]
     assert f"logit difference {word}" in line
     assert replace(found, arms=()).arm("bf16") is None

@@ -13,9 +13,15 @@ import pytest
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import Precision, diagnosis
-from ropewalk.number_formats.runner import Measurement, Settings, arms_for
-from ropewalk.run_directory import RECORDS, RunDirectory
+from ropewalk.number_formats.results import Findings, diagnosis
+from ropewalk.number_formats.runner import (
+    MEASUREMENTS,
+    Measurement,
+    Settings,
+    arms_for,
+    settings_for,
+)
+from ropewalk.run_directory import RunDirectory
 from tests.number_formats import test_traps
 
 TEXT = [Document("text", "def f(x):\n    return x + 1\n" * 120)]
@@ -37,15 +43,15 @@ def loaded() -> LoadedModel:
 
 def measurement(loaded: LoadedModel, **changes: Any) -> Measurement:
     settings = replace(SETTINGS, **changes)
-    return Measurement("bundled", loaded.model, loaded.tokenizer, TEXT, settings)
+    return Measurement(loaded, TEXT, settings)
 
 
-def measured(loaded: LoadedModel, folder: Path, **changes: Any) -> tuple[Precision, list[int]]:
+def measured(loaded: LoadedModel, folder: Path, **changes: Any) -> tuple[Findings, list[int]]:
     """The result, and how many passes were made for it."""
     passes = [0]
     own = measurement(loaded, **changes)
     with RunDirectory(folder, "precision", own.identity()) as directory:
-        journal = directory.journal(RECORDS)
+        journal = directory.journal(MEASUREMENTS)
         found = own.run(journal, lambda done, _total: passes.append(done))
     return found, passes
 
@@ -54,19 +60,19 @@ def test_stopped_at_any_byte_it_ends_with_the_same_bytes(
     loaded: LoadedModel, tmp_path: Path
 ) -> None:
     whole, _ = measured(loaded, tmp_path / "whole")
-    content = (tmp_path / "whole" / RECORDS).read_bytes()
+    content = (tmp_path / "whole" / MEASUREMENTS).read_bytes()
     lines = content.splitlines(keepends=True)
     folder = tmp_path / "stopped"
     measured(loaded, folder)
     for kept in (len(lines[0]), sum(map(len, lines[:3])) + 40, len(content) - 1):
-        (folder / RECORDS).write_bytes(content[:kept])
+        (folder / MEASUREMENTS).write_bytes(content[:kept])
         if content[:kept].endswith(b"\n"):
             again, _ = measured(loaded, folder)
         else:
-            with pytest.warns(UserWarning, match="records.jsonl"):
+            with pytest.warns(UserWarning, match=MEASUREMENTS):
                 again, _ = measured(loaded, folder)
         assert again == whole
-        assert (folder / RECORDS).read_bytes() == content
+        assert (folder / MEASUREMENTS).read_bytes() == content
 
 
 def test_a_finished_run_computes_nothing_again(loaded: LoadedModel, tmp_path: Path) -> None:
@@ -144,6 +150,9 @@ def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
         ({"arms": ("tf32",)}, "TF32"),
         ({"weights": ("best",)}, "kind"),
         ({"reference": -1}, "begin at 0"),
+        ({"arms": ()}, "there are none"),
+        ({"shifts": (0, 1.5)}, "whole number"),
+        ({"mode": "guessed"}, "choose forward or frozen"),
     ],
 )
 def test_bad_settings_are_refused(loaded: LoadedModel, changes: dict[str, Any], text: str) -> None:
@@ -154,3 +163,18 @@ def test_bad_settings_are_refused(loaded: LoadedModel, changes: dict[str, Any], 
 def test_a_device_is_asked_only_for_arms_that_it_computes(loaded: LoadedModel) -> None:
     assert "tf32" not in arms_for(loaded.model.device)
     assert {"fp32", "bf16", "tf32_angles", "fp16"} <= set(arms_for(loaded.model.device))
+
+
+def test_the_grids_end_where_the_model_and_the_text_end(loaded: LoadedModel) -> None:
+    whole = settings_for(loaded, TEXT)
+    assert whole.length == loaded.present_plan.target_length
+    assert whole.lengths == (64, 128, 256, 512)
+    assert whole.weights == ("given", "kaiming", "initial")
+    assert 1 <= whole.sequences < 50, "all that the text holds"
+    quick = settings_for(loaded, TEXT, quick=True, length=24, frozen=True)
+    assert (quick.length, quick.lengths, quick.sequences) == (24, (24,), 4)
+    assert (quick.weights, quick.shifts) == (("given",), (0, 8, 50, 500))
+    assert (quick.mode, quick.anchored, quick.retrieval_samples) == ("frozen", False, 8)
+    asked = settings_for(loaded, TEXT, sequences=5000, arms=("bf16",), shifts=(0,), lengths=(8,))
+    assert (asked.sequences, asked.arms) == (5000, ("bf16",))
+    assert (asked.shifts, asked.lengths) == ((0,), (8,))

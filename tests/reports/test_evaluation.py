@@ -16,6 +16,7 @@ def _needle(method: str, length: int, index: int, count: int, score: float) -> E
     return EvalRecord(
         method=method,
         plan_id=method,
+        weights="weights",
         task="needle",
         mode="teacher_forced",
         metric="exact_match",
@@ -116,6 +117,15 @@ def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> Non
     ]
     for a, b in zip(first, second, strict=True):
         assert a.read_bytes() == b.read_bytes()
+
+
+def test_two_checkpoints_under_one_plan_are_two_curves() -> None:
+    trained = [replace(record, weights="trained") for record in _records()]
+    both = [*_records(), *trained]
+    names = ["none (weight)", "yarn (weight)", "none (traine)", "yarn (traine)"]
+    assert [curve.method for curve in panels(summarise(both))[0].curves] == names
+    assert [grid.method for grid in depth_grids(both, "needle")] == names
+    assert [curve.method for curve in position_curves(both)] == names
 
 
 def test_nothing_measured_draws_nothing() -> None:

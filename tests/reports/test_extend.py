@@ -15,7 +15,16 @@ def record(
 ) -> EvalRecord:
     name = f"{sample}"
     return EvalRecord(
-        method, f"plan of {method}", task, "teacher_forced", metric, length, name, name, score
+        method=method,
+        plan_id=f"plan of {method}",
+        weights="weights",
+        task=task,
+        mode="teacher_forced",
+        metric=metric,
+        length=length,
+        sample=name,
+        layout=name,
+        score=score,
     )
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.evaluation.runner import weights_fingerprint
+from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.searching.model import ranks as module
 from ropewalk.searching.model.objectives import LocalMeasure
 from ropewalk.searching.model.ranks import Ranks
@@ -35,7 +35,7 @@ PROGRAM = """
 import json, sys
 import torch.distributed as dist
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.evaluation.runner import weights_fingerprint
+from ropewalk.evaluation.identity import weights_fingerprint
 from tests.evaluation import tiny
 from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, Ranks, plan_of, torch
 

@@ -1,0 +1,267 @@
+"""`rw.evaluate`, on a model that is built here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.api.evaluate import Evaluated
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.evaluation.conditions import Condition, conditions_of, default_lengths
+from ropewalk.evaluation.identity import run_identity, weights_fingerprint
+from ropewalk.evaluation.results import summarise
+from ropewalk.evaluation.statistics import wilson
+from ropewalk.models.config import present_plan
+from ropewalk.planning.extension import extend_plan
+from ropewalk.progress import Status
+from ropewalk.records import EvalRecord
+from ropewalk.run_directory import RECORDS, read_configuration, read_journal
+from tests.api.conformance import check_command, check_result
+from tests.evaluation import tiny
+
+PRESENT = present_plan(tiny.model().config, "tiny")
+CORPUS = tiny.documents()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny.model().save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluated, Path]:
+    """The model as it is, by a method, and by a plan, at two lengths."""
+    run = tmp_path_factory.mktemp("runs") / "compared"
+    found = rw.evaluate(
+        tiny.loaded(),
+        methods=["none", "linear"],
+        to="256",
+        plans=[extend_plan(PRESENT, 256, "ntk")],
+        lengths=[256, "128"],
+        tasks=["perplexity", "kv"],
+        samples=4,
+        corpus=CORPUS,
+        run=run,
+    )
+    return found, run
+
+
+def test_the_results_are_those_of_the_records(compared: tuple[Evaluated, Path]) -> None:
+    found, run = compared
+    check_result(found)
+    lines = read_journal(run / RECORDS)
+    records = [EvalRecord.from_json(line, f"line {i}") for i, line in enumerate(lines)]
+    assert list(found.results) == summarise(records)
+    assert {(r.method, r.weights) for r in found.results} == {
+        (method, weights_fingerprint(tiny.model())[:16]) for method in ("none", "linear", "ntk")
+    }
+    results = {(r.method, r.task, r.length): r for r in found.results if r.metric == "exact_match"}
+    for (method, task, length), result in results.items():
+        own = [r for r in records if (r.method, r.task, r.length) == (method, task, length)]
+        assert result.value == sum(r.score for r in own) / 4
+        assert (result.low, result.high) == wilson(round(4 * result.value), 4)
+    assert results["none", "kv", 256].plan_id == PRESENT.id
+    assert found.original_length == tiny.WINDOW
+
+
+def test_comparisons_are_paired_at_the_longest_length_and_saved(
+    compared: tuple[Evaluated, Path],
+) -> None:
+    found, run = compared
+    subjects = list(dict.fromkeys(result.subject for result in found.results))
+    pairs = {(c.task, c.metric, c.first, c.second): c for c in found.comparisons}
+    assert len(pairs) == 2 * 3, "two tasks, three pairs of conditions"
+    assert {c.length for c in found.comparisons} == {256}
+    lines = read_journal(run / RECORDS)
+    losses = {
+        (line["method"], line["sample"]): float(str(line["score"]))
+        for line in lines
+        if line["metric"] == "nll" and line["length"] == 256 and line["positions"] is None
+    }
+    differences = [
+        value - losses["linear", sample]
+        for (method, sample), value in losses.items()
+        if method == "none"
+    ]
+    none_and_linear = pairs["perplexity", "nll", subjects[0], subjects[1]]
+    assert none_and_linear.comparison.pairs == len(differences) == 4
+    assert none_and_linear.comparison.difference == pytest.approx(sum(differences) / 4)
+    kept = Evaluated.from_json(json.loads((run / "results.json").read_text()))
+    assert kept == found
+    assert kept.comparisons == found.comparisons
+
+
+def test_depth_grids_hold_each_answer_once(compared: tuple[Evaluated, Path]) -> None:
+    found, _ = compared
+    assert [(grid.method, grid.task) for grid in found.depth_grids] == [
+        ("none", "kv"),
+        ("linear", "kv"),
+        ("ntk", "kv"),
+    ]
+    for grid in found.depth_grids:
+        assert grid.lengths == (128, 256)
+        cells = [cell for row in grid.rows for cell in row if cell is not None]
+        assert sum(cell.total for cell in cells) == 2 * 4
+        right = [
+            r.value * r.samples
+            for r in found.results
+            if (r.method, r.task) == (grid.method, grid.task)
+        ]
+        assert sum(cell.right for cell in cells) == sum(right)
+
+
+def test_the_summary_names_each_subject(compared: tuple[Evaluated, Path]) -> None:
+    found, _ = compared
+    assert found.summary().startswith("tiny at 256 tokens: none: ")
+    assert "linear: " in found.summary()
+    assert "ntk: " in found.summary()
+    assert "of 4 answers right, perplexity " in found.summary()
+    assert "of 6 paired differences" in found.summary()
+
+
+def test_a_run_says_what_was_computed(compared: tuple[Evaluated, Path]) -> None:
+    _, run = compared
+    command, configuration = read_configuration(run)
+    assert command == "evaluate"
+    identity = run_identity(tiny.loaded(), CORPUS)
+    assert {key: configuration[key] for key in identity} == identity
+    assert configuration["lengths"] == [128, 256]
+    conditions = configuration["conditions"]
+    assert isinstance(conditions, list)
+    assert [c["method"] for c in conditions] == ["none", "linear", "ntk"]
+    assert conditions[0]["plan"] is None
+    assert conditions[2]["plan"] == extend_plan(PRESENT, 256, "ntk").to_json()
+
+
+def test_a_run_goes_on_only_with_the_weights_that_it_began_with(tmp_path: Path) -> None:
+    def evaluate(loaded: object) -> Evaluated:
+        return rw.evaluate(
+            loaded, tasks=["kv"], samples=2, lengths=[128], corpus=CORPUS, run=tmp_path / "run"
+        )
+
+    found = evaluate(tiny.loaded())
+    assert evaluate(tiny.loaded()) == found
+    other = tiny.model(initializer_range=0.2)
+    with pytest.raises(InputError, match="weights_sha256"):
+        evaluate(replace(tiny.loaded(), model=other))
+
+
+def test_the_command_prints_what_the_function_returns(model: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for document in CORPUS:
+        (corpus / f"{document.name}.txt").write_text(document.text)
+    plan = tmp_path / "plan.json"
+    plan.write_text(extend_plan(PRESENT, 256, "ntk").dumps())
+    found = rw.evaluate(
+        model, plans=[plan], methods=["none"], tasks=["perplexity", "kv"], samples=3, corpus=corpus
+    )
+    assert sorted({r.length for r in found.results}) == [32, 64, 128, 256]
+    check_command(
+        *(found, "evaluate", model, "--plan", plan, "--method", "none", "--samples", 3),
+        *("--tasks", "perplexity,kv", "--corpus", corpus),
+    )
+
+
+def test_generated_answers_are_labelled() -> None:
+    found = rw.evaluate(
+        tiny.loaded(),
+        tasks=["kv"],
+        samples=2,
+        lengths=[128],
+        mode="generate",
+        corpus=[document.text for document in CORPUS],
+    )
+    [result] = found.results
+    assert result.mode == "generate"
+    assert found.comparisons == ()
+    check_result(found)
+
+
+def test_progress_and_notices_reach_the_caller() -> None:
+    seen: list[Status] = []
+    notices: list[str] = []
+    rw.evaluate(
+        tiny.loaded(),
+        tasks=["kv", "passkey"],
+        samples=2,
+        lengths=[128],
+        corpus=CORPUS,
+        progress=seen.append,
+        notice=notices.append,
+    )
+    assert {status.stage for status in seen} == {"scoring"}
+    assert seen[-1].done == 1
+    [notice] = notices
+    assert "passkey does not fit in 128 tokens" in notice
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ["yarn"]}, "needs a length to extend to"),
+        ({"methods": ["yern"], "to": "1k"}, "did you mean 'yarn'"),
+        ({"methods": "yarn", "to": "1k"}, "methods = 'yarn': must be a list"),
+        ({"plans": PRESENT}, "plans = .*must be a list"),
+        ({"tasks": ["neddle"]}, "did you mean 'needle'"),
+        ({"tasks": "kv"}, "tasks = 'kv': must be a list"),
+        ({"lengths": "128"}, "lengths = '128': must be a list"),
+        ({"lengths": [1.5]}, "must be a length"),
+        ({"samples": 0}, "at least 1"),
+        ({"mode": "guessed"}, "choose teacher_forced or generate"),
+        ({"tasks": ["passkey"], "lengths": [64]}, "there is nothing to measure"),
+        ({"methods": ["linear"], "to": 256, "lengths": [512]}, "planned for 256"),
+        ({"corpus": [Document("short", "one line\n")]}, "no document of the corpus holds"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {"tasks": ["perplexity"], "samples": 2, "corpus": CORPUS}
+    with pytest.raises(RopewalkError, match=message) as caught:
+        rw.evaluate(tiny.loaded(), **{**arguments, **changes})  # type: ignore[arg-type]
+    assert caught.value.exit_status == 2
+
+
+def test_damaged_results_are_refused_by_key(compared: tuple[Evaluated, Path]) -> None:
+    value = compared[0].to_json()
+    results = value["results"]
+    assert isinstance(results, list)
+    value["results"] = [{**results[0], "value": "high"}]
+    with pytest.raises(InvalidValue, match=r"results\[0\]\.value"):
+        Evaluated.from_json(value)
+
+
+def test_conditions_never_share_a_label() -> None:
+    plans = [extend_plan(PRESENT, 256, "ntk"), extend_plan(PRESENT, 512, "ntk")]
+    found = conditions_of(PRESENT, ["ntk", "none", "ntk"], [*plans, plans[1]], 256)
+    assert found == [
+        Condition("ntk", plans[0].id, plans[0]),
+        Condition("none", PRESENT.id, None),
+        Condition(f"ntk ({plans[0].id[:6]})", plans[0].id, plans[0]),
+        Condition(f"ntk ({plans[1].id[:6]})", plans[1].id, plans[1]),
+    ]
+    assert conditions_of(PRESENT, []) == [Condition("none", PRESENT.id, None)]
+
+
+@pytest.mark.parametrize(
+    ("window", "reaches", "target", "lengths"),
+    [
+        (128, (), None, (32, 64, 128)),
+        (128, (256, 512), None, (32, 64, 128, 256)),
+        (128, (), 200, (32, 64, 128, 200)),
+        (4, (), None, (2, 4)),
+    ],
+)
+def test_lengths_double_up_to_the_shortest_plan(
+    window: int, reaches: tuple[int, ...], target: int | None, lengths: tuple[int, ...]
+) -> None:
+    plans = [extend_plan(PRESENT, reach, "ntk") for reach in reaches]
+    conditions = [Condition("plan", plan.id, plan) for plan in plans]
+    assert default_lengths(window, conditions, target) == lengths

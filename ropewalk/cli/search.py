@@ -18,6 +18,7 @@ from ropewalk.cli.shared import (
     RunnableModel,
     notify,
     print_json,
+    show_written,
     table,
 )
 from ropewalk.lengths import format_length, parse_length
@@ -109,14 +110,15 @@ def command(
         )
     if not is_first_rank():
         return
-    if output is not None or run is None:
+    if run is None:
         output = output or Path(PLAN)
+    if output is not None:
         write_atomically(output, found.plan.dumps())
     if as_json:
         print_json(found)
     else:
         _show(found)
-    (notify if as_json else print)(f"wrote {output or (run and run / PLAN)}")
+    show_written(output, run and run / PLAN, as_json=as_json)
 
 
 def _show(found: Searched) -> None:

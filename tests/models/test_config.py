@@ -370,5 +370,6 @@ def test_config_sources(tmp_path: Path) -> None:
 def test_plans_never_name_layers_that_do_not_rotate() -> None:
     present = present_plan(CONFIG_MAPPING["cohere2"]())
     assert set(present.schedules) == {SLIDING_ATTENTION}
+    assert extend_plan(present, 65536, "yarn").longest(SLIDING_ATTENTION).method == "yarn"
     with pytest.raises(Unsupported, match="no rotating layers of type full_attention"):
-        extend_plan(present, 65536, "yarn")
+        extend_plan(present, 65536, "yarn", layer_types=["full_attention"])

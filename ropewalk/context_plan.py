@@ -1,8 +1,8 @@
 """The context plan: which schedule serves which sequence length, for every kind of layer.
 
-A schedule never depends on the current length, so everything that does is written down here as
-steps of rising length: one step for most methods, two for LongRoPE's short and long factors, a
-ladder for dynamic NTK.
+A schedule never depends on the current length. A plan holds anything that does as steps of rising
+length: one step for most methods, two for LongRoPE's short and long factors, a ladder for dynamic
+NTK.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class ContextPlan:
-    """What a model should do up to a length. Immutable, and equal when equal."""
+    """The schedules of a model up to a length. Immutable, compares by content."""
 
     model: str
     schedules: Mapping[str, tuple[PlanStep, ...]]
-    """Steps by layer type. A model whose layers all turn alike has one type, `full_attention`."""
+    """Steps by layer type. A model with the same rotation in all layers has one, `full_attention`."""
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,19 +95,19 @@ class ContextPlan:
 
     @property
     def original_length(self) -> int:
-        """The length of the plain frequencies: that of pretraining, before any extension."""
+        """The original length: that of pretraining, before any extension."""
         return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
 
     @property
     def main_layer(self) -> str:
-        """The layer type that a summary speaks of: full attention where that rotates."""
+        """The layer type that summaries describe: full attention if it rotates."""
         return FULL_ATTENTION if FULL_ATTENTION in self.schedules else next(iter(self.schedules))
 
     @property
     def extended_layer(self) -> str:
         """The layer type that an extension changes: full attention, or the only one that rotates.
 
-        Layers of a sliding window see no distance above it, and keep their schedule.
+        Layers with a sliding window see no larger distance, and keep their schedule.
         """
         if FULL_ATTENTION not in self.schedules and len(self.schedules) > 1:
             raise Unsupported(
@@ -117,7 +117,7 @@ class ContextPlan:
         return self.main_layer
 
     def with_steps(self, layer_type: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
-        """The plan with other steps for a layer type; the others serve as far as these reach."""
+        """The plan with other steps for a layer type; other types are extended to the same target."""
         end = steps[-1].up_to_length
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
@@ -125,12 +125,12 @@ class ContextPlan:
 
     @property
     def id(self) -> str:
-        """A short name for exactly these schedules, whatever their provenance."""
+        """A short identifier of exactly these schedules, independent of their provenance."""
         value = {name: _steps_to_json(steps) for name, steps in sorted(self.schedules.items())}
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
     def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
-        """The schedule of a sequence that will grow to `length` tokens in all."""
+        """The schedule of a sequence that will grow to `length` tokens in total."""
         for step in self.steps(layer_type):
             if length <= step.up_to_length:
                 return step.schedule
@@ -152,7 +152,7 @@ class ContextPlan:
         return self.schedules[layer_type]
 
     def longest(self, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
-        """The schedule at the target: where further extension starts from."""
+        """The schedule at the target, from which a further extension starts."""
         return self.steps(layer_type)[-1].schedule
 
     def to_json(self) -> dict[str, object]:
@@ -201,9 +201,9 @@ def ladder(
     start: RotarySchedule,
     lengths: Iterable[int],
 ) -> tuple[PlanStep, ...]:
-    """One step a length: the same method called at rising lengths, from the same start.
+    """Return one step per length: the same method at rising lengths, from the same start.
 
-    Lengths that the start serves already keep it as it is.
+    Lengths that the start already serves keep its schedule.
     """
     return tuple(
         PlanStep(length, start if length <= start.length else method(start, length))

@@ -1,4 +1,4 @@
-"""Values: frozen dataclasses that go to JSON and back without losing a bit, by their type hints.
+"""Values: frozen dataclasses that convert to JSON and back exactly, by their type hints.
 
     @dataclass(frozen=True, eq=False)
     class Inspection(Result):
@@ -80,13 +80,13 @@ class Value:
 
 
 class Result(Value):
-    """What a verb returns: a value that tells what it came to, also in a notebook.
+    """The result of a verb: a value with a summary, which a notebook displays.
 
-    A result that people would rather look at than read has a `figure()` too.
+    A result that is best shown as a picture also has a `figure()`.
     """
 
     def summary(self) -> str:
-        """What it came to, in one paragraph."""
+        """Describe the result in one paragraph."""
         raise NotImplementedError
 
     def __str__(self) -> str:

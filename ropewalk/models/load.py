@@ -1,7 +1,7 @@
 """Loading a model to run: a local folder, the bundled model, or a hub id where that is allowed.
 
-Weights are read from safetensors alone, no code of a model's folder is run, and nothing is fetched
-unless the caller allows it. All that can be told from the files is told before any weight is read.
+Weights are read only from safetensors, no code in a model's folder is run, and nothing is downloaded
+unless the caller allows it. The files are checked before any weight is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to run, and the plan that its config makes it follow."""
+    """A model ready to run, with its present plan."""
 
     name: str
     model: Any
@@ -64,12 +64,12 @@ def load(
     allow_download: bool = False,
     place: Callable[[Any, torch.device], None] = whole,
 ) -> LoadedModel:
-    """Load a folder, `bundled`, or, with `allow_download`, a model of the Hugging Face hub.
+    """Load a folder, `bundled`, or, with `allow_download`, a model from the Hugging Face hub.
 
-    What is loaded already is returned as it is; a live transformers model takes a `tokenizer`.
-    `device` is the best that is here: cuda, mps, cpu. `dtype` is the checkpoint's own on an
-    accelerator and float32 on a CPU, where half precision is slower and measures worse. `place`
-    puts the model there, which may be more than one device's memory holds (sharding.py).
+    A loaded model is returned unchanged; a live transformers model needs a `tokenizer` too. The
+    default `device` is the first one available of cuda, mps and cpu. The default `dtype` is that of
+    the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
+    accurate. `place` moves the model to the device; sharding.py has one that splits it over several.
     """
     if isinstance(source, LoadedModel):
         return source

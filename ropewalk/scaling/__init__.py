@@ -1,4 +1,4 @@
-"""The scaling methods, one a file. To add one, add a file here that says:
+"""The scaling methods, one per file. To add one, add a file here of this form:
 
     '''One line that `ropewalk methods` shows.'''
 
@@ -6,10 +6,10 @@
     def schedule(start: RotarySchedule, target_length: int, *, …) -> RotarySchedule:
         return start.rescaled(factors, target_length)
 
-Nothing else needs to know of it: the command, the conformance tests and the recipes find it by its
-file's name. `start` is the model's present schedule and its factors are multiplied, so methods
-compose; one whose formula needs geometric frequencies says `geometric_start=True` and is never
-called with others. The decorator checks the target and the parameters, and writes the recipe.
+Nothing else needs a change: the command, the conformance tests and the recipes find the method by its
+file name. `start` is the model's present schedule, and a method multiplies its factors, so methods
+compose. A method whose formula needs geometric frequencies declares `geometric_start=True` and is
+never called with others. The decorator checks the target and the parameters, and writes the recipe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A base of your choice: λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
+"""Base change: a new base, λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
 
-How large it must be for a length is what the theory's bound answers. A smaller base is allowed: it
-avoids new angles too, and the first paper shows what it costs.
+The bound of the theory says how large it must be for a length. A smaller base is allowed: it avoids
+new angles too, and the base-bound paper shows its cost.
 """
 
 from __future__ import annotations

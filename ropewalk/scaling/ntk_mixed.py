@@ -1,7 +1,8 @@
 """NTK-RoPE-mixed: a mixture of bases that stretches the fast digits more than one base would.
 
-Read as digits of a number, pair i may have a base of its own. With λᵢ = exp(a (i+1)^b) and
-a = ln s / (d/2)^b, the digits' bases fall from the first to the last and together give s. b = 1 is
+If pairs are read as the digits of a number, each digit may have its own base. With
+λᵢ = exp(a (i+1)^b) and a = ln s / (d/2)^b, the bases fall from the first digit to the last, and their
+product is s. b = 1 is
 `ntk_fixed`, b = 0 is `linear`; 0.625 is the value the authors found best.
 """
 

@@ -1,10 +1,10 @@
-"""YaRN: fast pairs stay, slow pairs are interpolated, a ramp lies between, and attention sharpens.
+"""YaRN: keeps fast pairs, interpolates slow ones with a ramp between, and sharpens attention.
 
 Peng et al. 2023. A pair that turns more than `beta_fast` times within the trained length keeps its
 frequency, one that turns less than `beta_slow` times is slowed by s; over the pairs between, the
 *frequency* moves linearly. The attention scaling is 0.1 ln s + 1 unless given, or with `mscale` and
-`mscale_all_dim` the ratio of the two growths. DeepSeek's attention also multiplies all logits by
-the square of the second: `scale_softmax` says so.
+`mscale_all_dim` the ratio of the two growths. With `scale_softmax` all logits are also multiplied by
+the square of the second, as in DeepSeek's attention.
 """
 
 from __future__ import annotations

@@ -48,35 +48,38 @@ class ContextPlan:
 
     model: str
     schedules: Mapping[str, tuple[PlanStep, ...]]
-    """Steps by layer type. A model with the same rotation in all layers has one, `full_attention`."""
+    """Steps by layer type; just `full_attention` for a model whose layers all rotate alike."""
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.schedules:
-            raise InvalidValue("schedules", {}, "a plan has at least one layer type", "add one")
+            raise InvalidValue("schedules", {}, "must contain at least one layer type", "add one")
         for layer_type, steps in self.schedules.items():
             key = f"schedules.{layer_type}"
             if not steps:
-                raise InvalidValue(key, (), "every layer type has at least one step", "add one")
+                raise InvalidValue(key, (), "must contain at least one step", "add one")
             for i, (shorter, longer) in enumerate(pairwise(steps)):
                 if longer.up_to_length <= shorter.up_to_length:
                     raise InvalidValue(
                         f"{key}[{i + 1}].up_to_length",
                         longer.up_to_length,
-                        f"lengths increase, and the step before serves {shorter.up_to_length}",
+                        f"lengths must increase, and the step before serves {shorter.up_to_length}",
                         "sort the steps by length",
                     )
             if len({step.schedule.geometry for step in steps}) > 1:
                 raise InvalidValue(
                     key,
                     [step.up_to_length for step in steps],
-                    "the steps of a layer type share the geometry of its pretraining",
-                    "make all of them from the same start",
+                    "must share one pretrained geometry",
+                    "create all of them from the same start",
                 )
         ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
         if len(set(ends.values())) > 1:
             raise InvalidValue(
-                "schedules", ends, "all layer types serve the same length", "end each at the target"
+                "schedules",
+                ends,
+                "must end at the same length for all layer types",
+                "end each at the target",
             )
         frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
         object.__setattr__(self, "schedules", MappingProxyType(frozen))
@@ -117,7 +120,7 @@ class ContextPlan:
         return self.main_layer
 
     def with_steps(self, layer_type: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
-        """The plan with other steps for a layer type; other types are extended to the same target."""
+        """The plan with other steps for a layer type; other types reach the same target."""
         end = steps[-1].up_to_length
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
@@ -138,7 +141,7 @@ class ContextPlan:
             "length",
             length,
             f"the plan serves sequences up to {self.target_length}",
-            "plan for a longer target",
+            "create a plan for a longer target",
         )
 
     def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
@@ -147,7 +150,7 @@ class ContextPlan:
                 "schedules",
                 sorted(self.schedules),
                 f"the model has layers of type {layer_type}, which the plan does not cover",
-                "make the plan from this model's own config",
+                "create the plan from this model's config",
             )
         return self.schedules[layer_type]
 
@@ -171,7 +174,7 @@ class ContextPlan:
                 fields.of("format"),
                 found,
                 f"must be {FORMAT!r}",
-                "make the plan anew",
+                "create the plan again",
             )
         schedules = {
             name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")

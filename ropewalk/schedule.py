@@ -13,9 +13,9 @@ Three known methods in this form:
     YaRN                            λᵢ rises from 1 (fast pairs) to s (slow pairs), m = 0.1 ln s + 1
 
 `RotaryGeometry` is the embedding of pretraining, `RotarySchedule` the present rotation, and a
-`Recipe` names the method that led to it. λ is always relative to the plain frequencies, so a schedule
-made from another one needs no special case. A schedule never depends on the length of a sequence: a
-`ContextPlan` (context_plan.py) says which schedule serves which length.
+`Recipe` names the method that led to it. λ is always relative to the plain frequencies, so a
+schedule made from another one needs no special case. A schedule never depends on the length of a
+sequence: a `ContextPlan` (context_plan.py) says which schedule serves which length.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class RotaryGeometry:
         _check_count("rotary_dim", self.rotary_dim, 2, MAX_DIM)
         if self.rotary_dim % 2:
             raise InvalidValue(
-                "rotary_dim", self.rotary_dim, "dimensions turn in pairs", "give an even number"
+                "rotary_dim", self.rotary_dim, "dimensions rotate in pairs", "give an even number"
             )
         if self.rotary_dim > self.head_dim:
             raise InvalidValue(
                 "rotary_dim",
                 self.rotary_dim,
                 f"must not be above head_dim = {self.head_dim}",
-                "a head cannot turn more dimensions than it has",
+                "a head cannot rotate more dimensions than it has",
             )
         object.__setattr__(self, "base", _real("base", self.base))
         if not 1 < self.base <= MAX_BASE:
@@ -81,7 +81,7 @@ class RotaryGeometry:
                 "base",
                 self.base,
                 f"must be above 1 and at most {MAX_BASE:g}",
-                "10000 is the usual one: at 1 or below, no pair turns slower than the first",
+                "the usual base is 10000; at 1 or below, no pair turns slower than the first",
             )
         _check_count("original_length", self.original_length, 1, MAX_LENGTH)
         one_of(self.pair_layout, get_args(PairLayout), "pair_layout")
@@ -216,8 +216,8 @@ class RotarySchedule:
             raise InvalidValue(
                 f"rescale_factors[{i}]",
                 float(factors[i]),
-                f"a factor is a finite number above 0, at most {MAX_FACTOR:g}",
-                "1 leaves a pair as it is, larger factors turn it slower",
+                f"must be a finite number above 0 and at most {MAX_FACTOR:g}",
+                "1 leaves a pair unchanged, larger factors slow it down",
             )
         object.__setattr__(self, "rescale_factors", _read_only(factors))
         _check_count("length", self.length, 1, MAX_LENGTH)
@@ -228,7 +228,7 @@ class RotarySchedule:
                 raise InvalidValue(
                     name,
                     scaling,
-                    f"a scaling is a finite number above 0, at most {MAX_SCALING:g}",
+                    f"must be a finite number above 0 and at most {MAX_SCALING:g}",
                     "1 changes nothing",
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
@@ -379,7 +379,7 @@ def _one_a_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:
         raise InvalidValue(
             "rescale_factors",
             f"{factors.size} values" if numbers and factors.ndim == 1 else values,
-            f"must be {geometry.pairs} numbers, one a pair of rotary_dim = {geometry.rotary_dim}",
+            f"must be {geometry.pairs} numbers, one per pair of rotary_dim = {geometry.rotary_dim}",
             f"give a list of {geometry.pairs} numbers",
         )
     return factors.astype(np.float64)
@@ -396,7 +396,7 @@ def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
         raise InvalidValue(key, value, "must be a whole number", "give an int")
     if not lowest <= value <= highest:
         raise InvalidValue(
-            key, value, f"must lie between {lowest} and {highest}", "check what it stands for"
+            key, value, f"must lie between {lowest} and {highest}", "check the value"
         )
 
 
@@ -417,4 +417,6 @@ def _parameter(value: object, path: str) -> ParameterValue:
         return real_number(value, path)
     if value is None or isinstance(value, bool | int | str):
         return value
-    raise InvalidValue(path, value, "is no value of a parameter", "give a number, text or a list")
+    raise InvalidValue(
+        path, value, "is not a valid parameter value", "give a number, a string or a list"
+    )

@@ -232,11 +232,13 @@ def _check_same(given: object, own: object, path: str) -> None:
                 raise InvalidValue(
                     place,
                     given[key],
-                    "is not a key that we know here",
+                    "is not a known key",
                     f"remove it; known: {known}",
                 )
             if key not in given:
-                raise InvalidValue(place, None, "is missing", "restore the file, or make it anew")
+                raise InvalidValue(
+                    place, None, "is missing", "restore the file, or create it again"
+                )
             _check_same(given[key], own[key], place)
     elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
         for i, (one, other) in enumerate(zip(given, own, strict=True)):
@@ -253,5 +255,5 @@ def _does_not_follow(given: object, own: object, path: str) -> InvalidValue:
         path,
         given,
         f"does not follow from the rest of the file, which gives {str(own)[:80]}",
-        "restore the file, or make it anew",
+        "restore the file, or create it again",
     )

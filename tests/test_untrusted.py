@@ -225,9 +225,7 @@ class TestFields:
         fields.take("a")
         with pytest.raises(InvalidValue) as caught:
             fields.close()
-        assert str(caught.value) == (
-            "f.bsae = 2: is not a key that we know here; remove it; known: a"
-        )
+        assert str(caught.value) == ("f.bsae = 2: is not a known key; remove it; known: a")
 
     def test_build_refuses_leftovers_before_it_builds(self) -> None:
         with pytest.raises(InvalidValue, match=r"f\.a"):

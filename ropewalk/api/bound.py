@@ -93,7 +93,7 @@ def bound(
         lengths = LENGTHS
     wanted = as_lengths([lengths] if isinstance(lengths, int | str) else lengths)
     if not wanted:
-        raise InvalidValue("lengths", [], "must hold at least one length", "write 8192 or '8k'")
+        raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     if only is not None:
         one_of(only, ("infimum", "safe"), "only")
     check_question(whole_number(head_dim, "head_dim"), wanted)

@@ -117,7 +117,8 @@ def evaluate(
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
     "none" is the unchanged model, and the default if neither is given. The default `lengths` are
     doublings from a quarter of the window up to the target of the shortest plan. The directory
-    `run` keeps all scored samples, results and figures, and an interrupted evaluation resumes there.
+    `run` keeps all scored samples, results and figures, and an interrupted evaluation resumes
+    there.
     """
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation, Settings

@@ -81,7 +81,7 @@ def extend_preview(
     allow_download: bool = False,
     notice: Notice = log_notice,
 ) -> Estimate:
-    """List the stages of `extend` with these arguments, and their estimated cost on this machine."""
+    """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, notice,

@@ -92,8 +92,8 @@ def plan(
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
-    Without a method, the plan is the one that `compare_methods` ranks first. `base_change` without a
-    base uses the safe base of the target. `layers` are the layer types to extend (default: full
+    Without a method, the plan is the one that `compare_methods` ranks first. `base_change` without
+    a base uses the safe base of the target. `layers` are the layer types to extend (default: full
     attention). `from_original` ignores the model's present scaling and starts from the pretrained
     frequencies.
     """

@@ -56,7 +56,7 @@ def choose(
     *,
     engine: str | None = None,
 ) -> Engine:
-    """Return the fastest exact engine that can train here, or the requested one if it can run here."""
+    """Return the fastest exact engine that can train here, or the requested one if it can."""
     device = torch.device(device)
     runnable = [e for e in ENGINES.values() if e.obstacle(device, dtype, layout) is None]
     if engine is None:

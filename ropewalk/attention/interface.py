@@ -148,7 +148,7 @@ class _Window:
                 "layout",
                 f"{len(rows)} layouts",
                 f"the batch has {len(query)} rows",
-                "give one layout a row, or a single one for all",
+                "give one layout per row, or one for all",
             )
         local, ranks, rank = query.shape[2], 1, 0
         if mesh is not None:

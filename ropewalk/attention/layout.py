@@ -16,8 +16,8 @@ Figures 2 and 5 of the AnchorAttention paper are choices of these three values:
     … with domain tags      every document is its tag, then its text
     interleaved chunks      documents in pieces: ids alternate, order within a document is kept
 
-Engines (engines.py) determine how a layout is computed, and sequence parallelism (ulysses.py) where.
-Neither infers a layout from a tensor. This file needs only numpy.
+Engines (engines.py) determine how a layout is computed, and sequence parallelism (ulysses.py)
+where. Neither infers a layout from a tensor. This file needs only numpy.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class AttentionLayout:
     ) -> AttentionLayout:
         """Documents cut at random points into `chunks` pieces, the pieces shuffled.
 
-        The order within a document is kept. `window[layout.order] = tokens` moves tokens from document
-        order (the anchor first) to their places in the window.
-        `anchor_length=0` interleaves intra-document attention.
+        The order within a document is kept. `window[layout.order] = tokens` moves tokens from
+        document order (the anchor first) to their places in the window. `anchor_length=0`
+        interleaves intra-document attention.
         """
         _check_count("chunks", chunks, lowest=1)
         generator = np.random.default_rng(seed)
@@ -186,7 +186,7 @@ class AttentionLayout:
         return int((triangles + anchor * lengths).sum()) + anchor * (anchor + 1) // 2
 
     def reach(self) -> int:
-        """The furthest any query looks back, itself included: a sliding window this wide cuts nothing off."""
+        """The furthest any query looks back, itself included: the least sliding window allowed."""
         visible = np.flatnonzero(self.document_ids >= 0)
         if self.anchor_length:
             return int(visible[-1]) + 1 if visible.size else self.anchor_length
@@ -277,7 +277,7 @@ def _integers(key: str, value: ArrayLike) -> IntArray:
         raise InvalidValue(
             key,
             getattr(value, "device", value),
-            "a layout lives in the host's memory, whatever device the tensors are on",
+            "must be in host memory, whatever device the tensors are on",
             "give a list or a numpy array of whole numbers",
         ) from None
     if array.size == 0:
@@ -287,7 +287,7 @@ def _integers(key: str, value: ArrayLike) -> IntArray:
             key,
             f"{array.dtype} of shape {array.shape}",
             "must be one row of whole numbers",
-            "give one integer a token",
+            "give one integer per token",
         )
     return _read_only(array.astype(np.int64))  # a copy: nobody else holds it
 
@@ -336,7 +336,7 @@ def _tagged(lengths: IntArray, tag_lengths: int | Sequence[int]) -> IntArray:
             "tag_lengths",
             f"{tags.size} tags",
             f"there are {lengths.size} documents",
-            "give one length for all, or one a document",
+            "give one length for all, or one per document",
         )
     return np.where(lengths > 0, lengths + tags, 0)
 

@@ -79,4 +79,4 @@ def differs(runtime: str, parity: Parity) -> Finding:
 
 
 def _failed(trap: str, what: str, consequence: str, runtime: str = RUNTIME) -> Finding:
-    return Finding(trap, (runtime,), what, consequence, "export the model anew: ropewalk export")
+    return Finding(trap, (runtime,), what, consequence, "export the model again: ropewalk export")

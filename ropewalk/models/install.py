@@ -45,8 +45,8 @@ def install(
     `length` is the total length that sequences are declared to reach (default: the plan's target);
     it selects the step of the plan. `exact_angles` computes angles in float64; those of a stock
     module are off by up to position · 2⁻²³. `by_current_length` selects the step of each row at
-    every forward instead. Cached keys then keep the rotation of the step in which they were computed,
-    so decoding past the end of a step differs from a full recompute.
+    every forward instead. Cached keys then keep the rotation of the step in which they were
+    computed, so decoding past the end of a step differs from a full recompute.
 
     Kept positions and log-n depend on the position ids passed to the model. With left padding these
     must be passed (`generate` does so), since they count from the first real token.
@@ -58,7 +58,7 @@ def install(
         raise InvalidValue(
             "length",
             length,
-            "by_current_length chooses by the length at hand",
+            "must not be given with by_current_length",
             "give one of the two",
         )
     setting = Setting(
@@ -179,7 +179,7 @@ class Installation:
                 "plan.schedules",
                 sorted(setting.plan.schedules),
                 f"this model has the layer types {sorted(present.schedules)}",
-                "make the plan from this model's own config",
+                "create the plan from this model's config",
             )
         scalings = {}
         for layer_type in present.schedules:
@@ -189,14 +189,14 @@ class Installation:
                     raise InvalidValue(
                         f"plan.schedules.{layer_type}",
                         f"{step.schedule.geometry.pairs} pairs",
-                        f"the heads of this model rotate as {pairs} pairs",
-                        "make the plan from this model's own config",
+                        f"the heads of this model have {pairs} rotary pairs",
+                        "create the plan from this model's config",
                     )
             scaling = self._logit_scaling(setting, layer_type)
             if not scaling.changes_nothing and not self.anatomy.layers:
                 raise Unsupported(
                     f"{present.model}: its attention layers do not use transformers' attention "
-                    "interface, so log-n and softmax scaling cannot be put into it"
+                    "interface, so log-n and softmax scaling cannot be installed"
                 )
             scalings[layer_type] = scaling
         return scalings

@@ -1,7 +1,7 @@
 """Loading a model to run: a local folder, the bundled model, or a hub id where that is allowed.
 
-Weights are read only from safetensors, no code in a model's folder is run, and nothing is downloaded
-unless the caller allows it. The files are checked before any weight is read.
+Weights are read only from safetensors, no code in a model's folder is run, and nothing is
+downloaded unless the caller allows it. The files are checked before any weight is read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def load(
     A loaded model is returned unchanged; a live transformers model needs a `tokenizer` too. The
     default `device` is the first one available of cuda, mps and cpu. The default `dtype` is that of
     the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
-    accurate. `place` moves the model to the device; sharding.py has one that splits it over several.
+    accurate. `place` moves the model to the device; `sharding.shard` splits it over several.
     """
     if isinstance(source, LoadedModel):
         return source
@@ -89,9 +89,7 @@ def load(
 
 def _live(model: Any, tokenizer: Any) -> LoadedModel:
     if tokenizer is None:
-        raise InputError(
-            "a model in memory comes without its tokenizer; give it: load(model, tokenizer=…)"
-        )
+        raise InputError("a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)")
     found = resolve(model)
     return LoadedModel(found.name, model.eval(), tokenizer, found.present_plan)
 
@@ -125,7 +123,7 @@ def checked_config(folder: Path) -> Config:
 
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"{folder}: holds no config.json, so it is no transformers model; give the folder "
+            f"{folder}: holds no config.json, so it is not a transformers model; give the folder "
             "that save_pretrained wrote"
         )
     config = load_config(folder)
@@ -134,7 +132,7 @@ def checked_config(folder: Path) -> Config:
         return config
     if config.get("auto_map"):
         raise Unsupported(
-            f"{folder}: model type {kind!r} needs code of its own from that folder, which ropewalk "
+            f"{folder}: model type {kind!r} needs custom code from that folder, which ropewalk "
             "never runs; use a version of transformers that knows the type"
         )
     raise Unsupported(
@@ -165,7 +163,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if pickles:
         raise Unsupported(
             f"{folder}: has its weights only as a pickle ({pickles[0]}), and reading a pickle can "
-            "run any code; where you trust it, convert it once: from transformers import "
+            "run any code; if you trust it, convert it once: from transformers import "
             f"AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained({str(folder)!r})"
             ".save_pretrained(new_folder), then copy its tokenizer files to new_folder"
         )

@@ -88,7 +88,7 @@ class Source:
 
     @property
     def trained_length(self) -> int | None:
-        """The length of its training sequences, where stated; it may differ from a config's window."""
+        """The length of its training sequences, where stated; a config's window may differ."""
         if self.kind == "catalogue":
             length: int | None = self.value.trained_length
             return length
@@ -139,7 +139,7 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         return resolve(model.config)  # a bare model: all that its config says
     if not isinstance(model, str | Path):
         raise InputError(
-            f"{model!r} is no model: give a folder, a config.json, a GGUF file, a name, a "
+            f"{model!r} is not a model: give a folder, a config.json, a GGUF file, a name, a "
             "transformers config, or a loaded model"
         )
     return _named(str(model), allow_download)
@@ -147,17 +147,17 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
 
 def _named(name: str, allow_download: bool) -> Source:
     if not name.strip() or not name.isprintable():
-        raise InputError(f"{name[:80]!r}: is no model; give a folder, a file or a known name")
+        raise InputError(f"{name[:80]!r}: is not a model; give a folder, a file or a known name")
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
-        raise InputError(f"{name[:80]}: is no path ({error.strerror}); check it") from None
+        raise InputError(f"{name[:80]}: is not a path ({error.strerror}); check it") from None
     if exists:
         return _of_path(name, path)
     if name == BUNDLED:
         if not BUNDLED_FOLDER.is_dir():
-            raise InputError("bundled: this copy of ropewalk came without it; install it again")
+            raise InputError("bundled: this copy of ropewalk lacks the model; reinstall ropewalk")
         return Source(name, "bundled", BUNDLED_FOLDER)
     try:
         entry = catalogue.find(name)

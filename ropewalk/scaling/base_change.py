@@ -17,7 +17,7 @@ from ropewalk.schedule import MAX_BASE, RotarySchedule
 def schedule(start: RotarySchedule, target_length: int, *, base: float) -> RotarySchedule:
     if not 1 < base <= MAX_BASE:
         raise InvalidValue(
-            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "10000 is the usual one"
+            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "the usual base is 10000"
         )
     present = start.geometric_base
     assert present is not None  # geometric_start

@@ -28,7 +28,7 @@ def schedule(
             "high_freq_factor",
             high_freq_factor,
             f"must be at least low_freq_factor = {low_freq_factor:g}, and both above 0",
-            "4 and 1 are the usual ones",
+            "the usual values are 4 and 1",
         )
     s = scale_of(start, target_length, factor)
     turns = start.length / start.wavelengths

@@ -120,4 +120,4 @@ def test_ranks_that_share_a_model_leave_the_run_of_one_process(
     assert "another configuration" in first[1]
     for status, errors in others:
         assert status == 1
-        assert errors.strip().endswith("error: rank 0 failed; see what it said")
+        assert errors.strip().endswith("error: rank 0 failed; see its output")

@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_named(
 def test_missing_and_empty_places_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_documents(tmp_path / "nothing.txt")
-    with pytest.raises(InputError, match="holds no text files"):
+    with pytest.raises(InputError, match="contains no text files"):
         read_documents(tmp_path)
 
 

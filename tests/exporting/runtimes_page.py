@@ -149,20 +149,20 @@ an export writes them. For one plan, the command shows the same matrix:
 - `approximated`: refused unless `--approximate` allows it; the cost is then measured.
 - `refused`: the runtime has nothing close to it.
 
-`python -m tests.exporting.runtimes_page docs/runtimes.md` writes this page; the matrix comes from the
-code (`ropewalk/exporting/features.py`).
+`python -m tests.exporting.runtimes_page docs/runtimes.md` writes this page; the matrix comes from
+the code (`ropewalk/exporting/features.py`).
 
 ## Verification
 
 {versions}
 
-An export is written under a temporary name and gets its final name after it has been loaded back and
-compared. For transformers, vLLM and SGLang, a fresh process without ropewalk loads the folder with
-`AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it, and
-with gaps up to the target, at once and through the cache. Its inverse frequencies must equal the
-plan's up to float32 rounding. Its logits must equal those of the planned model, rotated by exactly
-these frequencies, to 1e-5 (of their standard deviation, where that is above 1). In the tests, most
-families agree to the last bit.
+An export is written under a temporary name and gets its final name after it has been loaded back
+and compared. For transformers, vLLM and SGLang, a fresh process without ropewalk loads the folder
+with `AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond
+it, and with gaps up to the target, at once and through the cache. Its inverse frequencies must
+equal the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated
+by exactly these frequencies, to 1e-5 (of their standard deviation, where that is above 1). In the
+tests, most families agree to the last bit.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
@@ -180,9 +180,9 @@ dimensions of a head must rotate.
 
 ## Approximation costs
 
-Measured on the bundled model, over the sequences that each export is compared on. `nats per token` is
-the mean Kullback-Leibler divergence of the next-token distribution from the planned one. The cost
-depends on the model: `--dry-run` measures it for yours.
+Measured on the bundled model, over the sequences that each export is compared on. `nats per token`
+is the mean Kullback-Leibler divergence of the next-token distribution from the planned one. The
+cost depends on the model: `--dry-run` measures it for yours.
 
 {losses}
 
@@ -190,23 +190,23 @@ Dynamic NTK in transformers is measured during its export, against its own cache
 
 ## Settings that an export writes
 
-- **transformers.** A native rope type where one expresses the plan exactly, otherwise `longrope` with
-  equal lists and an explicit attention factor. `original_max_position_embeddings` is written both
-  inside the rope settings and at the top level, `head_dim` is explicit, and
-  `max_position_embeddings` and the tokenizer's limit are raised. `--v4-keys` writes `rope_theta` and
-  `rope_scaling`.
+- **transformers.** A native rope type where one expresses the plan exactly, otherwise `longrope`
+  with equal lists and an explicit attention factor. `original_max_position_embeddings` is written
+  both inside the rope settings and at the top level, `head_dim` is explicit, and
+  `max_position_embeddings` and the tokenizer's limit are raised. `--v4-keys` writes `rope_theta`
+  and `rope_scaling`.
 - **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
-  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its original
-  length. vLLM multiplies `max_position_embeddings` by the factor of linear scaling, so the export
-  keeps the original value there.
+  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
+  original length. vLLM multiplies `max_position_embeddings` by the factor of linear scaling, so the
+  export keeps the original value there.
 - **SGLang.** `attn_factor` with YaRN, since SGLang reads no `attention_factor`. Its longrope looks
-  up the position at the original length past the end of the short table: in token-by-token decoding,
-  that position is rotated as position 0 (cos and sin off by {boundary:.1f}).
-  The export therefore writes the target as the original length, which no position reaches.
+  up the position at the original length past the end of the short table: in token-by-token
+  decoding, that position is rotated as position 0 (cos and sin off by {boundary:.1f}). The export
+  therefore writes the target as the original length, which no position reaches.
 - **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
-- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention scaling
-  m, where all dimensions rotate and no norm follows the projection. It needs `--dtype float32`, and is
-  compared in float64.
+- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
+  scaling m, where all dimensions rotate and no norm follows the projection. It needs `--dtype
+  float32`, and is compared in float64.
 """
 
 

@@ -189,12 +189,12 @@ _PAGE = f"""\
 # Model families
 
 This page lists the model families that a plan can be installed in, as a test run shows them: tiny
-random models of every family under every kind of plan, extended from a window of {WINDOW} to {TARGET}.
-✓ means that the check after installation passed and that the logits of {SEQUENCE} tokens, computed at
-once and through the cache, agree with an independent float64 computation of the schedule to
-{CLOSE:g} of their standard deviation; the unchanged model differs by at least a hundred times as
-much. † means that ropewalk replaced the model's rotary module, which cannot express the plan.
-`python -m tests.models.family_run docs/families.md` writes this page.
+random models of every family under every kind of plan, extended from a window of {WINDOW} to
+{TARGET}. ✓ means that the check after installation passed and that the logits of {SEQUENCE} tokens,
+computed at once and through the cache, agree with an independent float64 computation of the
+schedule to {CLOSE:g} of their standard deviation; the unchanged model differs by at least a hundred
+times as much. † means that ropewalk replaced the model's rotary module, which cannot express the
+plan. `python -m tests.models.family_run docs/families.md` writes this page.
 
 """
 

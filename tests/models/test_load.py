@@ -180,7 +180,7 @@ def lose_tokenizer(folder: Path) -> None:
         (break_config, InputError, "is not JSON"),
         (no_rope, Unsupported, "no RoPE"),
         (alien, Unsupported, "does not know model type 'alien'; a newer one may"),
-        (with_code, Unsupported, "needs code of its own from that folder, which ropewalk never"),
+        (with_code, Unsupported, "needs custom code from that folder, which ropewalk never"),
         (no_weights, InputError, "holds a config but no weights"),
         (only_pickle, Unsupported, r"only as a pickle \(pytorch_model.bin\).*save_pretrained"),
         (lose_shards, InputError, "2 of its . weight files are missing: model-0000"),

@@ -150,7 +150,7 @@ def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
         ({"arms": ("tf32",)}, "TF32"),
         ({"weights": ("best",)}, "kind"),
         ({"reference": -1}, "begin at 0"),
-        ({"arms": ()}, "there are none"),
+        ({"arms": ()}, "must not be empty"),
         ({"shifts": (0, 1.5)}, "whole number"),
         ({"mode": "guessed"}, "choose forward or frozen"),
     ],

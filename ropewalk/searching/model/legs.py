@@ -80,9 +80,11 @@ class Settings:
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
             if count is not None and count < 1:
-                raise InvalidValue(name, count, "nothing can be scored for that", "allow more")
+                raise InvalidValue(name, count, "must allow at least one score", "allow more")
         if min(self.documents) < 1:
-            raise InvalidValue("documents", self.documents, "each set needs one", "give more")
+            raise InvalidValue(
+                "documents", self.documents, "must be at least 1 for each set", "give more"
+            )
 
     def to_json(self) -> dict[str, object]:
         return {

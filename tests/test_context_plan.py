@@ -59,7 +59,9 @@ class TestChoosing:
         assert PAIR.longest() is LONG
 
     def test_beyond_the_target_is_refused(self) -> None:
-        with pytest.raises(InvalidValue, match=r"^length = 65: .* up to 64; plan for a longer"):
+        with pytest.raises(
+            InvalidValue, match=r"^length = 65: .* up to 64; create a plan for a longer"
+        ):
             PAIR.schedule(65)
 
     def test_a_layer_type_that_is_not_covered_is_refused(self) -> None:
@@ -215,7 +217,7 @@ STEPS = ("schedules", "full_attention")
         (hostile(("format",), "ropewalk-plan-2"), r"format = 'ropewalk-plan-2': must be 'ropewalk"),
         (hostile(("format",), 1), r"format = 1: must be a string"),
         (hostile(("model",), None), r"model = None: must be a string"),
-        (hostile(("extra",), 1), r"extra = 1: is not a known key .*known: format, "),
+        (hostile(("extra",), 1), r"extra = 1: is not a known key; .*known: format, "),
         (hostile(("schedules",), []), r"schedules = \[\]: must be a JSON object"),
         (hostile(("schedules",), {}), r"schedules = \{\}: .*at least one layer type"),
         (hostile(STEPS, []), r"schedules\.full_attention = \(\): .*at least one step"),

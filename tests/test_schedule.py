@@ -357,7 +357,7 @@ SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),))
         (("recipe", 0, "parameters"), [], r"recipe\[0\]\.parameters = \[\]"),
         (("recipe", 0, "parameters", "f"), {}, r"recipe\[0\]\.parameters\.f = \{\}"),
         (("recipe", 0, "parameters", "f"), ["a"], r"recipe\[0\]\.parameters\.f\[0\] = 'a'"),
-        (("lenght",), 16, r"lenght = 16: is not a known key .*known: .*length"),
+        (("lenght",), 16, r"lenght = 16: is not a known key; .*known: .*length"),
     ],
 )  # fmt: skip
 def test_a_hostile_schedule_is_one_refusal_with_its_path(

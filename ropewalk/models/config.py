@@ -150,7 +150,7 @@ class ConfigReader:
             if setting["rope_theta"] is None:
                 raise Unsupported(
                     f"model type {self.model_type!r} states no rotary base (rope_theta, "
-                    "rope_parameters or rotary_emb_base): a config cannot change its RoPE"
+                    "rope_parameters or rotary_emb_base): it has no RoPE to change"
                 )
         return layers
 

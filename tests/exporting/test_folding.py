@@ -60,7 +60,7 @@ def test_one_factor_for_all_lengths(tmp_path: Path) -> None:
         ("gpt_neox", {}, "8 of 16 dimensions turn"),
         ("smollm3", {}, "do not rotate"),
         ("phi3", {}, "no separate query projection"),
-        ("olmo3", {}, "full_attention, sliding_attention have schedules"),
+        ("olmo3", {}, "full_attention, sliding_attention have separate schedules"),
         ("deepseek_v3", {}, "8 of 16 dimensions turn"),
     ],
 )

@@ -99,7 +99,9 @@ def applied(
 ) -> Iterator[None]:
     """Follow the plan within a `with` block; afterwards, what was followed before."""
     if not isinstance(model, nn.Module):
-        raise InvalidValue("model", model, "must be a model", "give the .model of what load returns")
+        raise InvalidValue(
+            "model", model, "must be a model", "give the .model of what load returns"
+        )
     if not isinstance(plan, ContextPlan):
         raise InvalidValue("plan", plan, "must be a ContextPlan", "give the .plan of a result")
     found = _installation(model)

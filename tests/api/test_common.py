@@ -23,7 +23,7 @@ def test_a_length_is_a_number_or_a_text(length: object) -> None:
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("lengths = 8192.0: must be a list", lambda: rw.bound(8192.0)),  # type: ignore[arg-type]
-    ("lengths = b'8k': must be a list", lambda: rw.bound(b"8k")),  # type: ignore[arg-type]
+    ("lengths = b'8k': must be a list", lambda: rw.bound(b"8k")),
     ("lengths = True: must be a length", lambda: rw.bound(True)),
     ("unknown method 3", lambda: rw.plan(LLAMA, "8k", 3)),  # type: ignore[arg-type]
     (r"unknown method \['yarn'\]", lambda: rw.plan(LLAMA, "8k", ["yarn"])),  # type: ignore[arg-type]

@@ -62,9 +62,10 @@ class InvalidValue(InputError):
 class UnknownName(InputError):
     """A name that nothing has, with those that something has."""
 
-    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
         self.kind, self.name, self.valid = kind, name, tuple(valid)
-        close = difflib.get_close_matches(name[:SHOWN_VALUE], self.valid, n=1)
+        text = name[:SHOWN_VALUE] if isinstance(name, str) else ""
+        close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
         super().__init__(_one_line(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))

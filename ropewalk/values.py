@@ -20,7 +20,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sized
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -106,6 +106,23 @@ class Result(Value):
         draw().savefig(picture, format="png", dpi=110)
         encoded = b64encode(picture.getvalue()).decode()
         return f'{text}<img alt="{escape(self.summary())}" src="data:image/png;base64,{encoded}">'
+
+
+def check_filled(members: Sized, key: str) -> None:
+    """Refuse an empty collection, where whatever follows reads its first member."""
+    if not members:
+        raise InvalidValue(key, members, "must not be empty", "restore the file, or make it anew")
+
+
+def check_member(member: object, members: Collection[object], key: str) -> None:
+    """Refuse a name that nothing in a collection has."""
+    if member not in members:
+        raise InvalidValue(
+            key,
+            member,
+            f"must be one of {', '.join(map(str, members))}",
+            "restore the file, or make it anew",
+        )
 
 
 def encode(value: object) -> Any:

@@ -143,7 +143,7 @@ ROOMS = {
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
-    "pipeline.settings": Row(("errors", "lengths", "context_plan", "data")),
+    "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
     "pipeline": Row(
         (
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
@@ -165,7 +165,7 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "api", "progress", "run_directory", "models", "models.source"),
+            *("errors", "untrusted", "api", "progress", "run_directory", "models", "models.source"),
             *("searching.model", "evaluation.identity", "reports"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),

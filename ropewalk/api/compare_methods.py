@@ -15,7 +15,7 @@ from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers
 from ropewalk.progress import Progress, share, silent
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,10 @@ class Comparison(Result):
     """At least one."""
     refused: Mapping[str, str]
     """By method, why it is not among them."""
+
+    def __post_init__(self) -> None:
+        check_filled(self.candidates, "candidates")
+        check_filled(self.layers, "layers")
 
     @property
     def best(self) -> Candidate:

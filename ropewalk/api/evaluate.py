@@ -33,7 +33,7 @@ from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.run_directory import RECORDS, RunDirectory
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,6 +58,9 @@ class Evaluated(Result):
     original_length: int
     dtype: str
     device: str
+
+    def __post_init__(self) -> None:
+        check_filled(self.results, "results")
 
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
@@ -128,7 +131,7 @@ def evaluate(
     methods, tasks = as_list(methods, "methods"), as_list(tasks, "tasks")
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
-    chosen = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    chosen = None if lengths is None else as_lengths(lengths)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     documents = as_documents(corpus, field, notice)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)

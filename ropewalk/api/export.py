@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.api.common import PlanLike, as_plan
+from ropewalk.api.common import PlanLike, as_path, as_plan
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.values import Result
+from ropewalk.values import Result, check_member
 
 LLAMA_CPP = "llama.cpp"
 
@@ -29,6 +29,11 @@ class Preview(Result):
     losses: Mapping[str, Loss | None]
     """The runtimes that can only approximate the plan, with the cost; None where the weights that
     it is measured with are not here."""
+
+    def __post_init__(self) -> None:
+        for name, row in self.matrix.items():
+            for runtime in RUNTIMES:
+                check_member(runtime, row, f"matrix.{name}")
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -76,7 +81,7 @@ def export(
         raise InputError(
             "fold (--fold) is not for llama.cpp, which has an attention factor of its own"
         )
-    given = as_plan(plan)
+    given, out = as_plan(plan), as_path(out, "out")
     folder = str(resolve(model, allow_download=allow_download).folder)
     if runtime == LLAMA_CPP:
         from ropewalk.exporting import llama_cpp
@@ -87,7 +92,7 @@ def export(
             Checkpoint.open(folder), given, runtime, approximate=approximate
         )
         exported = llama_cpp.export(
-            *(folder, followed, Path(out)),
+            *(folder, followed, out),
             dtype=dtype or "F32",
             overwrite=overwrite,
             progress=progress,

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from ropewalk.api.common import Length, as_length, geometry_json, schedule_json
 from ropewalk.api.compare_methods import compare_methods
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import chosen_layers, extend_plan
 from ropewalk.progress import Progress, share, silent
+from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +40,9 @@ class Planned(Result):
     """For the config.json of stock transformers; None where it cannot say the plan."""
     rope_parameters_refused: str | None
     """Why it cannot."""
+
+    def __post_init__(self) -> None:
+        check_filled(self.layers, "layers")
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -107,8 +111,10 @@ def plan(
             source, target, layers=chosen, from_original=from_original, progress=progress
         )
         return _planned(source, compared.plan, chosen)
+    if not isinstance(parameters, Mapping | None):
+        raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
     given = dict(parameters or {})
-    if "base_change" in method.split("+") and "base" not in given:
+    if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
         given["base"] = sufficient_base(
             present,
             target,

@@ -77,7 +77,7 @@ def precision(
     for name in chosen_arms or ():
         named(name)
     tokens = None if length is None else as_length(length)
-    chosen_lengths = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    chosen_lengths = None if lengths is None else as_lengths(lengths)
     chosen_shifts = None
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))

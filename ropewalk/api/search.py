@@ -21,6 +21,7 @@ from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_target, search_model
 from ropewalk.searching.model.objectives import Kind
 from ropewalk.searching.model.ranks import Ranks
+from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.legs import Leg as Leg
@@ -132,6 +133,8 @@ def _keep(found: Found, directory: RunDirectory) -> None:
 def _ranks(per_copy: int) -> Ranks | None:
     """All that torchrun started; None for a process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    if whole_number(per_copy, "ranks_per_copy") < 1:
+        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
     if size % per_copy:
         raise InvalidValue(
             "--ranks-per-copy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ropewalk.api.common import Length, PlanLike, as_length, as_plan
+from ropewalk.api.common import Length, PlanLike, as_length, as_list, as_plan
 from ropewalk.audit.result import Audit
 from ropewalk.progress import Progress, silent
 
@@ -32,7 +32,7 @@ def verify(
         model_on_disk,
         plan=None if plan is None else as_plan(plan),
         length=None if length is None else as_length(length),
-        runtimes=runtimes,
+        runtimes=as_list(runtimes, "runtimes"),
         run=run,
         progress=progress,
     )

@@ -118,9 +118,11 @@ def _show(found: Evaluated) -> None:
 
 def show_results(console: Console, results: Sequence[EvalResult]) -> None:
     """One table with a row per task and length, and a column per subject."""
+    from rich.markup import escape
+
     names = labels(result.subject for result in results)
     cells = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
-    rows = table("task", "length", *names.values())
+    rows = table("task", "length", *map(escape, names.values()))
     counts = {r.samples for r in results}
     for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
         name = "next token" if metric == "next_token_accuracy" else task
@@ -175,6 +177,7 @@ def _figure(value: float, digits: int) -> str:
 
 def _show_grids(console: Console, found: Evaluated) -> None:
     """A small heatmap of the needle, or of the first retrieval task there is."""
+    from rich.markup import escape
     from rich.text import Text
 
     if not found.depth_grids:
@@ -183,7 +186,7 @@ def _show_grids(console: Console, found: Evaluated) -> None:
     task = "needle" if "needle" in tasks else tasks[0]
     console.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
     for grid in (grid for grid in found.depth_grids if grid.task == task):
-        rows = table(grid.method, *(format_length(length) for length in grid.lengths))
+        rows = table(escape(grid.method), *(format_length(length) for length in grid.lengths))
         for low, high, row in zip(grid.edges, grid.edges[1:], grid.rows, strict=False):
             shades = []
             for cell in row:
@@ -215,6 +218,7 @@ def _show_comparisons(console: Console, found: Evaluated) -> None:
         console.print(
             f"  {c.task}{loss}: {names[c.first]} − {names[c.second]} = "
             f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}",
+            markup=False,
             soft_wrap=True,
         )
     if rest := total - len(found.significant):

@@ -133,7 +133,9 @@ def _show_preview(preview: Preview) -> None:
             if cell.how:
                 hows.setdefault(str(cell), []).append(runtime)
         for said, runtimes in hows.items():
-            console.print(f"  {feature}, {', '.join(runtimes)}: {said}", soft_wrap=True)
+            console.print(
+                f"  {feature}, {', '.join(runtimes)}: {said}", markup=False, soft_wrap=True
+            )
     for runtime, loss in preview.losses.items():
         cost = loss or "not measured: the weights are not here"
-        console.print(f"  approximated in {runtime}: {cost}", soft_wrap=True)
+        console.print(f"  approximated in {runtime}: {cost}", markup=False, soft_wrap=True)

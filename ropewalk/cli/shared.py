@@ -75,7 +75,9 @@ def show_steps(console: Console, plan: ContextPlan) -> None:
     for name, steps in plan.schedules.items():
         for step in steps:
             upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+            console.print(
+                f"  {name}{upto}: {in_words(step.schedule)}", markup=False, soft_wrap=True
+            )
 
 
 def in_words(schedule: RotarySchedule) -> str:

@@ -104,7 +104,7 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise InvalidValue(
             "device", name, "is not a device of this machine", "give auto, cpu, cuda or mps"
         ) from None
@@ -114,7 +114,7 @@ def _device(name: str) -> torch.device:
 def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
-    if name not in _DTYPES:
+    if name not in tuple(_DTYPES):
         raise UnknownName("dtype", name, ("auto", *_DTYPES))
     return _DTYPES[name]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.models import catalogue
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
 
@@ -138,9 +138,12 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
     if hasattr(model, "config") and hasattr(model, "parameters"):
         return resolve(model.config)  # a bare model: all that its config says
     if not isinstance(model, str | Path):
-        raise InputError(
-            f"{model!r} is no model: give a folder, a config.json, a GGUF file, a name, a "
-            "transformers config, or a loaded model"
+        raise InvalidValue(
+            "model",
+            model,
+            "is no model",
+            "give a folder, a config.json, a GGUF file, a name, a transformers config, or a loaded "
+            "model",
         )
     return _named(str(model), allow_download)
 

@@ -12,6 +12,7 @@ from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
+from ropewalk.reports.figures import as_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -208,7 +209,9 @@ def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -
 
     assert isinstance(axes, Axes)
     lengths = [point.length for point in points]
-    axes.plot(lengths, [p.value for p in points], "o-", label=label, color=color, markersize=3)
+    axes.plot(
+        lengths, [p.value for p in points], "o-", label=as_text(label), color=color, markersize=3
+    )
     bands = [(p.length, p.low, p.high) for p in points if p.low is not None and p.high is not None]
     axes.fill_between(
         [length for length, _, _ in bands],
@@ -283,7 +286,7 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
         )
         axes.set_yticks(range(rows + 1), [f"{edge:.0%}" for edge in grid.edges], fontsize=8)
         axes.tick_params(length=0)
-        axes.set_title(grid.method, fontsize=10)
+        axes.set_title(as_text(grid.method), fontsize=10)
         axes.set_xlabel("context length", fontsize=9)
     all_axes[0].set_ylabel("depth of the answer", fontsize=9)
     mode = ", generated" if grids[0].mode == "generate" else ""

@@ -14,6 +14,11 @@ PICTURES = ("png", "svg")
 """What a run directory keeps of each figure."""
 
 
+def as_text(name: str) -> str:
+    """A name that a user or a file gave, for a figure: dollar signs would begin a formula."""
+    return name.replace("$", r"\$")
+
+
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure."""
     path = Path(path)

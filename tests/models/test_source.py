@@ -195,8 +195,8 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         ("", "'': is no model"),
         ("a\nb", r"'a\\nb': is no model"),
         ("a\0b", "is no model"),
-        (3.5, "3.5 is no model"),
-        (None, "None is no model"),
+        (3.5, "model = 3.5: is no model"),
+        (None, "model = None: is no model"),
         (os.devnull, "neither a model's folder"),
     ],
 )

@@ -135,5 +135,5 @@ def _show_preview(preview: Preview) -> None:
         for said, runtimes in hows.items():
             console.print(f"  {feature}, {', '.join(runtimes)}: {said}", soft_wrap=True)
     for runtime, loss in preview.losses.items():
-        cost = loss or "not measured: the weights are not here"
+        cost = loss or "not measured: its weights or torch are not here"
         console.print(f"  approximated in {runtime}: {cost}", soft_wrap=True)

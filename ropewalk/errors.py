@@ -6,6 +6,7 @@ RopewalkError             everything below: one line for a user, no traceback; e
     ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
     ├── UnknownName       nothing has that name: lists the names that exist
     └── Unsupported       refused by name: what was asked for cannot be expressed or done here
+        └── MissingExtra  a package is not installed: says which extra brings it
 """
 
 from __future__ import annotations
@@ -76,6 +77,19 @@ class UnknownName(InputError):
 
 class Unsupported(InputError):
     """What was asked for is understood, and refused with its reason."""
+
+
+class MissingExtra(Unsupported):
+    """A package is needed that a plain installation does not bring."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self.what, self.package, self.extra = what, package, extra
+        super().__init__(
+            f"{what} needs {package}, which is not installed: pip install 'ropewalk[{extra}]'"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MissingExtra, (self.what, self.package, self.extra)
 
 
 # reprlib never builds the text of what it leaves out: a value may be a whole file.

@@ -35,7 +35,7 @@ from typing import (
     get_type_hints,
 )
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, MissingExtra
 from ropewalk.untrusted import Fields, one_of, real_number, whole_number
 
 if TYPE_CHECKING:
@@ -103,7 +103,10 @@ class Result(Value):
         from io import BytesIO
 
         picture = BytesIO()
-        draw().savefig(picture, format="png", dpi=110)
+        try:
+            draw().savefig(picture, format="png", dpi=110)
+        except MissingExtra:  # words need no matplotlib
+            return text
         encoded = b64encode(picture.getvalue()).decode()
         return f'{text}<img alt="{escape(self.summary())}" src="data:image/png;base64,{encoded}">'
 

@@ -29,10 +29,11 @@ class Row:
     """Its functions may import anything: for the command, which puts the rooms together."""
 
 
-VALUES = ("errors", "lengths", "untrusted", "schedule")
+VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 
 ROOMS = {
     "errors": Row(),
+    "extras": Row(("errors",)),
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
@@ -42,7 +43,7 @@ ROOMS = {
     "scaling": Row(VALUES, needs=("numpy",)),
     "run_directory": Row(("errors", "untrusted")),
     "records": Row(("errors", "values")),
-    "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
+    "data": Row(("errors", "extras", "untrusted"), lazily=("pyarrow",)),
     "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
@@ -63,7 +64,7 @@ ROOMS = {
         lazily=("huggingface_hub",),
     ),
     "attention": Row(
-        ("errors", "untrusted"),
+        ("errors", "extras", "untrusted"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
     "evaluation.statistics": Row(("values",), needs=("numpy",)),
@@ -101,6 +102,7 @@ ROOMS = {
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
+    "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
         (*VALUES, "models", "models.source", "gguf.header", "gguf.rotation"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -117,6 +119,7 @@ ROOMS = {
         (
             *(*VALUES, "progress", "context_plan", "models", "models.config"),
             *("models.stock_config", "exporting.features", "exporting.parity", "gguf"),
+            "gguf.llama_cpp_run",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -125,20 +128,24 @@ ROOMS = {
     "audit.result": Row(
         ("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
     ),
+    "audit.stock_rotary": Row(
+        ("errors", "models", "models.config", "audit.reading"),
+        needs=("numpy", "torch", "transformers"),
+    ),
     "audit": Row(
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.config", "models.source", "exporting", "exporting.features"),
-            *("exporting.parity", "gguf", "gguf.header", "gguf.rotation"),
-            *("audit.reading", "audit.finding", "audit.result"),
+            *("exporting.parity", "gguf", "gguf.header", "gguf.llama_cpp_run", "gguf.rotation"),
+            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-        lazily=("xllamacpp",),
+        needs=("numpy",),
+        lazily=("torch",),
     ),
     "reports": Row(
         (
-            *(*VALUES, "context_plan", "records", "evaluation.results", "evaluation.statistics"),
-            "number_formats.results",
+            *(*VALUES, "progress", "context_plan", "records", "evaluation.results"),
+            *("evaluation.statistics", "number_formats.results"),
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
@@ -165,15 +172,22 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "api", "progress", "run_directory", "models", "models.source"),
+            *("errors", "untrusted", "extras", "api", "progress", "run_directory", "models"),
+            "models.source",
             *("searching.model", "evaluation.identity", "reports"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "api.extend": Row(
         (
-            *("api", "lengths", "progress", "run_directory", "data", "models", "models.config"),
-            *("models.source", "evaluation.identity", "pipeline", "pipeline.settings"),
+            *("extras", "api", "lengths", "progress", "run_directory", "data", "models"),
+            *(
+                "models.config",
+                "models.source",
+                "evaluation.identity",
+                "pipeline",
+                "pipeline.settings",
+            ),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

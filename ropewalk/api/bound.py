@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
@@ -80,6 +81,7 @@ class Bounds(Result):
                 yield BoundCurve(label, [*known], [*known.values()], style, color)
 
 
+@required_by("bound")
 def bound(
     lengths: Length | Iterable[Length] | None = None,
     *,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ropewalk.api.common import Length, as_length, geometry_json
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, MissingExtra
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
@@ -76,6 +77,7 @@ class Comparison(Result):
         return factors_figure(factor_curves(plans, self.layers[0]), title)
 
 
+@required_by("compare_methods")
 def compare_methods(
     model: Model,
     to: Length,
@@ -94,22 +96,28 @@ def compare_methods(
     target = as_length(to)
     present = source.present_plan
     chosen = chosen_layers(present, layers)
-    base = sufficient_base(
-        present,
-        target,
-        chosen[0],
-        from_original=from_original,
-        progress=share(progress, f"safe base for {format_length(target)}"),
-    )
+    given, without = {}, {}
+    try:
+        base = sufficient_base(
+            present,
+            target,
+            chosen[0],
+            from_original=from_original,
+            progress=share(progress, f"safe base for {format_length(target)}"),
+        )
+        given["base_change"] = {"base": base}
+    except MissingExtra as error:  # the other methods need no base
+        without["base_change"] = str(error)
     candidates, refused = compare(
         present,
         target,
         layer_types=chosen,
         from_original=from_original,
-        parameters={"base_change": {"base": base}},
+        parameters=given,
         runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
         progress=share(progress, "comparing"),
     )
+    refused = {**refused, **without}
     if not candidates:
         reasons = [*refused.values()]
         raise InputError(

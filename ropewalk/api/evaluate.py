@@ -27,11 +27,13 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RunDirectory
 from ropewalk.values import Result, check_filled
 
@@ -95,6 +97,7 @@ class Evaluated(Result):
         return figures(self.results, (), original_length=self.original_length)["by-length"]
 
 
+@required_by("evaluate")
 def evaluate(
     model: Model,
     *,
@@ -177,10 +180,10 @@ def evaluate(
             device=loaded.device,
         )
         if directory is not None:
-            from ropewalk.reports.figures import save_pictures
-
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-            pictures = figures(results, records, original_length=present.original_length)
-            for name, figure in pictures.items():
-                save_pictures(figure, directory.path / "figures" / name)
+            keep_figures(
+                lambda: figures(results, records, original_length=present.original_length),
+                directory.path / "figures",
+                notice,
+            )
     return found

@@ -11,6 +11,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
+from ropewalk.extras import required_by
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.values import Result, check_member
@@ -27,8 +28,8 @@ class Preview(Result):
     matrix: Mapping[str, Mapping[str, Cell]]
     """By feature of the plan, then by runtime."""
     losses: Mapping[str, Loss | None]
-    """The runtimes that can only approximate the plan, with the cost; None where the weights that
-    it is measured with are not here."""
+    """The runtimes that can only approximate the plan, with the cost; None where the weights or the
+    torch that it is measured with are not here."""
 
     def __post_init__(self) -> None:
         for name, row in self.matrix.items():
@@ -47,6 +48,7 @@ class Preview(Result):
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
 
 
+@required_by("export")
 def export(
     model: Model,
     plan: PlanLike,
@@ -123,6 +125,7 @@ def export(
     )
 
 
+@required_by("export_preview")
 def export_preview(
     model: Model,
     plan: PlanLike,
@@ -153,11 +156,12 @@ def export_preview(
 def _loss(source: Source, plan: ContextPlan, followed: ContextPlan) -> Loss | None:
     if source.kind == "live model" or not source.has_weights:
         return None
-    from ropewalk.exporting.approximating import loss_between
-    from ropewalk.models.checkpoint import Checkpoint
-
     try:
+        with required_by("measuring the cost"):
+            from ropewalk.exporting.approximating import loss_between
+            from ropewalk.models.checkpoint import Checkpoint
+
         checkpoint = Checkpoint.open(str(source.folder))
-    except InputError:  # no weights in the folder, or none that can be exported
+    except InputError:  # no torch here, no weights in the folder, or none that can be exported
         return None
     return loss_between(checkpoint, plan, followed)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ropewalk.api.common import Corpus, as_documents, geometry_json, schedule_json
 from ropewalk.context_plan import ContextPlan
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Notice, Progress, log_notice, silent
@@ -103,6 +104,7 @@ class Inspection(Result):
         return factors_figure(curves, self.model)
 
 
+@required_by("inspect")
 def inspect(
     model: Model,
     *,
@@ -147,6 +149,7 @@ def theory_of(schedule: RotarySchedule) -> Theory:
     )
 
 
+@required_by("measure (--measure)")
 def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: Notice) -> Measured:
     """Run a model over some text, in sequences within its window."""
     from ropewalk.evaluation.encoding import Encoder

@@ -10,6 +10,7 @@ from ropewalk.api.common import Length, as_length, geometry_json, schedule_json
 from ropewalk.api.compare_methods import compare_methods
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
@@ -82,6 +83,7 @@ class Planned(Result):
         return f"{self.model}: {format_length(before)} to {format_length(after)}"
 
 
+@required_by("plan")
 def plan(
     model: Model,
     to: Length,

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from ropewalk.api.common import Length, PlanLike, as_length, as_list, as_plan
 from ropewalk.audit.result import Audit
+from ropewalk.extras import required_by
 from ropewalk.progress import Progress, silent
 
 
+@required_by("verify")
 def verify(
     model_on_disk: str | Path,
     *,

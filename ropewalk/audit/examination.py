@@ -2,7 +2,8 @@
 
 A folder is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is
 built and asked, and where weights are there the model is run, at once and through its cache. A GGUF
-file is read by llama.cpp's rules, and run where llama.cpp is here.
+file is read by llama.cpp's rules, and run where llama.cpp is here. The rules need numpy alone; what
+is left out where transformers or llama.cpp is not installed is said, and is no fault of the model.
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ropewalk.audit import stock_rotary, stock_trial, traps
+from ropewalk.audit import stock_trial, traps
 from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
+from ropewalk.audit.reading import MEASURED, NOT_MEASURED, STOCK, Reading
 from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.exporting.folder import PLAN
+from ropewalk.errors import (
+    InputError,
+    InvalidValue,
+    MissingExtra,
+    RopewalkError,
+    UnknownName,
+    Unsupported,
+)
+from ropewalk.exporting.parity import PLAN
+from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
@@ -28,8 +38,8 @@ from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.untrusted import read_json
 
-RUNTIMES = (stock_rotary.RUNTIME, *BY_RULES)
-USUAL = (stock_rotary.RUNTIME, "vllm", "sglang")
+RUNTIMES = (STOCK, *BY_RULES)
+USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as it is; the others need it converted, or are older."""
 
 
@@ -94,8 +104,8 @@ def _of_folder(
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
     readings = tuple(
-        stock_rotary.measure(config, layers, sorted(lengths))
-        if name == stock_rotary.RUNTIME
+        _measured(config, layers, sorted(lengths))
+        if name == STOCK
         else BY_RULES[name](config, tokenizer)
         for name in runtimes
     )
@@ -109,10 +119,11 @@ def _of_folder(
     )
     found = traps.find(subject)
     tried = Trial()
-    if run and meant is not None and stock_rotary.RUNTIME in runtimes:
+    measured = any(reading.source == MEASURED for reading in readings)
+    if run and meant is not None and measured:
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         tried = stock_trial.trial(path, meant)
-    explained = any(f.wrong and stock_rotary.RUNTIME in f.runtimes for f in found)
+    explained = any(f.wrong and STOCK in f.runtimes for f in found)
     return Audit(
         target="transformers folder",
         path=path,
@@ -120,7 +131,7 @@ def _of_folder(
         runtimes={reading.runtime: reading for reading in readings},
         # What the traps have named already, the run would only say again.
         warnings=found if explained else (*found, *tried.findings),
-        compared=meant is not None,
+        compared=meant is not None and not all(reading.unread for reading in readings),
         parity=tried.parity,
         notes=(*notes, *tried.notes),
     )
@@ -154,13 +165,14 @@ def _of_file(
         wrong = any(finding.wrong for finding in found)
         if plan is not None and not wrong:  # what is named already would only be said again
             try:
-                parity = compared(header, plan.longest())
+                with required_by("its own model"):
+                    parity = compared(header, plan.longest())
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
-        notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
+        notes = (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",
         path=path,
@@ -171,6 +183,16 @@ def _of_file(
         parity=parity,
         notes=notes,
     )
+
+
+def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
+    """What transformers does, where it is installed."""
+    try:
+        with required_by("measuring it"):
+            from ropewalk.audit import stock_rotary
+    except MissingExtra as error:
+        return Reading(STOCK, NOT_MEASURED, unread=str(error))
+    return stock_rotary.measure(config, layers, lengths)
 
 
 def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from ropewalk.errors import RopewalkError
+from ropewalk.extras import required_by
 
 VERBS = (
     *("extend", "bound", "inspect", "plan", "search", "evaluate", "export", "verify"),
@@ -43,7 +44,8 @@ def main() -> None:
     """Run the command; what is wrong is one line on standard error, and the exit status."""
     called = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        command_line([called] if called in VERBS else VERBS)()
+        with required_by(called):
+            command_line([called] if called in VERBS else VERBS)()
     except RopewalkError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

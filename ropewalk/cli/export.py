@@ -137,5 +137,5 @@ def _show_preview(preview: Preview) -> None:
                 f"  {feature}, {', '.join(runtimes)}: {said}", markup=False, soft_wrap=True
             )
     for runtime, loss in preview.losses.items():
-        cost = loss or "not measured: the weights are not here"
+        cost = loss or "not measured: its weights or torch are not here"
         console.print(f"  approximated in {runtime}: {cost}", markup=False, soft_wrap=True)

@@ -111,7 +111,7 @@ def export(
             return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
         if not llama_cpp_run.available():
             return exported.with_warnings(
-                (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
+                (f"not compared: {llama_cpp_run.absent()}; then {_VERIFY}",)
             )
         progress(Status("export", 0.4, "running llama.cpp and the planned model"))
         parity = _parity(model, plan, path, words)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.errors import InputError, UnknownName, Unsupported
+from ropewalk.extras import missing
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.schedule import FloatArray
@@ -31,9 +32,7 @@ _ROPE_FREQS = "rope_freqs.weight"
 def check_installed() -> None:
     """Raise where the package that writes GGUF is missing."""
     if importlib.util.find_spec("gguf") is None:
-        raise Unsupported(
-            "writing GGUF needs gguf, which is missing here: pip install 'ropewalk[gguf]'"
-        )
+        raise missing("writing GGUF", "gguf")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.extras import required_by
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
@@ -55,6 +56,7 @@ def whole(model: Any, device: torch.device) -> None:
     model.to(device)
 
 
+@required_by("load")
 def load(
     source: object,
     *,

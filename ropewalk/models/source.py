@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
+from ropewalk.extras import required_by
 from ropewalk.models import catalogue
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
 
@@ -194,6 +195,7 @@ def _of_path(name: str, path: Path) -> Source:
     raise InputError(f"{path}: is neither a model's folder, nor a config.json, nor a GGUF file")
 
 
+@required_by("fetching from the hub")
 def _fetched_config(hub_id: str) -> Path:
     """The config file alone: all that inspecting and planning need."""
     from huggingface_hub import hf_hub_download
@@ -204,6 +206,7 @@ def _fetched_config(hub_id: str) -> Path:
         raise _not_fetched(hub_id, error) from None
 
 
+@required_by("fetching from the hub")
 def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.evaluation.statistics import wilson
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.reports.figures import as_text
@@ -175,6 +176,7 @@ _METRIC_NAMES = {
 }
 
 
+@required_by("a figure")
 def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 
@@ -251,6 +253,7 @@ def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> N
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+@required_by("a figure")
 def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
     import matplotlib
     from matplotlib.figure import Figure
@@ -296,6 +299,7 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
     return figure
 
 
+@required_by("a figure")
 def _positions_figure(curves: Sequence[PositionCurve], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.reports.figures import as_text
 from ropewalk.schedule import FloatArray
@@ -46,6 +47,7 @@ def factor_curves(
     return curves
 
 
+@required_by("a figure")
 def factors_figure(curves: Sequence[FactorCurve], title: str = "") -> Figure:
     """λ against the pair, on a logarithmic scale."""
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.exporting import transformers as to_transformers
-from ropewalk.exporting.folder import PLAN
+from ropewalk.exporting.parity import PLAN
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan

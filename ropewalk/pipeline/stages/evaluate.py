@@ -23,7 +23,7 @@ from ropewalk.progress import Progress, share
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.reports.evaluation import figures
 from ropewalk.reports.extend import METRICS, Line, extension_figure, lines
-from ropewalk.reports.figures import save_pictures
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
 from ropewalk.searching.model.legs import SEARCHED
 from ropewalk.values import Result, check_member
@@ -117,10 +117,13 @@ class Evaluate(Stage[Evaluated]):
         )
         methods = [condition.method for condition in conditions]
         found = self.evaluated(records, methods, work.present.original_length)
-        pictures = figures(found.results, records, original_length=found.original_length)
-        for name, figure in pictures.items():
-            save_pictures(figure, work.directory.path / "figures" / name)
-        save_pictures(found.figure(), work.directory.path / "extend")
+
+        def pictures() -> dict[str, Figure]:
+            drawn = figures(found.results, records, original_length=found.original_length)
+            kept = {f"figures/{name}": figure for name, figure in drawn.items()}
+            return {**kept, "extend": found.figure()}
+
+        keep_figures(pictures, work.directory.path, work.notice)
         return found
 
     def evaluated(

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json
+from ropewalk.api.common import Length, as_length, geometry_json, serves_already
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
+from ropewalk.exporting.serving import Serving, serving
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
@@ -38,6 +39,8 @@ class Comparison(Result):
     """At least one."""
     refused: Mapping[str, str]
     """By method, why it is not among them."""
+    serving: tuple[Serving, ...]
+    """By runtime, what it makes of the best plan, and the lines that start it."""
 
     @property
     def best(self) -> Candidate:
@@ -57,8 +60,11 @@ class Comparison(Result):
 
     def summary(self) -> str:
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
+        told = ""
+        if self.target_length == self.present.target_length:
+            told = f"{serves_already(self.present, self.trained_length)} "
         return (
-            f"Of {len(self.candidates)} methods that take {self.model} from "
+            f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
             f"theory ranks {self.best.method} first: {self.best.reason}{refused}"
         )
@@ -121,6 +127,7 @@ def compare_methods(
         layers=chosen,
         candidates=candidates,
         refused=refused,
+        serving=serving(candidates[0].plan, source),
     )
 
 

@@ -26,6 +26,7 @@ from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 
 RUNTIMES = (stock_rotary.RUNTIME, *BY_RULES)
@@ -132,6 +133,9 @@ def _of_file(
     progress(Status("verify", 0.0, "reading"))
     header = read_header(path)
     geometry = geometry_of(header)
+    notes: tuple[str, ...] = ()
+    if plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
+        plan, notes = _plan_next_to(path, geometry)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
             "plan.schedules",
@@ -145,12 +149,11 @@ def _of_file(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
     found = [*findings(header), *traps.find(subject)]
-    notes: tuple[str, ...] = ()
     parity = None
     if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)
-        notes = (f"run in {llama_cpp_run.runtime()}",)
+        notes += (f"run in {llama_cpp_run.runtime()}",)
         wrong = any(finding.wrong for finding in found)
         if plan is not None and not wrong:  # what is named already would only be said again
             try:
@@ -160,7 +163,7 @@ def _of_file(
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
-        notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
+        notes += ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
     return Audit(
         target="GGUF file",
         path=path,
@@ -171,6 +174,18 @@ def _of_file(
         parity=parity,
         notes=notes,
     )
+
+
+def _plan_next_to(
+    path: Path, geometry: RotaryGeometry
+) -> tuple[ContextPlan | None, tuple[str, ...]]:
+    """The plan.json in the folder of a GGUF file, unless it is of another model."""
+    plan = ContextPlan.read(path.parent / PLAN)
+    if set(plan.schedules) == {FULL_ATTENTION}:
+        planned = plan.longest().geometry
+        if (planned.head_dim, planned.pairs) == (geometry.head_dim, geometry.pairs):
+            return plan, (f"compared with the {PLAN} next to it",)
+    return None, (f"not compared with the {PLAN} next to it, which is of another model",)
 
 
 def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from ropewalk.audit.reading import Effective
 from ropewalk.audit.rules import BY_RULES
 from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
-from ropewalk.exporting.vllm import ENGINES
+from ropewalk.exporting.configs import ENGINES
 from ropewalk.models.config import ConfigReader
 from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config

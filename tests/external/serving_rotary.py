@@ -33,8 +33,8 @@ from torch import nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
+from ropewalk.exporting.configs import ENGINES, serving_config
 from ropewalk.exporting.features import expressible
-from ropewalk.exporting.vllm import ENGINES, serving_config
 from ropewalk.models.config import Config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import FloatArray, RotarySchedule

@@ -114,12 +114,22 @@ ROOMS = {
             "gguf.rotation",
         )
     ),
+    "exporting.configs": Row(
+        (*VALUES, "context_plan", "models.config", "models.stock_config"),
+    ),
+    "exporting.serving": Row(
+        (
+            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
+            *("exporting.features", "exporting.configs", "gguf.rotation"),
+        ),
+        needs=("numpy",),
+    ),
     "exporting.parity": Row(("errors", "values")),
     "exporting": Row(
         (
             *(*VALUES, "progress", "context_plan", "models", "models.config"),
-            *("models.stock_config", "exporting.features", "exporting.parity", "gguf"),
-            "gguf.llama_cpp_run",
+            *("models.stock_config", "exporting.configs", "exporting.features"),
+            *("exporting.parity", "gguf", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -164,7 +174,8 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
             *("scaling", "planning", "theory", "models.source", "evaluation.conditions"),
-            *("evaluation.results", "exporting.features", "exporting.parity", "audit.result"),
+            *("evaluation.results", "exporting.features", "exporting.serving", "audit.result"),
+            "exporting.parity",
             *("number_formats.results", "reports"),
         ),
         needs=("numpy",),
@@ -196,7 +207,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
             *("run_directory", "records", "theory", "evaluation.results", "exporting.features"),
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
-            "pipeline.settings",
+            *("pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),
         wires=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import parse_length
+from ropewalk.lengths import format_length, parse_length
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 
@@ -108,6 +108,15 @@ def _text(item: object, number: int) -> str:
     if not isinstance(item, str):
         raise InvalidValue(f"corpus, text {number}", item, "must be a string", "give its text")
     return item
+
+
+def serves_already(present: ContextPlan, trained_length: int | None) -> str:
+    """A sentence for a target that the model serves as it stands."""
+    length = present.target_length
+    told = f"{present.model} serves {format_length(length)} already: nothing needs to change."
+    if trained_length is not None and trained_length < length:
+        told += f" It was trained at {format_length(trained_length)}."
+    return told
 
 
 def geometry_json(plan: ContextPlan, trained_length: int | None) -> dict[str, object]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json
+from ropewalk.api.common import Length, as_length, geometry_json, serves_already
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
+from ropewalk.exporting.serving import Serving, serving
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
@@ -39,6 +40,8 @@ class Comparison(Result):
     """At least one."""
     refused: Mapping[str, str]
     """By method, why it is not among them."""
+    serving: tuple[Serving, ...]
+    """By runtime, what it makes of the best plan, and the lines that start it."""
 
     def __post_init__(self) -> None:
         check_filled(self.candidates, "candidates")
@@ -62,8 +65,11 @@ class Comparison(Result):
 
     def summary(self) -> str:
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
+        told = ""
+        if self.target_length == self.present.target_length:
+            told = f"{serves_already(self.present, self.trained_length)} "
         return (
-            f"Of {len(self.candidates)} methods that take {self.model} from "
+            f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
             f"theory ranks {self.best.method} first: {self.best.reason}{refused}"
         )
@@ -133,6 +139,7 @@ def compare_methods(
         layers=chosen,
         candidates=candidates,
         refused=refused,
+        serving=serving(candidates[0].plan, source),
     )
 
 

@@ -27,6 +27,12 @@ JUDGED = 16 * 1024**2
 """Theory sums over positions up to here: more take too long for a glance."""
 
 
+SCOPE = (
+    "This theory predicts what a model trained with this base can tell apart at which distance. It "
+    "does not predict how a model performs that was trained further after its extension."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Theory(Value):
     """What can be said of the schedule before the model runs."""
@@ -93,7 +99,7 @@ class Inspection(Result):
             f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
             f"were pretrained at {_k(geometry.original_length)}. {geometry.pairs} pairs rotate, "
             f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
-            f"met. In theory, {reach}."
+            f"met. In theory, {reach}. {SCOPE}"
         )
 
     def figure(self) -> Figure:

@@ -23,10 +23,10 @@ def verify(
 ) -> Audit:
     """Examine an exported model, also one made by others, for what would silently go wrong.
 
-    It is compared with `plan`, or with its own settings, for its own length or another `length`.
-    `runtimes` are transformers, vllm, sglang, llama.cpp (after its own converter), transformers-4
-    and vllm-2025; the default is the first three. Where weights and runtime are here, the model is
-    run, unless `run` is False.
+    It is compared with `plan`, with the plan.json in its folder, or with its own settings, for its
+    own length or another `length`. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
+    own converter), transformers-4 and vllm-2025; the default is the first three. Where weights and
+    runtime are here, the model is run, unless `run` is False.
     """
     from ropewalk.audit.examination import audit
 

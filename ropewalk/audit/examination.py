@@ -36,6 +36,7 @@ from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 
 RUNTIMES = (STOCK, *BY_RULES)
@@ -143,6 +144,9 @@ def _of_file(
     progress(Status("verify", 0.0, "reading"))
     header = read_header(path)
     geometry = geometry_of(header)
+    notes: tuple[str, ...] = ()
+    if plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
+        plan, notes = _plan_next_to(path, geometry)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
             "plan.schedules",
@@ -156,12 +160,11 @@ def _of_file(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
     found = [*findings(header), *traps.find(subject)]
-    notes: tuple[str, ...] = ()
     parity = None
     if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)
-        notes = (f"run in {llama_cpp_run.runtime()}",)
+        notes += (f"run in {llama_cpp_run.runtime()}",)
         wrong = any(finding.wrong for finding in found)
         if plan is not None and not wrong:  # what is named already would only be said again
             try:
@@ -172,7 +175,7 @@ def _of_file(
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
-        notes = (f"not run: {llama_cpp_run.absent()}",)
+        notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",
         path=path,
@@ -193,6 +196,18 @@ def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> 
     except MissingExtra as error:
         return Reading(STOCK, NOT_MEASURED, unread=str(error))
     return stock_rotary.measure(config, layers, lengths)
+
+
+def _plan_next_to(
+    path: Path, geometry: RotaryGeometry
+) -> tuple[ContextPlan | None, tuple[str, ...]]:
+    """The plan.json in the folder of a GGUF file, unless it is of another model."""
+    plan = ContextPlan.read(path.parent / PLAN)
+    if set(plan.schedules) == {FULL_ATTENTION}:
+        planned = plan.longest().geometry
+        if (planned.head_dim, planned.pairs) == (geometry.head_dim, geometry.pairs):
+            return plan, (f"compared with the {PLAN} next to it",)
+    return None, (f"not compared with the {PLAN} next to it, which is of another model",)
 
 
 def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.evaluate import TASKS, Evaluated, evaluate
+from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
@@ -29,6 +30,8 @@ from ropewalk.records import EvalResult, Mode
 if TYPE_CHECKING:
     from rich.console import Console
 
+EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
+
 
 def command(
     model: RunnableModel,
@@ -46,30 +49,36 @@ def command(
     target: Annotated[
         int | None,
         typer.Option(
-            "--to", metavar="LENGTH", parser=parse_length, help="The length that methods extend to."
+            "--to", metavar="LENGTH", parser=parse_length, help="Target length of the methods."
         ),
     ] = None,
     tasks: Annotated[
         str,
-        typer.Option(help="Of passkey, needle, lines, kv, perplexity, repetition, perplexity-hf …"),
+        typer.Option(metavar="A,B,…", help="Some of passkey, needle, lines, kv, perplexity."),
     ] = ",".join(TASKS),
     lengths: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,…", help="Context lengths; from a quarter of the window in doublings."
+            metavar="A,B,…",
+            help="Context lengths (default: doublings from a quarter of the window).",
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="Samples per task, length and method.")] = 20,
     mode: Annotated[
         Mode,
-        typer.Option(help="Feed the answer and check that it was expected, or generate it."),
+        typer.Option(
+            help="Feed the answer and check that it was expected, or generate it.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "teacher_forced",
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
-    seed: Annotated[int, typer.Option(help="Other samples of the same kind.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep records and figures here, and resume from here."),
+        typer.Option(
+            metavar="DIR", help="Keep records and figures here, and resume (default: keep nothing)."
+        ),
     ] = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",

@@ -63,7 +63,10 @@ __all__ = [*sorted(_HOMES), "__version__"]
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    from ropewalk.extras import required_by
+
+    with required_by(name):
+        value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value  # found at once the next time
     return value
 

@@ -6,6 +6,7 @@ RopewalkError             everything below: one line for a user, no traceback; e
     ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
     ├── UnknownName       nothing has that name: lists the names that exist
     └── Unsupported       refused by name: what was asked for cannot be expressed or done here
+        └── MissingExtra  a package is not installed: says which extra brings it
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class InvalidValue(InputError):
 class UnknownName(InputError):
     """A name that nothing has, with those that something has."""
 
-    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
         self.kind, self.name, self.valid = kind, name, tuple(valid)
-        close = difflib.get_close_matches(name[:SHOWN_VALUE], self.valid, n=1)
+        text = name[:SHOWN_VALUE] if isinstance(name, str) else ""
+        close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
         super().__init__(_one_line(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))
@@ -75,6 +77,19 @@ class UnknownName(InputError):
 
 class Unsupported(InputError):
     """What was asked for is understood, and refused with its reason."""
+
+
+class MissingExtra(Unsupported):
+    """A package is needed that a plain installation does not bring."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self.what, self.package, self.extra = what, package, extra
+        super().__init__(
+            f"{what} needs {package}, which is not installed: pip install 'ropewalk[{extra}]'"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MissingExtra, (self.what, self.package, self.extra)
 
 
 # reprlib never builds the text of what it leaves out: a value may be a whole file.

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ropewalk import __version__
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = "ropewalk-run-1"
@@ -46,14 +46,18 @@ class RunDirectory:
     """A run directory, held by this process until `close`."""
 
     def __init__(self, path: str | Path, command: str, configuration: Mapping[str, object]) -> None:
-        self.path = Path(path)
+        try:
+            self.path = Path(path)
+        except TypeError:
+            raise InvalidValue("run", path, "must be a path", "write 'runs/first'") from None
         self.configuration = dict(configuration)
         self._journals: dict[str, Journal] = {}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
-        except OSError as error:
-            raise InputError(f"{path}: is not a run directory ({error.strerror})") from None
+        except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"{path!s}: is not a run directory ({reason})") from None
         try:
             self.resumed = self._identify(command, configuration)
             self.event("resumed" if self.resumed else "started", pid=os.getpid())

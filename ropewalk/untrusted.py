@@ -238,6 +238,12 @@ def whole_number(value: object, path: str) -> int:
     return value
 
 
+def check_seed(value: object) -> None:
+    """numpy's generators take no negative seed."""
+    if whole_number(value, "seed") < 0:
+        raise InvalidValue("seed", value, "must be at least 0", "give another")
+
+
 def one_of(value: object, valid: Sequence[str], path: str) -> None:
     if value not in valid:
         raise InvalidValue(path, value, "is not one of the choices", f"choose {' or '.join(valid)}")

@@ -20,7 +20,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sized
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -35,7 +35,7 @@ from typing import (
     get_type_hints,
 )
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, MissingExtra
 from ropewalk.untrusted import Fields, one_of, real_number, whole_number
 
 if TYPE_CHECKING:
@@ -103,9 +103,29 @@ class Result(Value):
         from io import BytesIO
 
         picture = BytesIO()
-        draw().savefig(picture, format="png", dpi=110)
+        try:
+            draw().savefig(picture, format="png", dpi=110)
+        except MissingExtra:  # words need no matplotlib
+            return text
         encoded = b64encode(picture.getvalue()).decode()
         return f'{text}<img alt="{escape(self.summary())}" src="data:image/png;base64,{encoded}">'
+
+
+def check_filled(members: Sized, key: str) -> None:
+    """Refuse an empty collection, where whatever follows reads its first member."""
+    if not members:
+        raise InvalidValue(key, members, "must not be empty", "restore the file, or make it anew")
+
+
+def check_member(member: object, members: Collection[object], key: str) -> None:
+    """Refuse a name that nothing in a collection has."""
+    if member not in members:
+        raise InvalidValue(
+            key,
+            member,
+            f"must be one of {', '.join(map(str, members))}",
+            "restore the file, or make it anew",
+        )
 
 
 def encode(value: object) -> Any:

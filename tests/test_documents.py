@@ -55,13 +55,13 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
 def test_the_readme_shows_what_plan_prints() -> None:
     call = re.search(r"^    \$ ropewalk (plan .+)$", README, re.MULTILINE)
     assert call is not None
-    shown = README[call.end() :].split("`extend`")[0].splitlines()
+    shown = README[call.end() :].split("It ends with")[0].splitlines()
     result = CliRunner().invoke(command_line(["plan"]), shlex.split(call[1]))
     assert result.exit_code == 0, result.output
     printed = [line.strip() for line in result.stdout.splitlines()]
     for line in (line.strip() for line in shown):
         if line != "…":
-            beginning, cut, _ = line.partition("…")
+            beginning, cut, _ = line.partition(" …")
             assert any(got == line or (cut and got.startswith(beginning)) for got in printed), line
 
 

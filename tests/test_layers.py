@@ -29,10 +29,11 @@ class Row:
     """Its functions may import anything: for the command, which puts the rooms together."""
 
 
-VALUES = ("errors", "lengths", "untrusted", "schedule")
+VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 
 ROOMS = {
     "errors": Row(),
+    "extras": Row(("errors",)),
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
@@ -42,7 +43,7 @@ ROOMS = {
     "scaling": Row(VALUES, needs=("numpy",)),
     "run_directory": Row(("errors", "untrusted")),
     "records": Row(("errors", "values")),
-    "data": Row(("errors", "untrusted"), lazily=("pyarrow",)),
+    "data": Row(("errors", "extras", "untrusted"), lazily=("pyarrow",)),
     "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
@@ -63,7 +64,7 @@ ROOMS = {
         lazily=("huggingface_hub",),
     ),
     "attention": Row(
-        ("errors", "untrusted"),
+        ("errors", "extras", "untrusted"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
     "evaluation.statistics": Row(("values",), needs=("numpy",)),
@@ -101,6 +102,7 @@ ROOMS = {
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
+    "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
         (*VALUES, "models", "models.source", "gguf.header", "gguf.rotation"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -112,11 +114,22 @@ ROOMS = {
             "gguf.rotation",
         )
     ),
+    "exporting.configs": Row(
+        (*VALUES, "context_plan", "models.config", "models.stock_config"),
+    ),
+    "exporting.serving": Row(
+        (
+            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
+            *("exporting.features", "exporting.configs", "gguf.rotation"),
+        ),
+        needs=("numpy",),
+    ),
     "exporting.parity": Row(("errors", "values")),
     "exporting": Row(
         (
             *(*VALUES, "progress", "context_plan", "models", "models.config"),
-            *("models.stock_config", "exporting.features", "exporting.parity", "gguf"),
+            *("models.stock_config", "exporting.configs", "exporting.features"),
+            *("exporting.parity", "gguf", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -125,25 +138,29 @@ ROOMS = {
     "audit.result": Row(
         ("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
     ),
+    "audit.stock_rotary": Row(
+        ("errors", "models", "models.config", "audit.reading"),
+        needs=("numpy", "torch", "transformers"),
+    ),
     "audit": Row(
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.config", "models.source", "exporting", "exporting.features"),
-            *("exporting.parity", "gguf", "gguf.header", "gguf.rotation"),
-            *("audit.reading", "audit.finding", "audit.result"),
+            *("exporting.parity", "gguf", "gguf.header", "gguf.llama_cpp_run", "gguf.rotation"),
+            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-        lazily=("xllamacpp",),
+        needs=("numpy",),
+        lazily=("torch",),
     ),
     "reports": Row(
         (
-            *(*VALUES, "context_plan", "records", "evaluation.results", "evaluation.statistics"),
-            "number_formats.results",
+            *(*VALUES, "progress", "context_plan", "records", "evaluation.results"),
+            *("evaluation.statistics", "number_formats.results"),
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
-    "pipeline.settings": Row(("errors", "lengths", "context_plan", "data")),
+    "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
     "pipeline": Row(
         (
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
@@ -157,7 +174,8 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
             *("scaling", "planning", "theory", "models.source", "evaluation.conditions"),
-            *("evaluation.results", "exporting.features", "exporting.parity", "audit.result"),
+            *("evaluation.results", "exporting.features", "exporting.serving", "audit.result"),
+            "exporting.parity",
             *("number_formats.results", "reports"),
         ),
         needs=("numpy",),
@@ -165,15 +183,22 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "api", "progress", "run_directory", "models", "models.source"),
+            *("errors", "untrusted", "extras", "api", "progress", "run_directory", "models"),
+            "models.source",
             *("searching.model", "evaluation.identity", "reports"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "api.extend": Row(
         (
-            *("api", "lengths", "progress", "run_directory", "data", "models", "models.config"),
-            *("models.source", "evaluation.identity", "pipeline", "pipeline.settings"),
+            *("extras", "api", "lengths", "progress", "run_directory", "data", "models"),
+            *(
+                "models.config",
+                "models.source",
+                "evaluation.identity",
+                "pipeline",
+                "pipeline.settings",
+            ),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -182,7 +207,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
             *("run_directory", "records", "theory", "evaluation.results", "exporting.features"),
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
-            "pipeline.settings",
+            *("pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),
         wires=True,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
@@ -54,7 +56,8 @@ class Bounds(Result):
     def summary(self) -> str:
         shown = self.rows if len(self.rows) <= 2 else (self.rows[0], self.rows[-1])
         told = " ".join(_in_words(row) for row in shown)
-        between = f" {len(self.rows) - 2} lengths lie between." if len(self.rows) > 2 else ""
+        count = len(self.rows) - len(shown)
+        between = f" {count} length{'s lie' if count > 1 else ' lies'} between." if count else ""
         return f"Bounds of the base for heads of {self.head_dim}. {told}{between}"
 
     def figure(self) -> Figure:
@@ -78,6 +81,7 @@ class Bounds(Result):
                 yield BoundCurve(label, [*known], [*known.values()], style, color)
 
 
+@required_by("bound")
 def bound(
     lengths: Length | Iterable[Length] | None = None,
     *,
@@ -91,7 +95,7 @@ def bound(
     """
     if lengths is None:
         lengths = LENGTHS
-    wanted = as_lengths([lengths] if isinstance(lengths, int | str) else lengths)
+    wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)
     if not wanted:
         raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     if only is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import parse_length
+from ropewalk.lengths import format_length, parse_length
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 
@@ -35,29 +36,46 @@ Corpus: TypeAlias = "str | Path | Iterable[str | Document]"
 
 def as_length(value: Length, key: str = "length") -> int:
     """The number of tokens that `131072` or `"128k"` stands for."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise InvalidValue(key, value, "must be a length", "write 131072 or '128k'")
     return parse_length(str(value))
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
     """What was given, each once. A single string is refused: it would be taken for its letters."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
-    return tuple(dict.fromkeys(values))
+    members = tuple(values)
+    for i, member in enumerate(members):
+        if not isinstance(member, Hashable):
+            raise InvalidValue(f"{key}[{i}]", member, "is a list in a list", "write [a, b, …]")
+    return tuple(dict.fromkeys(members))
 
 
-def as_lengths(values: Iterable[Length]) -> tuple[int, ...]:
+def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...]:
     """Lengths in rising order, each once."""
-    return tuple(sorted({as_length(value) for value in values}))
+    return tuple(sorted({as_length(value, key) for value in as_list(values, key)}))
 
 
 def as_plan(value: PlanLike) -> ContextPlan:
-    if isinstance(value, ContextPlan):
-        return value
+    """The plan itself, of what bears one, or in a file."""
     if isinstance(value, str | Path):
         return ContextPlan.read(value)
-    return value.plan
+    plan = value if isinstance(value, ContextPlan) else getattr(value, "plan", None)
+    if not isinstance(plan, ContextPlan):
+        raise InvalidValue(
+            "plan",
+            value,
+            "must be a plan",
+            "give a plan, the result of plan() or search(), or the path of a plan.json",
+        )
+    return plan
+
+
+def as_path(value: str | Path, key: str) -> Path:
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
+    return Path(value)
 
 
 def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
@@ -67,11 +85,13 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     if isinstance(corpus, str | Path):
         documents = read_documents(corpus, field=field)
     else:
-        documents = iter(
-            [
-                item if isinstance(item, Document) else Document(f"text {i}", item)
-                for i, item in enumerate(corpus, start=1)
-            ]
+        if not isinstance(corpus, Iterable):
+            raise InvalidValue(
+                "corpus", corpus, "must be a path or a list of texts", "write ['first text', …]"
+            )
+        documents = (
+            item if isinstance(item, Document) else Document(f"text {i}", _text(item, i))
+            for i, item in enumerate(corpus, start=1)
         )
     taken: list[Document] = []
     characters = 0
@@ -82,6 +102,21 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
         taken.append(document)
         characters += len(document.text)
     return taken
+
+
+def _text(item: object, number: int) -> str:
+    if not isinstance(item, str):
+        raise InvalidValue(f"corpus, text {number}", item, "must be a string", "give its text")
+    return item
+
+
+def serves_already(present: ContextPlan, trained_length: int | None) -> str:
+    """A sentence for a target that the model serves as it stands."""
+    length = present.target_length
+    told = f"{present.model} serves {format_length(length)} already: nothing needs to change."
+    if trained_length is not None and trained_length < length:
+        told += f" It was trained at {format_length(trained_length)}."
+    return told
 
 
 def geometry_json(plan: ContextPlan, trained_length: int | None) -> dict[str, object]:

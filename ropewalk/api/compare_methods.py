@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json
+from ropewalk.api.common import Length, as_length, geometry_json, serves_already
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, MissingExtra
+from ropewalk.exporting.serving import Serving, serving
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers
 from ropewalk.progress import Progress, share, silent
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +40,12 @@ class Comparison(Result):
     """At least one."""
     refused: Mapping[str, str]
     """The reason for each method that is not a candidate."""
+    serving: tuple[Serving, ...]
+    """By runtime, how it can express the best plan, and the lines that start it."""
+
+    def __post_init__(self) -> None:
+        check_filled(self.candidates, "candidates")
+        check_filled(self.layers, "layers")
 
     @property
     def best(self) -> Candidate:
@@ -57,8 +65,11 @@ class Comparison(Result):
 
     def summary(self) -> str:
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
+        told = ""
+        if self.target_length == self.present.target_length:
+            told = f"{serves_already(self.present, self.trained_length)} "
         return (
-            f"Of {len(self.candidates)} methods that take {self.model} from "
+            f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
             f"theory ranks {self.best.method} first: {self.best.reason}{refused}"
         )
@@ -72,6 +83,7 @@ class Comparison(Result):
         return factors_figure(factor_curves(plans, self.layers[0]), title)
 
 
+@required_by("compare_methods")
 def compare_methods(
     model: Model,
     to: Length,
@@ -90,22 +102,28 @@ def compare_methods(
     target = as_length(to)
     present = source.present_plan
     chosen = chosen_layers(present, layers)
-    base = sufficient_base(
-        present,
-        target,
-        chosen[0],
-        from_original=from_original,
-        progress=share(progress, f"safe base for {format_length(target)}"),
-    )
+    given, without = {}, {}
+    try:
+        base = sufficient_base(
+            present,
+            target,
+            chosen[0],
+            from_original=from_original,
+            progress=share(progress, f"safe base for {format_length(target)}"),
+        )
+        given["base_change"] = {"base": base}
+    except MissingExtra as error:  # the other methods need no base
+        without["base_change"] = str(error)
     candidates, refused = compare(
         present,
         target,
         layer_types=chosen,
         from_original=from_original,
-        parameters={"base_change": {"base": base}},
+        parameters=given,
         runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
         progress=share(progress, "comparing"),
     )
+    refused = {**refused, **without}
     if not candidates:
         reasons = [*refused.values()]
         raise InputError(
@@ -121,6 +139,7 @@ def compare_methods(
         layers=chosen,
         candidates=candidates,
         refused=refused,
+        serving=serving(candidates[0].plan, source),
     )
 
 

@@ -27,13 +27,15 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RunDirectory
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,6 +60,9 @@ class Evaluated(Result):
     original_length: int
     dtype: str
     device: str
+
+    def __post_init__(self) -> None:
+        check_filled(self.results, "results")
 
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
@@ -92,6 +97,7 @@ class Evaluated(Result):
         return figures(self.results, (), original_length=self.original_length)["by-length"]
 
 
+@required_by("evaluate")
 def evaluate(
     model: Model,
     *,
@@ -129,7 +135,7 @@ def evaluate(
     methods, tasks = as_list(methods, "methods"), as_list(tasks, "tasks")
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
-    chosen = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    chosen = None if lengths is None else as_lengths(lengths)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     documents = as_documents(corpus, field, notice)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
@@ -175,10 +181,10 @@ def evaluate(
             device=loaded.device,
         )
         if directory is not None:
-            from ropewalk.reports.figures import save_pictures
-
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-            pictures = figures(results, records, original_length=present.original_length)
-            for name, figure in pictures.items():
-                save_pictures(figure, directory.path / "figures" / name)
+            keep_figures(
+                lambda: figures(results, records, original_length=present.original_length),
+                directory.path / "figures",
+                notice,
+            )
     return found

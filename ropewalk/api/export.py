@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.api.common import PlanLike, as_plan
+from ropewalk.api.common import PlanLike, as_path, as_plan
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
+from ropewalk.extras import required_by
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.values import Result
+from ropewalk.values import Result, check_member
 
 LLAMA_CPP = "llama.cpp"
 
@@ -27,8 +28,13 @@ class Preview(Result):
     matrix: Mapping[str, Mapping[str, Cell]]
     """By feature of the plan, then by runtime."""
     losses: Mapping[str, Loss | None]
-    """The runtimes that can only approximate the plan, with the cost; None without the weights
-    needed to measure it."""
+    """The runtimes that can only approximate the plan, with the cost; None without the weights or
+    the torch needed to measure it."""
+
+    def __post_init__(self) -> None:
+        for name, row in self.matrix.items():
+            for runtime in RUNTIMES:
+                check_member(runtime, row, f"matrix.{name}")
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -42,6 +48,7 @@ class Preview(Result):
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
 
 
+@required_by("export")
 def export(
     model: Model,
     plan: PlanLike,
@@ -76,7 +83,7 @@ def export(
         raise InputError(
             "fold (--fold) is not for llama.cpp, which has an attention factor of its own"
         )
-    given = as_plan(plan)
+    given, out = as_plan(plan), as_path(out, "out")
     folder = str(resolve(model, allow_download=allow_download).folder)
     if runtime == LLAMA_CPP:
         from ropewalk.exporting import llama_cpp
@@ -87,7 +94,7 @@ def export(
             Checkpoint.open(folder), given, runtime, approximate=approximate
         )
         exported = llama_cpp.export(
-            *(folder, followed, Path(out)),
+            *(folder, followed, out),
             dtype=dtype or "F32",
             overwrite=overwrite,
             progress=progress,
@@ -118,6 +125,7 @@ def export(
     )
 
 
+@required_by("export_preview")
 def export_preview(
     model: Model,
     plan: PlanLike,
@@ -148,11 +156,12 @@ def export_preview(
 def _loss(source: Source, plan: ContextPlan, followed: ContextPlan) -> Loss | None:
     if source.kind == "live model" or not source.has_weights:
         return None
-    from ropewalk.exporting.approximating import loss_between
-    from ropewalk.models.checkpoint import Checkpoint
-
     try:
+        with required_by("measuring the cost"):
+            from ropewalk.exporting.approximating import loss_between
+            from ropewalk.models.checkpoint import Checkpoint
+
         checkpoint = Checkpoint.open(str(source.folder))
-    except InputError:  # no weights in the folder, or none that can be exported
+    except InputError:  # no torch here, no weights in the folder, or none that can be exported
         return None
     return loss_between(checkpoint, plan, followed)

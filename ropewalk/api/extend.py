@@ -9,6 +9,7 @@ from pathlib import Path
 from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.identity import run_identity
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
@@ -29,6 +30,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import RunDirectory
 
 
+@required_by("extend")
 def extend(
     model: Model = BUNDLED,
     to: Length | None = None,
@@ -66,6 +68,7 @@ def extend(
         return pipeline.extend(work, asked.settings, progress=progress, done=done)
 
 
+@required_by("extend_preview")
 def extend_preview(
     model: Model = BUNDLED,
     to: Length | None = None,

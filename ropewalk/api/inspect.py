@@ -9,6 +9,7 @@ import numpy as np
 
 from ropewalk.api.common import Corpus, as_documents, geometry_json, schedule_json
 from ropewalk.context_plan import ContextPlan
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Notice, Progress, log_notice, silent
@@ -24,6 +25,12 @@ MEASURED_TOKENS = 16384
 LONGEST_SEQUENCE = 2048
 JUDGED = 16 * 1024**2
 """Theory is computed for positions up to here; more would take too long."""
+
+
+SCOPE = (
+    "This theory predicts what a model trained with this base can tell apart at which distance. It "
+    "does not predict how a model performs that was trained further after its extension."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +99,7 @@ class Inspection(Result):
             f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
             f"were pretrained at {_k(geometry.original_length)}. {geometry.pairs} pairs rotate, "
             f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
-            f"met. In theory, {reach}."
+            f"met. In theory, {reach}. {SCOPE}"
         )
 
     def figure(self) -> Figure:
@@ -103,6 +110,7 @@ class Inspection(Result):
         return factors_figure(curves, self.model)
 
 
+@required_by("inspect")
 def inspect(
     model: Model,
     *,
@@ -147,6 +155,7 @@ def theory_of(schedule: RotarySchedule) -> Theory:
     )
 
 
+@required_by("measure (--measure)")
 def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: Notice) -> Measured:
     """Run a model over some text, in sequences within its window."""
     from ropewalk.evaluation.encoding import Encoder

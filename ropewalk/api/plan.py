@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json, schedule_json
+from ropewalk.api.common import Length, as_length, geometry_json, schedule_json, serves_already
 from ropewalk.api.compare_methods import compare_methods
-from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.exporting.serving import Serving, serving
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import chosen_layers, extend_plan
 from ropewalk.progress import Progress, share, silent
+from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,11 +42,21 @@ class Planned(Result):
     """For the config.json of stock transformers; None if no stock config can express the plan."""
     rope_parameters_refused: str | None
     """Why it cannot."""
+    serving: tuple[Serving, ...]
+    """By runtime, what it makes of the plan, and the lines that start it."""
+
+    def __post_init__(self) -> None:
+        check_filled(self.layers, "layers")
 
     @property
     def schedule(self) -> RotarySchedule:
         """The schedule that serves the target."""
         return self.plan.longest(self.layers[0])
+
+    @property
+    def nothing_to_change(self) -> bool:
+        """The model serves the target as it stands, and the plan is the one that it follows."""
+        return self.plan == self.present
 
     def derived(self) -> dict[str, object]:
         return {
@@ -55,6 +68,8 @@ class Planned(Result):
         }
 
     def summary(self) -> str:
+        if self.nothing_to_change:
+            return serves_already(self.present, self.trained_length)
         factors = self.schedule.rescale_factors
         if self.rope_parameters is None:
             stock = f"No stock config says this: {self.rope_parameters_refused}."
@@ -78,6 +93,7 @@ class Planned(Result):
         return f"{self.model}: {format_length(before)} to {format_length(after)}"
 
 
+@required_by("plan")
 def plan(
     model: Model,
     to: Length,
@@ -96,6 +112,9 @@ def plan(
     a base uses the safe base of the target. `layers` are the layer types to extend (default: full
     attention). `from_original` ignores the model's present scaling and starts from the pretrained
     frequencies.
+
+    If the model already serves the target, and the method changes nothing or none is named, the
+    plan is the model's present one.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to)
@@ -104,12 +123,16 @@ def plan(
     if method is None:
         if parameters or log_n is not None:
             raise InputError("parameters and log_n belong to a method: name it, as in 'yarn'")
+        if target == present.target_length and not from_original:
+            return _planned(source, present, chosen)
         compared = compare_methods(
             source, target, layers=chosen, from_original=from_original, progress=progress
         )
         return _planned(source, compared.plan, chosen)
+    if not isinstance(parameters, Mapping | None):
+        raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
     given = dict(parameters or {})
-    if "base_change" in method.split("+") and "base" not in given:
+    if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
         given["base"] = sufficient_base(
             present,
             target,
@@ -126,7 +149,19 @@ def plan(
         from_original=from_original,
         log_n=log_n,
     )
-    return _planned(source, extended, chosen)
+    return _planned(source, present if _same(present, extended) else extended, chosen)
+
+
+def _same(present: ContextPlan, planned: ContextPlan) -> bool:
+    """Both compute the same at each length, whatever the methods are called."""
+    return all(
+        [_unnamed(step) for step in steps] == [_unnamed(step) for step in planned.steps(layer_type)]
+        for layer_type, steps in present.schedules.items()
+    )
+
+
+def _unnamed(step: PlanStep) -> PlanStep:
+    return replace(step, schedule=replace(step.schedule, recipe=(), length=step.up_to_length))
 
 
 def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> Planned:
@@ -146,4 +181,5 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
         layers=layers,
         rope_parameters=setting,
         rope_parameters_refused=refused,
+        serving=serving(planned, source),
     )

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
 from ropewalk.number_formats.results import GIVEN, Findings
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
 from ropewalk.run_directory import RunDirectory
 from ropewalk.untrusted import whole_number
@@ -43,6 +45,7 @@ class Precision(Findings, Result):
         return figures(self)["shifts"]
 
 
+@required_by("precision")
 def precision(
     model: Model,
     *,
@@ -77,7 +80,7 @@ def precision(
     for name in chosen_arms or ():
         named(name)
     tokens = None if length is None else as_length(length)
-    chosen_lengths = None if lengths is None else as_lengths(as_list(lengths, "lengths"))
+    chosen_lengths = None if lengths is None else as_lengths(lengths)
     chosen_shifts = None
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
@@ -107,9 +110,6 @@ def precision(
         )
         found = Precision(**vars(findings))
         if directory is not None:
-            from ropewalk.reports.figures import save_pictures
-
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-            for name, figure in figures(found).items():
-                save_pictures(figure, directory.path / "figures" / name)
+            keep_figures(lambda: figures(found), directory.path / "figures", notice)
     return found

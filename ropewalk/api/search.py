@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Literal
 from ropewalk.api.common import Corpus, Length, as_documents, as_length
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.identity import run_identity
+from ropewalk.extras import required_by
 from ropewalk.models.load import load, whole
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.reports.figures import save_pictures
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_target, search_model
 from ropewalk.searching.model.objectives import Kind
 from ropewalk.searching.model.ranks import Ranks
+from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.legs import Leg as Leg
@@ -41,6 +43,7 @@ class Searched(Found):
         return f"{self.model}: {super().summary()}"
 
 
+@required_by("search")
 def search(
     model: Model,
     to: Length,
@@ -111,7 +114,7 @@ def search(
             notice=notice,
         )
         if directory is not None:
-            _keep(found, directory)
+            _keep(found, directory, notice)
     seconds = round(time.monotonic() - began, 3)
     return Searched(found.plan, found.legs, loaded.name, loaded.dtype, loaded.device, seconds)
 
@@ -121,17 +124,18 @@ def is_first_rank() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _keep(found: Found, directory: RunDirectory) -> None:
+def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     """The plan, the scores and the figures of a finished search."""
     directory.write(PLAN, found.plan.dumps())
     directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-    for name, figure in found.figures().items():
-        save_pictures(figure, directory.path / "figures" / name)
+    keep_figures(found.figures, directory.path / "figures", notice)
 
 
 def _ranks(per_copy: int) -> Ranks | None:
     """All that torchrun started; None for a process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    if whole_number(per_copy, "ranks_per_copy") < 1:
+        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
     if size % per_copy:
         raise InvalidValue(
             "--ranks-per-copy",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ropewalk.api.common import Length, PlanLike, as_length, as_plan
+from ropewalk.api.common import Length, PlanLike, as_length, as_list, as_plan
 from ropewalk.audit.result import Audit
+from ropewalk.extras import required_by
 from ropewalk.progress import Progress, silent
 
 
+@required_by("verify")
 def verify(
     model_on_disk: str | Path,
     *,
@@ -21,10 +23,10 @@ def verify(
 ) -> Audit:
     """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
 
-    It is compared with `plan` or its own settings, for `length` or its own length. `runtimes` are
-    transformers, vllm, sglang, llama.cpp (after its stock converter), transformers-4 and vllm-2025;
-    the default is the first three. If weights and runtime are available, the model is run, unless
-    `run` is False.
+    It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
+    `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
+    stock converter), transformers-4 and vllm-2025; the default is the first three. If weights
+    and runtime are available, the model is run, unless `run` is False.
     """
     from ropewalk.audit.examination import audit
 
@@ -32,7 +34,7 @@ def verify(
         model_on_disk,
         plan=None if plan is None else as_plan(plan),
         length=None if length is None else as_length(length),
-        runtimes=runtimes,
+        runtimes=as_list(runtimes, "runtimes"),
         run=run,
         progress=progress,
     )

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
+from ropewalk.extras import required_by
 from ropewalk.untrusted import Fields, whole_number
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ class AttentionLayout:
         """Whether the window is in document order, without padding."""
         return bool(np.array_equal(self.order, np.arange(self.length)))
 
+    @required_by("a figure")
     def figure(self) -> Figure:
         """The mask, one colour per document, with the positions along its edge."""
         from ropewalk.attention.picture import MAX_TOKENS, mask_figure

@@ -2,7 +2,8 @@
 
 A folder is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is
 built and asked, and where weights are there the model is run, at once and through its cache. A GGUF
-file is read by llama.cpp's rules, and run where llama.cpp is here.
+file is read by llama.cpp's rules, and run where llama.cpp is here. The rules need numpy alone; what
+is left out where transformers or llama.cpp is not installed is said, and is no fault of the model.
 """
 
 from __future__ import annotations
@@ -10,26 +11,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ropewalk.audit import stock_rotary, stock_trial, traps
+from ropewalk.audit import stock_trial, traps
 from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
+from ropewalk.audit.reading import MEASURED, NOT_MEASURED, STOCK, Reading
 from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.exporting.folder import PLAN
+from ropewalk.errors import (
+    InputError,
+    InvalidValue,
+    MissingExtra,
+    RopewalkError,
+    UnknownName,
+    Unsupported,
+)
+from ropewalk.exporting.parity import PLAN
+from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 
-RUNTIMES = (stock_rotary.RUNTIME, *BY_RULES)
-USUAL = (stock_rotary.RUNTIME, "vllm", "sglang")
+RUNTIMES = (STOCK, *BY_RULES)
+USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as it is; the others need it converted, or are older."""
 
 
@@ -94,8 +105,8 @@ def _of_folder(
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
     readings = tuple(
-        stock_rotary.measure(config, layers, sorted(lengths))
-        if name == stock_rotary.RUNTIME
+        _measured(config, layers, sorted(lengths))
+        if name == STOCK
         else BY_RULES[name](config, tokenizer)
         for name in runtimes
     )
@@ -109,10 +120,11 @@ def _of_folder(
     )
     found = traps.find(subject)
     tried = Trial()
-    if run and meant is not None and stock_rotary.RUNTIME in runtimes:
+    measured = any(reading.source == MEASURED for reading in readings)
+    if run and meant is not None and measured:
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         tried = stock_trial.trial(path, meant)
-    explained = any(f.wrong and stock_rotary.RUNTIME in f.runtimes for f in found)
+    explained = any(f.wrong and STOCK in f.runtimes for f in found)
     return Audit(
         target="transformers folder",
         path=path,
@@ -120,7 +132,7 @@ def _of_folder(
         runtimes={reading.runtime: reading for reading in readings},
         # What the traps have named already, the run would only say again.
         warnings=found if explained else (*found, *tried.findings),
-        compared=meant is not None,
+        compared=meant is not None and not all(reading.unread for reading in readings),
         parity=tried.parity,
         notes=(*notes, *tried.notes),
     )
@@ -132,6 +144,9 @@ def _of_file(
     progress(Status("verify", 0.0, "reading"))
     header = read_header(path)
     geometry = geometry_of(header)
+    notes: tuple[str, ...] = ()
+    if plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
+        plan, notes = _plan_next_to(path, geometry)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
             "plan.schedules",
@@ -145,22 +160,22 @@ def _of_file(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
     found = [*findings(header), *traps.find(subject)]
-    notes: tuple[str, ...] = ()
     parity = None
     if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)
-        notes = (f"run in {llama_cpp_run.runtime()}",)
+        notes += (f"run in {llama_cpp_run.runtime()}",)
         wrong = any(finding.wrong for finding in found)
         if plan is not None and not wrong:  # what is named already would only be said again
             try:
-                parity = compared(header, plan.longest())
+                with required_by("its own model"):
+                    parity = compared(header, plan.longest())
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run:
-        notes = ("not run: pip install xllamacpp to have it run in the real llama.cpp",)
+        notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",
         path=path,
@@ -171,6 +186,28 @@ def _of_file(
         parity=parity,
         notes=notes,
     )
+
+
+def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
+    """What transformers does, where it is installed."""
+    try:
+        with required_by("measuring it"):
+            from ropewalk.audit import stock_rotary
+    except MissingExtra as error:
+        return Reading(STOCK, NOT_MEASURED, unread=str(error))
+    return stock_rotary.measure(config, layers, lengths)
+
+
+def _plan_next_to(
+    path: Path, geometry: RotaryGeometry
+) -> tuple[ContextPlan | None, tuple[str, ...]]:
+    """The plan.json in the folder of a GGUF file, unless it is of another model."""
+    plan = ContextPlan.read(path.parent / PLAN)
+    if set(plan.schedules) == {FULL_ATTENTION}:
+        planned = plan.longest().geometry
+        if (planned.head_dim, planned.pairs) == (geometry.head_dim, geometry.pairs):
+            return plan, (f"compared with the {PLAN} next to it",)
+    return None, (f"not compared with the {PLAN} next to it, which is of another model",)
 
 
 def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:

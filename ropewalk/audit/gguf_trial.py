@@ -20,11 +20,9 @@ from ropewalk.audit.finding import Finding
 from ropewalk.audit.rules.gguf import RUNTIME
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.parity import Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
-from ropewalk.gguf.weights import model_of, stored_type
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
@@ -83,6 +81,9 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
 
 def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
     """llama.cpp beside the file's own weights under this schedule, beyond the trained length."""
+    from ropewalk.exporting import llama_cpp
+    from ropewalk.gguf.weights import model_of, stored_type
+
     stored = stored_type(header)
     if stored not in llama_cpp.TOLERANCES:
         raise Unsupported(f"the rounding error of weights stored as {stored} is not known here")

@@ -15,6 +15,9 @@ from ropewalk.values import Value
 
 BY_ITS_RULES = "by its rules, not run"
 MEASURED = "measured"
+NOT_MEASURED = "not measured"
+STOCK = "transformers"
+"""The runtime that is measured; the others are read by their rules."""
 
 Switch = Literal["never", "by the length at hand", "by the declared length"]
 

@@ -48,8 +48,12 @@ class Audit(Result):
     def verdict(self) -> str:
         if self.wrong:
             return f"{len(self.wrong)} thing{'s' * (len(self.wrong) > 1)} wrong"
+        unread = [name for name, reading in self.runtimes.items() if reading.unread]
+        if len(unread) == len(self.runtimes):
+            return f"no trap found, but what {', '.join(unread)} would do is unknown"
         if self.compared:
-            return f"all well: it serves {format_length(self.length)}"
+            but = f" (unknown in {', '.join(unread)})" if unread else ""
+            return f"all well: it serves {format_length(self.length)}{but}"
         return "no trap found, but its rotation could not be compared: give a plan"
 
     def summary(self) -> str:

@@ -14,13 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+)
+from transformers.utils import logging
 
-from ropewalk.audit.reading import MEASURED, Effective, Reading
+from ropewalk.audit.reading import MEASURED, STOCK, Effective, Reading
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config
 
-RUNTIME = "transformers"
 MOST_LAYERS = 1024
 MOST_OF_ANYTHING = 100_000  # experts, heads and the like: what building loops over
 
@@ -38,16 +45,16 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
                 for layer_type in layer_types
             }
     except Unsupported as error:
-        return Reading(RUNTIME, MEASURED, unread=str(error))
+        return Reading(STOCK, MEASURED, unread=str(error))
     except InvalidValue:
         raise
     except Exception as error:  # whatever its config and rotary classes raise
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Reading(RUNTIME, MEASURED, refused=first)
+        return Reading(STOCK, MEASURED, refused=first)
     changes = any(
         not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
-    return Reading(RUNTIME, MEASURED, layers, "by the length at hand" if changes else "never")
+    return Reading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
 
 
 def _same(one: Effective, other: Effective) -> bool:
@@ -58,8 +65,6 @@ def _same(one: Effective, other: Effective) -> bool:
 
 def stock_config(config: Config) -> Any:
     """The config as transformers' own class for its model type reads it."""
-    from transformers import CONFIG_MAPPING, AutoConfig
-
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
         needs = "needs custom code, which ropewalk never runs" if config.get("auto_map") else ""
@@ -89,8 +94,6 @@ def _check_counts(config: Mapping[str, Any]) -> None:
 
 
 def _rotaries(config: Config) -> list[Any]:
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModel, AutoModelForCausalLM
-
     stock = stock_config(config)
     auto = AutoModelForCausalLM if type(stock) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
     with torch.device("meta"):
@@ -141,8 +144,6 @@ def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """What transformers would warn of, we say ourselves."""
-    from transformers.utils import logging
-
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from ropewalk.audit.finding import Finding
-from ropewalk.audit.stock_rotary import RUNTIME
+from ropewalk.audit.reading import STOCK
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
-from ropewalk.exporting import gate
 from ropewalk.exporting.parity import Parity
-from ropewalk.exporting.stock_run import settle
-from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.load import read_model
+
+if TYPE_CHECKING:
+    from ropewalk.models.checkpoint import Checkpoint
 
 MOST_BYTES = 8 * 2**30
 """Of weights in float32, of which two copies are in memory."""
@@ -40,6 +38,10 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
     """Run it where that can be done here."""
     if not folder.is_dir() or not any(_weights(folder)):
         return Trial(notes=("no weights here: rotary modules were measured, no model was run",))
+    import torch
+
+    from ropewalk.models.checkpoint import Checkpoint
+
     try:
         checkpoint = Checkpoint.open(str(folder))
     except Unsupported as error:
@@ -53,10 +55,16 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
-    return Trial(parity, () if parity.passed else (differs(RUNTIME, parity),))
+    return Trial(parity, () if parity.passed else (differs(STOCK, parity),))
 
 
 def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
+    import torch
+
+    from ropewalk.exporting import gate
+    from ropewalk.exporting.stock_run import settle
+    from ropewalk.models.load import read_model
+
     model = settle(read_model(checkpoint.folder, torch.float32))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answers,) = gate.ask_stock([(checkpoint.folder, asked)])
@@ -78,5 +86,5 @@ def differs(runtime: str, parity: Parity) -> Finding:
     )
 
 
-def _failed(trap: str, what: str, consequence: str, runtime: str = RUNTIME) -> Finding:
+def _failed(trap: str, what: str, consequence: str, runtime: str = STOCK) -> Finding:
     return Finding(trap, (runtime,), what, consequence, "export the model again: ropewalk export")

@@ -13,6 +13,8 @@ from ropewalk.cli.shared import JsonOption, print_json, show_written, table
 from ropewalk.lengths import format_length, parse_lengths
 from ropewalk.theory.bound import SAMPLING_STEP
 
+EXAMPLE = "ropewalk bound 8k 32k 128k"
+
 
 def command(
     words: Annotated[

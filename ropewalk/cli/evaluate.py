@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.evaluate import TASKS, Evaluated, evaluate
+from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
@@ -29,6 +30,8 @@ from ropewalk.records import EvalResult, Mode
 if TYPE_CHECKING:
     from rich.console import Console
 
+EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
+
 
 def command(
     model: RunnableModel,
@@ -46,30 +49,36 @@ def command(
     target: Annotated[
         int | None,
         typer.Option(
-            "--to", metavar="LENGTH", parser=parse_length, help="The length that methods extend to."
+            "--to", metavar="LENGTH", parser=parse_length, help="Target length of the methods."
         ),
     ] = None,
     tasks: Annotated[
         str,
-        typer.Option(help="Of passkey, needle, lines, kv, perplexity, repetition, perplexity-hf …"),
+        typer.Option(metavar="A,B,…", help="Some of passkey, needle, lines, kv, perplexity."),
     ] = ",".join(TASKS),
     lengths: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,…", help="Context lengths; from a quarter of the window in doublings."
+            metavar="A,B,…",
+            help="Context lengths (default: doublings from a quarter of the window).",
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="Samples per task, length and method.")] = 20,
     mode: Annotated[
         Mode,
-        typer.Option(help="Feed the answer and check that it was expected, or generate it."),
+        typer.Option(
+            help="Feed the answer and check that it was expected, or generate it.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "teacher_forced",
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
-    seed: Annotated[int, typer.Option(help="Other samples of the same kind.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep records and figures here, and resume from here."),
+        typer.Option(
+            metavar="DIR", help="Keep records and figures here, and resume (default: keep nothing)."
+        ),
     ] = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
@@ -118,9 +127,11 @@ def _show(found: Evaluated) -> None:
 
 def show_results(console: Console, results: Sequence[EvalResult]) -> None:
     """One table with a row per task and length, and a column per subject."""
+    from rich.markup import escape
+
     names = labels(result.subject for result in results)
     cells = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
-    rows = table("task", "length", *names.values())
+    rows = table("task", "length", *map(escape, names.values()))
     counts = {r.samples for r in results}
     for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
         name = "next token" if metric == "next_token_accuracy" else task
@@ -175,6 +186,7 @@ def _figure(value: float, digits: int) -> str:
 
 def _show_grids(console: Console, found: Evaluated) -> None:
     """A small heatmap of the needle, or of the first retrieval task there is."""
+    from rich.markup import escape
     from rich.text import Text
 
     if not found.depth_grids:
@@ -183,7 +195,7 @@ def _show_grids(console: Console, found: Evaluated) -> None:
     task = "needle" if "needle" in tasks else tasks[0]
     console.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
     for grid in (grid for grid in found.depth_grids if grid.task == task):
-        rows = table(grid.method, *(format_length(length) for length in grid.lengths))
+        rows = table(escape(grid.method), *(format_length(length) for length in grid.lengths))
         for low, high, row in zip(grid.edges, grid.edges[1:], grid.rows, strict=False):
             shades = []
             for cell in row:
@@ -215,6 +227,7 @@ def _show_comparisons(console: Console, found: Evaluated) -> None:
         console.print(
             f"  {c.task}{loss}: {names[c.first]} − {names[c.second]} = "
             f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}",
+            markup=False,
             soft_wrap=True,
         )
     if rest := total - len(found.significant):

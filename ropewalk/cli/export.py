@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.api.export import Preview, export, export_preview
+from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     DownloadOption,
@@ -19,6 +20,8 @@ from ropewalk.cli.shared import (
 from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
 from ropewalk.exporting.parity import Exported, NotTheSame
+
+EXAMPLE = "ropewalk export path/to/model --plan plan.json --runtime vllm -o extended"
 
 
 def command(
@@ -46,7 +49,11 @@ def command(
     ] = None,
     fold: Annotated[
         bool,
-        typer.Option("--fold", help="Multiply the query weights by the attention scaling."),
+        typer.Option(
+            "--fold",
+            help="Multiply the query weights by the attention scaling.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False,
     approximate: Annotated[
         bool,
@@ -58,7 +65,9 @@ def command(
     v4_keys: Annotated[
         bool,
         typer.Option(
-            "--v4-keys", help="Write the keys of transformers 4: rope_theta, rope_scaling."
+            "--v4-keys",
+            help="Write the keys of transformers 4: rope_theta, rope_scaling.",
+            rich_help_panel=ADVANCED,
         ),
     ] = False,
     overwrite: Annotated[
@@ -133,7 +142,9 @@ def _show_preview(preview: Preview) -> None:
             if cell.how:
                 hows.setdefault(str(cell), []).append(runtime)
         for said, runtimes in hows.items():
-            console.print(f"  {feature}, {', '.join(runtimes)}: {said}", soft_wrap=True)
+            console.print(
+                f"  {feature}, {', '.join(runtimes)}: {said}", markup=False, soft_wrap=True
+            )
     for runtime, loss in preview.losses.items():
-        cost = loss or "not measured: the weights are not here"
-        console.print(f"  approximated in {runtime}: {cost}", soft_wrap=True)
+        cost = loss or "not measured: its weights or torch are not here"
+        console.print(f"  approximated in {runtime}: {cost}", markup=False, soft_wrap=True)

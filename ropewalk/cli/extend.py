@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ropewalk.values import Result
 
 WIDTH = 110
+EXAMPLE = "ropewalk extend path/to/model --to 32k --run runs/extend"
 
 
 def command(
@@ -38,26 +39,37 @@ def command(
     target: Annotated[
         int | None,
         typer.Option(
-            "--to", metavar="LENGTH", parser=parse_length, help="Eight times the window without it."
+            "--to",
+            metavar="LENGTH",
+            parser=parse_length,
+            help="Target length, such as 32k (default: eight times what the model serves).",
         ),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep everything here, and resume from here."),
+        typer.Option(
+            metavar="DIR",
+            help="Keep everything here, and resume from here (default: runs/extend-MODEL-LENGTH).",
+        ),
     ] = None,
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     evaluations: Annotated[
-        int, typer.Option(help="Search budget, in evaluations of all documents to search on.")
+        int,
+        typer.Option(
+            help="Search budget, in evaluations of all documents to search on.",
+        ),
     ] = EVALUATIONS,
     samples: Annotated[
         int, typer.Option(help="Samples for each task, length and method.")
     ] = SAMPLES,
     lengths: Annotated[
         str | None,
-        typer.Option(metavar="A,B,…", help="To evaluate at; doublings of the window without it."),
+        typer.Option(
+            metavar="A,B,…", help="Lengths to evaluate at (default: doublings of the window)."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Other documents and samples of the same kind.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of documents and samples.")] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,
@@ -110,10 +122,13 @@ def command(
 
 
 def _show_cost(console: Console, estimate: Estimate) -> None:
+    from rich.markup import escape
+
     for row in estimate.stages:
         tokens = f"{row.tokens:,} tokens, " if row.tokens else ""
         cost = f"{tokens}{row.range}" if row.seconds_high else "quick"
-        console.print(f"{row.stage:>9}  {row.does} [dim]({cost})[/dim]", soft_wrap=True)
+        told = f"{row.stage:>9}  {escape(row.does)} [dim]({cost})[/dim]"
+        console.print(told, soft_wrap=True)
     console.print(
         f"{estimate.total} in all, by forwards timed at {estimate.timed_at[0]:,} and "
         f"{estimate.timed_at[1]:,} tokens on this machine",

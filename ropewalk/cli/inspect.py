@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.api.inspect import Inspection, Measured, Theory, inspect
+from ropewalk.api.inspect import SCOPE, Inspection, Measured, Theory, inspect
 from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
@@ -19,6 +19,8 @@ from ropewalk.cli.shared import (
     table,
 )
 from ropewalk.lengths import format_length
+
+EXAMPLE = "ropewalk inspect llama-3.1-8b"
 
 
 def command(
@@ -92,6 +94,7 @@ def _show(found: Inspection) -> None:
 def _theory_lines(found: Inspection) -> Iterator[str]:
     theory = found.theory
     yield _effective_length(theory, theory.length)
+    yield SCOPE
     new, critical = len(theory.out_of_distribution_pairs), theory.critical_pair
     slow = "every pair" if critical is None else f"pairs before {critical}"
     yield (

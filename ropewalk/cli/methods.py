@@ -5,6 +5,8 @@ from __future__ import annotations
 from ropewalk.api.methods import Methods, methods
 from ropewalk.cli.shared import JsonOption, print_json
 
+EXAMPLE = "ropewalk methods"
+
 
 def command(as_json: JsonOption = False) -> None:
     """List the scaling methods, each with its parameters and their defaults."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ropewalk.api.common import serves_already
 from ropewalk.api.compare_methods import Comparison, compare_methods
 from ropewalk.api.plan import Planned, plan
 from ropewalk.cli.progress import progress_bar
@@ -27,14 +29,25 @@ from ropewalk.planning.extension import parse_settings
 from ropewalk.run_directory import write_atomically
 from ropewalk.schedule import LogNForm
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ropewalk.exporting.serving import Serving
+
 BEST_PLAN = Path("plan.json")
+EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 
 
 def command(
     model: ModelArgument,
     target: Annotated[
         int,
-        typer.Option("--to", metavar="LENGTH", parser=parse_length, help="Such as 131072 or 128k."),
+        typer.Option(
+            "--to",
+            metavar="LENGTH",
+            parser=parse_length,
+            help="Target length, such as 32768 or 32k.",
+        ),
     ],
     method: Annotated[
         str | None,
@@ -67,30 +80,27 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Plan a longer context: the factors of a method, ready for a runtime's config."""
+    from ropewalk.models.source import resolve
+
     found: Planned | Comparison
+    if method is None and (settings or log_n):
+        raise InputError("--set and --log-n go with a --method")
+    source = resolve(model, allow_download=allow_download)
     with progress_bar() as progress:
-        if method is None:
-            if settings or log_n:
-                raise InputError("--set and --log-n go with a --method")
+        if method is None and (from_original or target != source.present_plan.target_length):
             found = compare_methods(
-                model,
-                target,
-                layers=layers,
-                from_original=from_original,
-                allow_download=allow_download,
-                progress=progress,
+                source, target, layers=layers, from_original=from_original, progress=progress
             )
             output = output or BEST_PLAN
         else:
             found = plan(
-                model,
+                source,
                 target,
                 method,
-                parameters=parse_settings(method, settings or ()),
+                parameters=parse_settings(method, settings or ()) if method else None,
                 log_n=log_n,
                 layers=layers,
                 from_original=from_original,
-                allow_download=allow_download,
                 progress=progress,
             )
     if output is not None:
@@ -104,42 +114,57 @@ def command(
     elif isinstance(found, Comparison):
         _show_comparison(found)
     else:
-        _show_plan(found)
+        _show_plan(found, saved=output is not None)
     show_written(output, plot, as_json=as_json)
 
 
-def _show_plan(found: Planned) -> None:
-    import json
-
+def _show_plan(found: Planned, *, saved: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(highlight=False)
     before, after = found.present.longest(found.layers[0]), found.schedule
-    console.print(
-        f"[bold]{escape(found.model)}[/bold]: {format_length(before.length)} to "
-        f"{format_length(found.plan.target_length)} by {after.method}",
-        soft_wrap=True,
-    )
-    show_steps(console, found.plan)
-    pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
-    for i in pair_rows(after.geometry.pairs):
-        pairs.add_row(
-            str(i),
-            f"{before.wavelengths[i]:,.2f}",
-            f"{after.wavelengths[i]:,.2f}",
-            f"{before.rescale_factors[i]:.4f}",
-            f"{after.rescale_factors[i]:.4f}",
+    target = found.plan.target_length
+    if target == found.present.target_length:
+        _show_serves_already(console, found)
+    if not found.nothing_to_change:
+        console.print(
+            f"[bold]{escape(found.model)}[/bold]: {format_length(before.length)} to "
+            f"{format_length(target)} by {after.method}",
+            soft_wrap=True,
         )
-    console.print()
-    console.print(pairs)
-    if found.rope_parameters is None:
-        refused = f"no stock config says this: {found.rope_parameters_refused}"
-        console.print(refused, markup=False, soft_wrap=True)
-    else:
-        shown = json.dumps(dict(found.rope_parameters))
-        shown = shown if len(shown) <= 600 else f"{shown[:600]}… (all of it in --json)"
-        console.print(f'"rope_parameters": {shown}', markup=False, soft_wrap=True)
+        show_steps(console, found.plan)
+        pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
+        for i in pair_rows(after.geometry.pairs):
+            pairs.add_row(
+                str(i),
+                f"{before.wavelengths[i]:,.2f}",
+                f"{after.wavelengths[i]:,.2f}",
+                f"{before.rescale_factors[i]:.4f}",
+                f"{after.rescale_factors[i]:.4f}",
+            )
+        console.print()
+        console.print(pairs)
+        if found.rope_parameters is None:
+            refused = f"no stock config says this: {found.rope_parameters_refused}"
+            console.print(refused, markup=False, soft_wrap=True)
+    _show_serving(console, found.serving, saved=saved)
+
+
+def _show_serves_already(console: Console, found: Planned | Comparison) -> None:
+    told = serves_already(found.present, found.trained_length)
+    console.print(told, style="bold", markup=False, soft_wrap=True)
+
+
+def _show_serving(console: Console, rows: Sequence[Serving], *, saved: bool) -> None:
+    """The lines to paste, whole: a terminal may wrap them, a copy must not."""
+    console.print("\nTo serve it:")
+    for row in rows:
+        console.print(f"\n# {row.runtime}: {row.fit}. {row.reason}", markup=False, soft_wrap=True)
+        for line in row.lines:
+            console.print(line, markup=False, soft_wrap=True)
+    if not saved and any(str(BEST_PLAN) in line for row in rows for line in row.lines):
+        console.print(f"\n# {BEST_PLAN} is this plan: add -o {BEST_PLAN} to write it")
 
 
 def _show_comparison(found: Comparison) -> None:
@@ -168,6 +193,8 @@ def _show_comparison(found: Comparison) -> None:
     for method, reason in found.refused.items():
         line = f"  {method} is not among them: {reason}"
         console.print(line, style="dim", markup=False, soft_wrap=True)
+    console.print(f"\nBest by theory: {found.best.method}; evaluation has the last word.")
+    _show_serving(console, found.serving, saved=True)
 
 
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.precision import Precision, precision
+from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
@@ -21,9 +22,14 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length
+from ropewalk.number_formats.results import verdict
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ropewalk.number_formats.results import Estimate
+
+EXAMPLE = "ropewalk precision path/to/model --quick"
 
 
 def command(
@@ -36,36 +42,65 @@ def command(
         typer.Option(
             metavar="LENGTH",
             parser=parse_length,
-            help="Tokens per sequence; the model's window, at most 4k, or 512 with --quick.",
+            help="Tokens per sequence (default: the window, up to 4k, or 512 with --quick).",
         ),
     ] = None,
     sequences: Annotated[
-        int | None, typer.Option(help="How many; 50, or 4 with --quick, or what the text holds.")
+        int | None,
+        typer.Option(help="Number of sequences (default: 50, or 4 with --quick)."),
     ] = None,
     arms: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Of fp64, fp32, bf16, bf16_tables, fp16 …")
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Number formats to compare: some of fp64, fp32, bf16, fp16 (default: all, with "
+            "those below).",
+        ),
     ] = None,
     shifts: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Values of Δ₁, 0 among them.")
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Shifts of all positions to measure, 0 among them (default: the article's).",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     lengths: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Where the growth with length is read.")
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Lengths at which the growth is measured (default: doublings).",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     frozen: Annotated[
         bool,
-        typer.Option("--frozen", help="Keep hidden states, so each layer shows its own error."),
+        typer.Option(
+            "--frozen",
+            help="Keep hidden states, so that each layer shows its own error.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False,
     corpus: CorpusOption = "held-out",
-    seed: Annotated[int, typer.Option(help="Of random weights and retrieval samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random weights and retrieval samples.")] = 0,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep all measurements here, and resume from here."),
+        typer.Option(
+            metavar="DIR", help="Keep measurements here, and resume (default: keep nothing)."
+        ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="How to load the model; arms choose their own formats.")
+        str,
+        typer.Option(
+            help="How to load the model; the formats compared are their own.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "float32",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Show tables, and each finding, not only the verdict.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure what bf16 and other formats do to relative positions, and say what to do."""
@@ -91,7 +126,7 @@ def command(
     if as_json:
         print_json(found)
         return
-    _show(found)
+    _show(found, details)
     if run is not None:
         print(f"measurements, results and figures are in {run}")
 
@@ -105,11 +140,9 @@ def _integers(option: str, text: str) -> list[int]:
         ) from None
 
 
-def _show(found: Precision) -> None:
+def _show(found: Precision, details: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
-
-    from ropewalk.number_formats.arms import SUMMARIES
 
     console = Console(highlight=False)
     console.print(
@@ -118,6 +151,17 @@ def _show(found: Precision) -> None:
         + ("a full forward pass per shift" if found.mode == "forward" else "hidden states frozen"),
         soft_wrap=True,
     )
+    if details:
+        _show_details(console, found)
+    for line in found.diagnosis if details else verdict(found):
+        console.print(f"- {line}", soft_wrap=True, markup=False)
+    if not details:
+        console.print("(--details shows each number format, and all that was found)")
+
+
+def _show_details(console: Console, found: Precision) -> None:
+    from ropewalk.number_formats.arms import SUMMARIES
+
     rows = table("arm", "D", "95%", "first token", "growth", "loss", "moved")
     for column in rows.columns[:3]:
         column.no_wrap = True
@@ -143,8 +187,6 @@ def _show(found: Precision) -> None:
         "sequences\n",
         soft_wrap=True,
     )
-    for line in found.diagnosis:
-        console.print(f"- {line}", soft_wrap=True, markup=False)
 
 
 def _interval(value: Estimate) -> str:

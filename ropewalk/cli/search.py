@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     CorpusOption,
@@ -30,55 +31,95 @@ if TYPE_CHECKING:
     from ropewalk.api.search import Leg, Searched
     from ropewalk.searching.model.legs import Score
 
+EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
+
 
 def command(
     model: RunnableModel,
     target: Annotated[
         int,
-        typer.Option("--to", metavar="LENGTH", parser=parse_length, help="Such as 32768 or 32k."),
+        typer.Option(
+            "--to",
+            metavar="LENGTH",
+            parser=parse_length,
+            help="Target length, such as 32768 or 32k.",
+        ),
     ],
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     strategy: Annotated[
         Literal["adaptive", "evolution"],
-        typer.Option(help="Ours, or LongRoPE's algorithm as published."),
+        typer.Option(
+            help="Ropewalk's own search, or LongRoPE's algorithm as published.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "adaptive",
     budget: Annotated[
         int | None,
-        typer.Option(metavar="EVALUATIONS", min=1, help="Scores over all documents to spend."),
+        typer.Option(
+            metavar="EVALUATIONS",
+            min=1,
+            help="Search budget in evaluations of all documents (default: the strategy's own).",
+        ),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Tokens to spend, instead or besides.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Search budget in tokens (default: no limit).",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     objective: Annotated[
         Literal["perplexity", "needle", "mixed"],
-        typer.Option(help="What is minimised: the text's loss, that of the answers, or both."),
+        typer.Option(
+            help="Minimise the loss on the text, on the answers, or on both.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "mixed",
     stock_runtimes: Annotated[
         bool,
         typer.Option(
             "--stock-runtimes/--no-stock-runtimes",
-            help="Keep to what stock runtimes can express: no kept initial positions.",
+            help="Search only schedules that stock runtimes can express.",
+            rich_help_panel=ADVANCED,
         ),
     ] = True,
     recover: Annotated[
         bool,
-        typer.Option("--recover", help="Also search factors for sequences as short as trained on."),
+        typer.Option(
+            "--recover",
+            help="Also search factors for sequences within the original context length.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the plan, the journal and figures, and resume."),
+        typer.Option(
+            metavar="DIR",
+            help="Keep plan, journal and figures here, and resume (default: only the plan).",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the plan here (default: plan.json, in the run directory if there is one).",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Other documents and another search.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the documents and of the search.")] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     ranks_per_copy: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Under torchrun: how many ranks hold one copy of the model."
+            metavar="N",
+            min=1,
+            help="Under torchrun: how many ranks hold one copy of the model.",
+            rich_help_panel=ADVANCED,
         ),
     ] = 1,
     allow_download: DownloadOption = False,

@@ -24,7 +24,7 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A model's folder, a config.json, or the name of a known model such as llama-3-8b.",
+        help="A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.",
     ),
 ]
 RunnableModel = Annotated[
@@ -34,14 +34,16 @@ CorpusOption = Annotated[
     str,
     typer.Option(
         metavar="FILE",
-        help="Text: a file, folder, .jsonl, .parquet, `python`, or the `held-out` text.",
+        help="Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.",
     ),
 ]
 FieldOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Where .jsonl and .parquet hold the text.")
+    str, typer.Option(metavar="NAME", help="The field of .jsonl and .parquet that holds the text.")
 ]
-DtypeOption = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+DtypeOption = Annotated[
+    str, typer.Option(help="Number format of the model: auto, float32, bfloat16 or float16.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
 DownloadOption = Annotated[
     bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
 ]
@@ -75,7 +77,8 @@ def show_steps(console: Console, plan: ContextPlan) -> None:
     for name, steps in plan.schedules.items():
         for step in steps:
             upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
-            console.print(f"  {name}{upto}: {in_words(step.schedule)}", soft_wrap=True)
+            told = f"  {name}{upto}: {in_words(step.schedule)}"
+            console.print(told, markup=False, soft_wrap=True)
 
 
 def in_words(schedule: RotarySchedule) -> str:

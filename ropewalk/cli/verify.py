@@ -17,6 +17,8 @@ from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, print_json
 from ropewalk.lengths import format_length, parse_length
 
+EXAMPLE = "ropewalk verify extended --plan plan.json"
+
 
 def command(
     model: Annotated[

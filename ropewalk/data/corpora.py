@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.extras import required_by
 from ropewalk.untrusted import parse_json
 
 STANDARD_LIBRARY = "python"
@@ -112,13 +113,9 @@ def _jsonl(path: Path, field: str) -> Iterator[Document]:
 
 
 def _parquet(path: Path, field: str) -> Iterator[Document]:
-    try:
+    with required_by(f"{path}: Parquet"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise Unsupported(
-            f"{path}: Parquet needs pyarrow, which is missing here: pip install 'ropewalk[parquet]'"
-        ) from None
     try:
         table = parquet.ParquetFile(path)
         names = table.schema_arrow.names

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.planning.extension import extend_plan
-from ropewalk.scaling import named
+from ropewalk.scaling import stacked
 
 AS_IT_IS = "none"
 
@@ -29,8 +29,7 @@ def check_methods(methods: Iterable[str], target: int | None) -> None:
     """Refuse unknown methods, and methods without a length to extend to, before a model loads."""
     for method in methods:
         if method != AS_IT_IS:
-            for name in method.split("+"):
-                named(name)
+            stacked(method)
             _length_for(method, target)
 
 

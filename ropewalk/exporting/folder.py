@@ -20,7 +20,7 @@ from ropewalk.exporting import gate
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import fold as folded
-from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
+from ropewalk.exporting.parity import PLAN, Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.writing import Rewrite, copy_companions, staged, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
@@ -28,9 +28,6 @@ from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.untrusted import read_json
-
-PLAN = "plan.json"
-"""The plan goes along, so that `ropewalk verify` has something to compare with."""
 
 
 @dataclass(frozen=True)

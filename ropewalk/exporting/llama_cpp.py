@@ -28,7 +28,8 @@ from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.writing import staged
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
-from ropewalk.gguf.model import GGUFModel, GGUFRope, check_installed
+from ropewalk.gguf.model import GGUFModel, check_installed
+from ropewalk.gguf.rotation import rope
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
@@ -111,7 +112,7 @@ def export(
             return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
         if not llama_cpp_run.available():
             return exported.with_warnings(
-                (f"not compared: pip install 'ropewalk[gguf]' brings llama.cpp, then {_VERIFY}",)
+                (f"not compared: {llama_cpp_run.absent()}; then {_VERIFY}",)
             )
         progress(Status("export", 0.4, "running llama.cpp and the planned model"))
         parity = _parity(model, plan, path, words)
@@ -119,32 +120,6 @@ def export(
         if not parity.passed:
             raise NotTheSame(exported, parity)
     return exported
-
-
-def rope(schedule: RotarySchedule) -> GGUFRope:
-    """The schedule in what llama.cpp can say."""
-    geometry = schedule.geometry
-    if schedule.kept_initial_positions:
-        raise Unsupported(
-            "llama.cpp cannot keep initial positions "
-            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
-        )
-    if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
-    if geometry.rotary_dim != geometry.head_dim:
-        raise Unsupported(
-            f"rotary_dim = {geometry.rotary_dim}: llama.cpp's llama and qwen2 turn all "
-            f"{geometry.head_dim} dimensions of a head"
-        )
-    # All dimensions turn, so that what multiplies all logits can go into cos and sin.
-    attention_factor = schedule.attention_scaling * schedule.softmax_scaling**0.5
-    base = schedule.geometric_base
-    if base is not None:
-        return GGUFRope(base, attention_factor)
-    factors = schedule.rescale_factors
-    if np.all(factors == factors[0]):
-        return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
-    return GGUFRope(geometry.base, attention_factor, factors=factors)
 
 
 def tolerance(dtype: str, length: int) -> float:

@@ -29,7 +29,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError
+from ropewalk.extras import missing
 
 TOP = 64
 """How many of the likeliest tokens are asked for at each position. More of them cost time alone."""
@@ -72,6 +73,11 @@ def available() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
+def absent() -> MissingExtra:
+    """What to raise, or to say, where it is not."""
+    return missing("running llama.cpp", "xllamacpp")
+
+
 def runtime() -> str:
     """The llama.cpp that is run, with its version."""
     return f"llama.cpp (xllamacpp {version('xllamacpp')})"
@@ -85,9 +91,7 @@ def running(path: str | Path, *, length: int, threads: int = 1) -> Iterator[Llam
     itself states.
     """
     if not available():
-        raise Unsupported(
-            "running llama.cpp needs xllamacpp, which is missing here: pip install 'ropewalk[gguf]'"
-        )
+        raise absent()
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file; give a GGUF file")
     asked = {"path": str(Path(path).resolve()), "length": length, "threads": threads}

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.errors import InputError, UnknownName, Unsupported
+from ropewalk.extras import missing
+from ropewalk.gguf.rotation import FAMILIES, GGUFRope
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.schedule import FloatArray
 
-FAMILIES = ("llama", "mistral", "qwen2")
 DTYPES = ("F32", "F16", "BF16", "Q8_0")
 _Q8_BLOCK = 32
 _ROPE_FREQS = "rope_freqs.weight"
@@ -31,20 +31,7 @@ _ROPE_FREQS = "rope_freqs.weight"
 def check_installed() -> None:
     """Raise where the package that writes GGUF is missing."""
     if importlib.util.find_spec("gguf") is None:
-        raise Unsupported(
-            "writing GGUF needs gguf, which is missing here: pip install 'ropewalk[gguf]'"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class GGUFRope:
-    """How a model turns, in what llama.cpp can say."""
-
-    base: float
-    attention_factor: float
-    linear_factor: float = 1.0
-    factors: FloatArray | None = None
-    """λ for any other shape: `rope_freqs.weight`, which divides the frequencies."""
+        raise missing("writing GGUF", "gguf")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ type `yarn` truncates its ramp whatever the file says, and multiplies its own at
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -23,6 +23,45 @@ LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
 }
+FAMILIES = ("llama", "mistral", "qwen2")
+"""The model types that an export writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class GGUFRope:
+    """How a model turns, in what llama.cpp can say."""
+
+    base: float
+    attention_factor: float
+    linear_factor: float = 1.0
+    factors: FloatArray | None = None
+    """λ for any other shape: `rope_freqs.weight`, which divides the frequencies."""
+
+
+def rope(schedule: RotarySchedule) -> GGUFRope:
+    """The schedule in what llama.cpp can say."""
+    geometry = schedule.geometry
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            "llama.cpp cannot keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+    if geometry.rotary_dim != geometry.head_dim:
+        raise Unsupported(
+            f"rotary_dim = {geometry.rotary_dim}: llama.cpp's llama and qwen2 turn all "
+            f"{geometry.head_dim} dimensions of a head"
+        )
+    # All dimensions turn, so that what multiplies all logits can go into cos and sin.
+    attention_factor = schedule.attention_scaling * schedule.softmax_scaling**0.5
+    base = schedule.geometric_base
+    if base is not None:
+        return GGUFRope(base, attention_factor)
+    factors = schedule.rescale_factors
+    if np.all(factors == factors[0]):
+        return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
+    return GGUFRope(geometry.base, attention_factor, factors=factors)
 
 
 def geometry_of(header: GGUFHeader) -> RotaryGeometry:

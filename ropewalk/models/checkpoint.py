@@ -95,6 +95,6 @@ def parse_dtype(name: str) -> torch.dtype | None:
     """A torch type by name; None for `auto`, which keeps every tensor in its own."""
     if name == "auto":
         return None
-    if name not in DTYPES:
+    if name not in tuple(DTYPES):
         raise UnknownName("dtype", name, ("auto", *DTYPES))
     return DTYPES[name]

@@ -98,6 +98,12 @@ def applied(
     check: bool = True,
 ) -> Iterator[None]:
     """Follow a plan within a `with` block, then restore the previous one."""
+    if not isinstance(model, nn.Module):
+        raise InvalidValue(
+            "model", model, "must be a model", "give the .model of the result of load"
+        )
+    if not isinstance(plan, ContextPlan):
+        raise InvalidValue("plan", plan, "must be a ContextPlan", "give the .plan of a result")
     found = _installation(model)
     previous = found.setting if found else None
     install(

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.extras import required_by
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
@@ -55,6 +56,7 @@ def whole(model: Any, device: torch.device) -> None:
     model.to(device)
 
 
+@required_by("load")
 def load(
     source: object,
     *,
@@ -102,7 +104,7 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise InvalidValue(
             "device", name, "is not a device of this machine", "give auto, cpu, cuda or mps"
         ) from None
@@ -112,7 +114,7 @@ def _device(name: str) -> torch.device:
 def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
-    if name not in _DTYPES:
+    if name not in tuple(_DTYPES):
         raise UnknownName("dtype", name, ("auto", *_DTYPES))
     return _DTYPES[name]
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
+from ropewalk.extras import required_by
 from ropewalk.models import catalogue
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
 
@@ -138,9 +139,12 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
     if hasattr(model, "config") and hasattr(model, "parameters"):
         return resolve(model.config)  # a bare model: all that its config says
     if not isinstance(model, str | Path):
-        raise InputError(
-            f"{model!r} is not a model: give a folder, a config.json, a GGUF file, a name, a "
-            "transformers config, or a loaded model"
+        raise InvalidValue(
+            "model",
+            model,
+            "is not a model",
+            "give a folder, a config.json, a GGUF file, a name, a transformers config, or a loaded "
+            "model",
         )
     return _named(str(model), allow_download)
 
@@ -191,6 +195,7 @@ def _of_path(name: str, path: Path) -> Source:
     raise InputError(f"{path}: is neither a model's folder, nor a config.json, nor a GGUF file")
 
 
+@required_by("fetching from the hub")
 def _fetched_config(hub_id: str) -> Path:
     """The config file alone: all that inspecting and planning need."""
     from huggingface_hub import hf_hub_download
@@ -201,6 +206,7 @@ def _fetched_config(hub_id: str) -> Path:
         raise _not_fetched(hub_id, error) from None
 
 
+@required_by("fetching from the hub")
 def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 

@@ -91,7 +91,7 @@ assert SUMMARIES.keys() == ARMS.keys()
 
 
 def named(name: str) -> Arm:
-    if name not in ARMS:
+    if name not in tuple(ARMS):
         raise UnknownName("arm", name, ARMS)
     return ARMS[name]
 

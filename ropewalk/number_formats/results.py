@@ -316,6 +316,11 @@ def diagnosis(found: Findings) -> list[str]:
     ]
 
 
+def verdict(found: Findings) -> list[str]:
+    """The sentences of the diagnosis that decide: what a shift changes, and what to do."""
+    return [*_straying(found), *_broken(found)[:1], *_advice(found)]
+
+
 def _straying(found: Findings) -> list[str]:
     exact, arm = found.arm("fp32"), _main_arm(found)
     if arm is None:

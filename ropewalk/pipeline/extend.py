@@ -144,7 +144,7 @@ def run_stages(
             loaded = load(changed, dtype=work.loaded.dtype, device=work.loaded.device)
             work = replace(work, source=changed, loaded=loaded)
         done(each, result)
-    return Extended(name, settings, work.results)
+    return Extended(name, settings, dict(work.results))
 
 
 def _write(file: Path, each: Stage[Any], directory: RunDirectory, result: Result) -> None:

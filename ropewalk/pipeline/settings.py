@@ -9,6 +9,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
+from ropewalk.untrusted import check_seed, whole_number
 
 TIMES = 8
 """How far a model is extended without a target."""
@@ -32,8 +33,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples"):
-            if getattr(self, key) < 1:
+            if whole_number(getattr(self, key), key) < 1:
                 raise InvalidValue(key, getattr(self, key), "must be at least 1", "allow more")
+        check_seed(self.seed)
 
 
 def settings_for(

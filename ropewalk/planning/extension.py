@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.scaling import doublings, named
+from ropewalk.scaling import doublings, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 
 
@@ -23,7 +23,7 @@ def extend(
     of the parameters that it has.
     """
     given = dict(parameters or {})
-    chain = [named(name) for name in methods.split("+")]
+    chain = stacked(methods)
     for key in given:
         if not any(key in method.parameters for method in chain):
             known = dict.fromkeys(key for method in chain for key in method.parameters)
@@ -39,8 +39,8 @@ def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:
     """What `--set key=value` stands for, each value in the type of its parameter."""
     parameters = {
         key: parameter
-        for name in methods.split("+")
-        for key, parameter in named(name).parameters.items()
+        for method in stacked(methods)
+        for key, parameter in method.parameters.items()
     }
     values: dict[str, object] = {}
     for setting in settings:
@@ -59,8 +59,10 @@ def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tu
     """The layer types to extend: those that are named, or else the one with full attention."""
     if not layer_types:
         return (present.extended_layer,)
+    if isinstance(layer_types, str) or not isinstance(layer_types, Sequence):
+        raise InvalidValue("layers", layer_types, "must be a list", "write [a, b, …]")
     for layer_type in layer_types:
-        if layer_type not in present.schedules:
+        if layer_type not in tuple(present.schedules):
             raise Unsupported(
                 f"{present.model} has no rotating layers of type {layer_type}, only "
                 f"{', '.join(present.schedules)}: name the layer types to change"
@@ -100,7 +102,7 @@ def extend_plan(
 
         longest = PlanStep(target_length, extended(start, target_length))
         shorter: tuple[PlanStep, ...] = ()
-        if any(named(name).by_length for name in methods.split("+")):
+        if any(method.by_length for method in stacked(methods)):
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
     return ContextPlan(present.model, schedules, {"methods": methods})

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.evaluation.statistics import wilson
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
+from ropewalk.reports.figures import as_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,6 +176,7 @@ _METRIC_NAMES = {
 }
 
 
+@required_by("a figure")
 def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 
@@ -208,7 +211,9 @@ def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -
 
     assert isinstance(axes, Axes)
     lengths = [point.length for point in points]
-    axes.plot(lengths, [p.value for p in points], "o-", label=label, color=color, markersize=3)
+    axes.plot(
+        lengths, [p.value for p in points], "o-", label=as_text(label), color=color, markersize=3
+    )
     bands = [(p.length, p.low, p.high) for p in points if p.low is not None and p.high is not None]
     axes.fill_between(
         [length for length, _, _ in bands],
@@ -248,6 +253,7 @@ def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> N
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+@required_by("a figure")
 def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
     import matplotlib
     from matplotlib.figure import Figure
@@ -283,7 +289,7 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
         )
         axes.set_yticks(range(rows + 1), [f"{edge:.0%}" for edge in grid.edges], fontsize=8)
         axes.tick_params(length=0)
-        axes.set_title(grid.method, fontsize=10)
+        axes.set_title(as_text(grid.method), fontsize=10)
         axes.set_xlabel("context length", fontsize=9)
     all_axes[0].set_ylabel("depth of the answer", fontsize=9)
     mode = ", generated" if grids[0].mode == "generate" else ""
@@ -293,6 +299,7 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
     return figure
 
 
+@required_by("a figure")
 def _positions_figure(curves: Sequence[PositionCurve], original_length: int | None) -> Figure:
     from matplotlib.figure import Figure
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped, labels
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord
 
@@ -53,6 +54,7 @@ def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
     return found
 
 
+@required_by("a figure")
 def extension_figure(
     pooled: Mapping[str, Sequence[Line]], *, chosen: str, original_length: int
 ) -> Figure:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, MissingExtra
+from ropewalk.progress import Notice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = ("png", "svg")
 """What a run directory keeps of each figure."""
+
+
+def as_text(name: str) -> str:
+    """A name that a user or a file gave, for a figure: dollar signs would begin a formula."""
+    return name.replace("$", r"\$")
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -29,6 +36,17 @@ def save(figure: Figure, path: str | Path) -> None:
             figure.savefig(path, dpi=150, metadata=metadata)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def keep_figures(draw: Callable[[], Mapping[str, Figure]], folder: Path, notice: Notice) -> None:
+    """Draw and write the figures of a finished run; without matplotlib, a notice says so."""
+    try:
+        figures = draw()
+    except MissingExtra as error:
+        notice(f"no figures: {error}")
+        return
+    for name, figure in figures.items():
+        save_pictures(figure, folder / name)
 
 
 def save_pictures(figure: Figure, stem: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Findings
 
@@ -166,6 +167,7 @@ def _label(arm: ArmResult) -> str:
     return arm.arm if arm.weights == "given" else f"{arm.arm}, {arm.weights} weights"
 
 
+@required_by("a figure")
 def _figure(pictures: Sequence[Picture]) -> Figure:
     from matplotlib.figure import Figure
 

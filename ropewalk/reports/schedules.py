@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
+from ropewalk.reports.figures import as_text
 from ropewalk.schedule import FloatArray
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def factor_curves(
     return curves
 
 
+@required_by("a figure")
 def factors_figure(curves: Sequence[FactorCurve], title: str = "") -> Figure:
     """λ against the pair, on a logarithmic scale."""
     from matplotlib.figure import Figure
@@ -53,7 +56,7 @@ def factors_figure(curves: Sequence[FactorCurve], title: str = "") -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for curve in curves:
-        axes.plot(curve.factors, label=curve.label, linewidth=1.8)
+        axes.plot(curve.factors, label=as_text(curve.label), linewidth=1.8)
     unturned = next((c.unturned_from for c in curves if c.unturned_from is not None), None)
     if unturned is not None:
         axes.axvspan(unturned, len(curves[0].factors) - 1, color="0.93", zorder=0)
@@ -69,7 +72,7 @@ def factors_figure(curves: Sequence[FactorCurve], title: str = "") -> Figure:
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.set_xlabel("pair, from fast to slow")
     axes.set_ylabel("rescale factor λ")
-    axes.set_title(title)
+    axes.set_title(as_text(title))
     axes.margins(x=0)
     axes.legend(frameon=False, fontsize=8)
     return figure

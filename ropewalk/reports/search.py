@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ropewalk.extras import required_by
 from ropewalk.reports.schedules import FactorCurve
 from ropewalk.schedule import RotarySchedule
 
@@ -34,6 +35,7 @@ def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurv
     return curves
 
 
+@required_by("a figure")
 def progress_figure(curve: SearchCurve) -> Figure:
     """Score against tokens, around the best hand-designed method: what is far above it is named."""
     from matplotlib.figure import Figure

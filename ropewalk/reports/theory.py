@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.schedule import FloatArray
 
@@ -37,6 +38,7 @@ class ModelPoint(NamedTuple):
     base: float
 
 
+@required_by("a figure")
 def bounds_figure(
     curves: Sequence[BoundCurve],
     models: Sequence[ModelPoint],
@@ -104,6 +106,7 @@ class AdvantageCurve(NamedTuple):
     first_violation: int | None
 
 
+@required_by("a figure")
 def advantages_figure(curves: Sequence[AdvantageCurve], title: str = "") -> Figure:
     """One strip a schedule, from its lowest to its highest values: below zero it is red."""
     from matplotlib.figure import Figure
@@ -149,6 +152,7 @@ class IslandStrip(NamedTuple):
     safe: float
 
 
+@required_by("a figure")
 def islands_figure(strips: Sequence[IslandStrip], title: str = "") -> Figure:
     """A bar a length, coloured where bases work; the narrowest islands are drawn a hair wide."""
     from matplotlib.figure import Figure
@@ -179,6 +183,7 @@ class Line(NamedTuple):
     values: ArrayLike
 
 
+@required_by("a figure")
 def score_bounds_figure(lines: Sequence[Line], title: str = "") -> Figure:
     """How the upper bound of the attention score falls with distance."""
     from matplotlib.figure import Figure
@@ -208,6 +213,7 @@ class AngleStrip(NamedTuple):
     """True at distances whose angle training has not seen."""
 
 
+@required_by("a figure")
 def angles_figure(strips: Sequence[AngleStrip], title: str = "") -> Figure:
     """A strip a schedule: trained distances blue, known angles grey, new ones red."""
     from matplotlib.figure import Figure

@@ -215,6 +215,13 @@ def named(name: str) -> Method[...]:
     return method
 
 
+def stacked(methods: str) -> list[Method[...]]:
+    """The methods that a name stands for, to be applied on top of each other: `yarn+resonance`."""
+    if not isinstance(methods, str):
+        raise UnknownName("method", methods, names())
+    return [named(name) for name in methods.split("+")]
+
+
 def rebuild(recipe: Iterable[Recipe], geometry: RotaryGeometry) -> RotarySchedule:
     """The schedule that a recipe leads to from the plain one."""
     schedule = RotarySchedule.plain(geometry)

@@ -13,6 +13,6 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def named(name: str) -> Strategy:
-    if name not in STRATEGIES:
+    if name not in tuple(STRATEGIES):
         raise UnknownName("strategy", name, STRATEGIES)
     return STRATEGIES[name]

@@ -9,6 +9,7 @@ import json
 from functools import cache
 from importlib import resources
 
+from ropewalk.extras import required_by
 from ropewalk.theory.bound import Infimum, Progress, SafeBase, check_question, safe_bases
 
 FILE = "bounds.json"
@@ -51,4 +52,5 @@ def safe_base(
     known = lookup(head_dim, length) if rotary_dim == head_dim else None
     if known is not None:
         return known[1]
-    return safe_bases(head_dim, [length], rotary_dim=rotary_dim, progress=progress)[0]
+    with required_by(f"a safe base outside the table (heads of {head_dim}, length {length})"):
+        return safe_bases(head_dim, [length], rotary_dim=rotary_dim, progress=progress)[0]

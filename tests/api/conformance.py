@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from collections.abc import Collection
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ def check_result(result: R) -> R:
         del damaged[key]
         with pytest.raises(InvalidValue, match=key):
             type(result).from_json(damaged)
+    assert pickle.loads(pickle.dumps(result)) == copy.deepcopy(result) == result
     summary = result.summary()
     assert summary == str(result)
     assert summary.strip() == summary

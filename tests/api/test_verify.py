@@ -14,8 +14,8 @@ import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
-from ropewalk.exporting import transformers as to_transformers
-from ropewalk.exporting.folder import PLAN
+from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.parity import PLAN
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
@@ -191,6 +191,6 @@ def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Pa
     """vLLM and SGLang read keys of their own for the attention factor, and else take Phi-3's."""
     source = load_config(BUNDLED_FOLDER)
     plan = extend_plan(present_plan(source), 1024, "ntk_mixed")
-    _write_json(tmp_path / "config.json", to_transformers.stock_config(source, plan))
+    _write_json(tmp_path / "config.json", stock_config(source, plan))
     assert rw.verify(tmp_path, runtimes=["transformers"]).passed
     assert wrong(rw.verify(tmp_path)) == {"attention-factor-ignored"}

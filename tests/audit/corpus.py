@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.exporting.vllm import serving_config
+from ropewalk.exporting.configs import serving_config
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,13 @@ def test_what_cannot_be_done_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(RopewalkError, match=message):
         _evaluate(model, "--corpus", corpus, *QUICK, *arguments)
+
+
+def test_a_plan_may_bear_any_label(model: Path, corpus: Path, tmp_path: Path) -> None:
+    """The label comes from the plan's file: it is neither markup nor a formula."""
+    label = "[/nope] $a_$"
+    plan = extend_plan(present_plan(tiny.model().config), 2 * tiny.WINDOW, "yarn")
+    (tmp_path / "plan.json").write_text(replace(plan, provenance={"methods": label}).dumps())
+    words = ("--plan", tmp_path / "plan.json", "--method", "none", "--lengths", 2 * tiny.WINDOW)
+    shown = _evaluate(model, "--corpus", corpus, *QUICK, *words, "--run", tmp_path / "run").stdout
+    assert "[/nope]" in shown

@@ -20,11 +20,11 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export, rope
+from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf import model as gguf_model
-from ropewalk.gguf.model import GGUFRope
+from ropewalk.gguf.rotation import GGUFRope, rope
 from ropewalk.models.config import BUNDLED, present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting import folder, gate, transformers
+from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.folder import prepare
 from ropewalk.exporting.parity import NotTheSame
 from ropewalk.models.config import load_config, present_plan
@@ -74,7 +75,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], A
             if method == "two lists"
             else plan_for(source, method, PARAMETERS.get(method))
         )
-        job = prepare(source, plan, "transformers", transformers.stock_config, approximate=True)
+        job = prepare(source, plan, "transformers", stock_config, approximate=True)
         place = tmp_path_factory.mktemp("out") / "model"
         folder.write(job, place)
         jobs[family, method] = job, place, folder.questions(job)

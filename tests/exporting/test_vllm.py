@@ -13,7 +13,7 @@ import pytest
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
 from ropewalk.exporting import vllm
-from ropewalk.exporting.vllm import serving_config
+from ropewalk.exporting.configs import ENGINES, serving_config
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.exporting.folders import TARGET, saved
@@ -28,7 +28,7 @@ def written(engine: str, methods: str, **parameters: Any) -> tuple[Config, Conte
     return serving_config(config, plan, engine=engine), plan
 
 
-@pytest.mark.parametrize("engine", vllm.ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_longrope_says_the_attention_scaling_under_every_name(engine: str) -> None:
     config, plan = written(engine, "yarn+resonance")
     rope, scaling = config["rope_parameters"], plan.longest().attention_scaling
@@ -70,7 +70,7 @@ def test_linear_leaves_the_length_that_the_factor_multiplies() -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("engine", vllm.ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "yarn+resonance")
@@ -101,7 +101,7 @@ def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
 def test_the_kept_results_of_the_released_modules_are_whole() -> None:
     """Written by tests/external/serving_rotary.py, which needs the wheels."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for engine in vllm.ENGINES:
+    for engine in ENGINES:
         lines = kept[engine]["checks"]
         measured = [line[key] for line in lines for key in ("prefill", "decoding") if key in line]
         assert kept[engine]["verified"] == (max(measured) <= 1)

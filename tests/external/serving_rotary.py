@@ -33,8 +33,8 @@ from torch import nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
+from ropewalk.exporting.configs import ENGINES, serving_config
 from ropewalk.exporting.features import expressible
-from ropewalk.exporting.vllm import ENGINES, serving_config
 from ropewalk.models.config import Config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import FloatArray, RotarySchedule
@@ -251,8 +251,8 @@ def main(wheels: Path, result: Path) -> int:
             if engine == "sglang":
                 answer[engine]["error_at_original_length"] = boundary_of_sglang(package)
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
-    for engine, own in answer.items():
-        print(engine, {key: value for key, value in own.items() if key != "checks"})
+    for name, own in answer.items():
+        print(name, {key: value for key, value in own.items() if key != "checks"})
     return 0 if all(own["verified"] for own in answer.values()) else 1
 
 

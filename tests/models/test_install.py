@@ -381,3 +381,12 @@ def test_a_model_that_rotates_inside_its_attention_is_refused() -> None:
 
 def _plain() -> RotarySchedule:
     return present_plan(tiny_config("llama")).longest()
+
+
+def test_what_is_no_model_or_no_plan_is_refused_by_name() -> None:
+    model = tiny_model(next(iter(FAMILIES)))
+    plan = present_plan(model.config)
+    with pytest.raises(InvalidValue, match="model = 3: must be a model"), applied(3, plan):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(InvalidValue, match="plan = 3: must be a ContextPlan"), applied(model, 3):  # type: ignore[arg-type]
+        pass

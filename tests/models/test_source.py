@@ -195,8 +195,8 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         ("", "'': is not a model"),
         ("a\nb", r"'a\\nb': is not a model"),
         ("a\0b", "is not a model"),
-        (3.5, "3.5 is not a model"),
-        (None, "None is not a model"),
+        (3.5, "model = 3.5: is not a model"),
+        (None, "model = None: is not a model"),
         (os.devnull, "neither a model's folder"),
     ],
 )

@@ -133,7 +133,18 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
         ("evaluate", edited("result", "chosen", to=3), r"result\.chosen = 3: must be a string"),
         ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
         ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
+        (
+            "evaluate",
+            edited("result", "chosen", to="none"),
+            r"result\.chosen = 'none': must be one of",
+        ),
+        (
+            "evaluate",
+            edited("result", "chosen", to="nope"),
+            r"result\.chosen = 'nope': must be one of",
+        ),
         ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
+        ("export", edited("result", "written", to=[]), r"result\.written = .*: must not be empty"),
         ("compare", edited("stage", to="search"), "is the result of stage 'search' of another run"),
         ("compare", edited("run", to="0" * 16), "of another run"),
     ],

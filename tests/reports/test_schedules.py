@@ -33,3 +33,8 @@ def test_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
         save(factors_figure(curves), first)
         save(factors_figure(curves), second)
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path) -> None:
+    name = "$a_$"
+    save(factors_figure(factor_curves({name: LLAMA2}), name), tmp_path / "factors.png")

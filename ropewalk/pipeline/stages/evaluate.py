@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import select
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import MethodComparison, compare_methods, summarise
@@ -22,10 +23,10 @@ from ropewalk.progress import Progress, share
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.reports.evaluation import figures
 from ropewalk.reports.extend import METRICS, Line, extension_figure, lines
-from ropewalk.reports.figures import save_pictures
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
 from ropewalk.searching.model.legs import SEARCHED
-from ropewalk.values import Result
+from ropewalk.values import Result, check_member
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,6 +61,12 @@ class Evaluated(Result):
     chosen: str
     """The best by evaluation/select.py."""
     best_hand_designed: str
+
+    def __post_init__(self) -> None:
+        check_member(AS_IT_IS, self.at_target, "at_target")
+        able = [name for name in self.at_target if name != AS_IT_IS]
+        check_member(self.chosen, able, "chosen")
+        check_member(self.best_hand_designed, able, "best_hand_designed")
 
     @property
     def before(self) -> AtTarget:
@@ -110,10 +117,13 @@ class Evaluate(Stage[Evaluated]):
         )
         methods = [condition.method for condition in conditions]
         found = self.evaluated(records, methods, work.present.original_length)
-        pictures = figures(found.results, records, original_length=found.original_length)
-        for name, figure in pictures.items():
-            save_pictures(figure, work.directory.path / "figures" / name)
-        save_pictures(found.figure(), work.directory.path / "extend")
+
+        def pictures() -> dict[str, Figure]:
+            drawn = figures(found.results, records, original_length=found.original_length)
+            kept = {f"figures/{name}": figure for name, figure in drawn.items()}
+            return {**kept, "extend": found.figure()}
+
+        keep_figures(pictures, work.directory.path, work.notice)
         return found
 
     def evaluated(
@@ -175,5 +185,12 @@ def conditions_of(work: Work) -> tuple[Condition, ...]:
 def chosen_plan(work: Work) -> ContextPlan:
     """The plan that the evaluation chose."""
     chosen = work.result(Evaluate).chosen
-    [plan] = [c.plan for c in conditions_of(work) if c.method == chosen and c.plan is not None]
-    return plan
+    plans = {c.method: c.plan for c in conditions_of(work) if c.plan is not None}
+    if chosen not in plans:
+        raise InvalidValue(
+            f"{work.directory.path / Evaluate.name}.json: result.chosen",
+            chosen,
+            f"must be one of {', '.join(plans)}",
+            f"remove {Evaluate.name}.json to have the stage done again",
+        )
+    return plans[chosen]

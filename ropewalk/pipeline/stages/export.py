@@ -11,7 +11,7 @@ from ropewalk.exporting.parity import Exported
 from ropewalk.pipeline.stage import Cost, Stage, Work
 from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.progress import Progress, Status
-from ropewalk.values import Result
+from ropewalk.values import Result, check_filled
 
 PLAN, FOLDER, FILE = "plan.json", "model", "model.gguf"
 
@@ -22,6 +22,9 @@ class Exports(Result):
 
     written: tuple[Exported, ...]
     left_out: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        check_filled(self.written, "written")
 
     def summary(self) -> str:
         return " ".join(each.summary() for each in self.written)

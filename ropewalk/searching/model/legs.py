@@ -45,8 +45,8 @@ from ropewalk.searching.model.objectives import (
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.searching.space import Space
-from ropewalk.untrusted import parse_json
-from ropewalk.values import Result, Unbounded, Value
+from ropewalk.untrusted import check_seed, parse_json, whole_number
+from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,12 +79,20 @@ class Settings:
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
-            if count is not None and count < 1:
+            if count is not None and whole_number(count, name) < 1:
                 raise InvalidValue(name, count, "must allow at least one score", "allow more")
-        if min(self.documents) < 1:
+        if not isinstance(self.documents, tuple | list) or len(self.documents) != 3:
+            raise InvalidValue(
+                "documents",
+                self.documents,
+                "must be three numbers: to search on, to select by, to report on",
+                f"write {DOCUMENTS}",
+            )
+        if min(whole_number(count, "documents") for count in self.documents) < 1:
             raise InvalidValue(
                 "documents", self.documents, "must be at least 1 for each set", "give more"
             )
+        check_seed(self.seed)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -138,6 +146,10 @@ class Leg(Value):
     evaluations: float
     tokens: int
 
+    def __post_init__(self) -> None:
+        check_filled(self.baselines, "baselines")
+        check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
+
     @property
     def method(self) -> str | None:
         """The hand-designed method that was chosen, if one was."""
@@ -164,6 +176,9 @@ class Found(Result):
 
     plan: ContextPlan
     legs: tuple[Leg, ...]
+
+    def __post_init__(self) -> None:
+        check_filled(self.legs, "legs")
 
     def derived(self) -> dict[str, object]:
         leg = self.legs[0]

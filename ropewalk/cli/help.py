@@ -1,0 +1,91 @@
+"""What `--help` prints: options under headings, each text in full, an example, the documents.
+
+Plain text, wrapped at the width of the terminal and never cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from inspect import cleandoc
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+ADVANCED = "Advanced"
+"""The heading of options that few people need."""
+GROUPS = {
+    "All in one run": ("extend",),
+    "From a config alone": ("inspect", "plan", "bound", "methods"),
+    "On a model": ("search", "evaluate", "precision"),
+    "For a runtime": ("export", "verify"),
+}
+# Values of options that few people need.
+RARE_VALUES = {
+    "evaluate": (
+        ("--tasks repetition", "Perplexity and accuracy on a text that is repeated without end."),
+        ("--tasks perplexity-hf", "Perplexity as the Hugging Face documentation computes it."),
+        ("--tasks perplexity-yarn", "Perplexity as the YaRN paper computes it."),
+        ("--tasks perplexity-longrope", "Perplexity as the LongRoPE paper computes it."),
+        ("--tasks perplexity-base-bound", "Perplexity as Men et al. 2024 compute it."),
+    ),
+    "precision": (
+        ("--arms bf16_rotation", "The rotation itself in bf16, with bf16 cos and sin."),
+        ("--arms bf16_tables", "cos and sin cast to bf16."),
+        ("--arms bf16_frequencies", "Inverse frequencies cast to bf16."),
+        ("--arms bf16_positions", "Position numbers cast to bf16."),
+        ("--arms bf16_model", "Weights and hidden states in bf16 too."),
+        ("--arms tf32_angles", "Angles as a TF32 matrix product."),
+        ("--arms tf32", "All matrix products in TF32, where the GPU has it."),
+    ),
+}
+DOCUMENTS = "Documentation: the folder docs/ of the source distribution (README.md first)."
+
+Rows = list[tuple[str, str]]
+
+
+class VerbHelp(TyperCommand):
+    """The help of one verb."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, Rows] = {"Arguments": [], "Options": [], ADVANCED: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                heading = getattr(parameter, "rich_help_panel", None) or usual
+                groups.setdefault(heading, []).append(record)
+        groups[ADVANCED] += RARE_VALUES.get(self.name or "", ())
+        _write(formatter, groups.items())
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_end(formatter, self.epilog or "")
+
+
+class RootHelp(TyperGroup):
+    """The help of `ropewalk` itself."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        def rows(verbs: Iterable[str]) -> Rows:
+            found = ((verb, self.get_command(ctx, verb)) for verb in verbs)
+            return [(verb, _first_line(command.help)) for verb, command in found if command]
+
+        _write(formatter, ((heading, rows(verbs)) for heading, verbs in GROUPS.items()))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_end(formatter, self.epilog or "")
+
+
+def _first_line(text: str | None) -> str:
+    return cleandoc(text or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _write(formatter: Any, groups: Iterable[tuple[str, Rows]]) -> None:
+    for heading, rows in groups:
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def _write_end(formatter: Any, example: str) -> None:
+    formatter.write_paragraph()
+    formatter.write(f"Example:\n  {example}\n\n{DOCUMENTS}\n")

@@ -1,0 +1,145 @@
+"""The configs that runtimes load, the difference to a model's own, and the commands that serve it.
+
+All of it is JSON and text, computed from a config and a plan: the exporters write it, and `plan`
+shows it before there are any weights.
+
+    longrope    vLLM and SGLang take the attention scaling from short_mscale and long_mscale only.
+                SGLang looks up the wrong row for the one position at the original length, so there
+                the original length stands at the target: with equal lists, nothing else depends on
+                it
+    yarn        vLLM reads attention_factor; SGLang multiplies its own by attn_factor
+    linear      both multiply max_position_embeddings by the factor, so it stays at the original
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import Unsupported
+from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.stock_config import with_plan
+from ropewalk.untrusted import read_json
+
+Engine = Literal["vllm", "sglang"]
+ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
+
+
+def stock_config(config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
+    """The config that makes stock transformers follow the plan."""
+    written = complete_config(config, plan)
+    inner = text_config(written)
+    reader = ConfigReader(config)
+    if reader.model_type != "phimoe":  # the one family whose own code reads these
+        for setting in rope_settings(inner).values():
+            setting.pop("short_mscale", None)
+            setting.pop("long_mscale", None)
+    if v4_keys:
+        _to_v4_keys(inner, reader.model_type)
+    return written
+
+
+def complete_config(config: Config, plan: ContextPlan) -> Config:
+    """The plan's config with all that some family or runtime looks for in a second place."""
+    written = with_plan(config, plan)
+    written.pop("auto_map", None)  # the type is a stock one: no code of a folder is needed
+    inner = text_config(written)
+    reader = ConfigReader(config)
+    single = rope_settings(inner).get("")
+    if single is not None and "original_max_position_embeddings" in single:
+        original = single["original_max_position_embeddings"]
+        inner["original_max_position_embeddings"] = original
+    if inner.get("head_dim") is None and not reader.get("qk_rope_head_dim"):
+        # Some code takes this attribute for granted, some divides, and not always evenly.
+        inner["head_dim"] = next(iter(plan.schedules.values()))[-1].schedule.geometry.head_dim
+    return written
+
+
+def rope_settings(inner: Config) -> dict[str, dict[str, Any]]:
+    """The setting of every layer type, to be changed in place; a single one serves all (``)."""
+    rope = inner["rope_parameters"]
+    nested = {name: value for name, value in rope.items() if isinstance(value, dict)}
+    return nested or {"": rope}
+
+
+# What transformers 4 called them elsewhere: rope_theta, partial_rotary_factor.
+_V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
+
+
+def _to_v4_keys(inner: Config, model_type: str) -> None:
+    """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
+    rope = inner.pop("rope_parameters")
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise Unsupported(
+            "v4 keys: this model has a setting for every layer type, which transformers 4 kept "
+            "under names of each family's own; write the keys of version 5"
+        )
+    base, share = _V4_NAMES.get(model_type, ("rope_theta", "partial_rotary_factor"))
+    scaling = dict(rope)
+    inner[base] = scaling.pop("rope_theta")
+    if "partial_rotary_factor" in scaling:
+        inner[share] = scaling.pop("partial_rotary_factor")
+    inner["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
+
+
+def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
+    """The config that makes the engine follow the plan."""
+    written = complete_config(config, plan)
+    inner = text_config(written)
+    for layer_type, setting in rope_settings(inner).items():
+        schedule = plan.longest(layer_type or next(iter(plan.schedules)))
+        kind = setting["rope_type"]
+        if kind == "longrope" and engine == "sglang":
+            setting["original_max_position_embeddings"] = plan.target_length
+            if "original_max_position_embeddings" in inner:
+                inner["original_max_position_embeddings"] = plan.target_length
+        if kind == "yarn" and engine == "sglang":
+            setting["attn_factor"] = schedule.attention_scaling / _sglang_yarn_scaling(setting)
+    return written
+
+
+def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:
+    """What SGLang multiplies cos and sin by before `attn_factor`."""
+
+    def growth(mscale: float) -> float:
+        return 0.1 * mscale * math.log(setting["factor"]) + 1.0 if setting["factor"] > 1 else 1.0
+
+    if setting.get("mscale") is not None and setting.get("mscale_all_dim") is not None:
+        return growth(setting["mscale"]) / growth(setting["mscale_all_dim"])
+    return growth(1.0)
+
+
+def changes(before: Config, after: Config) -> Config:
+    """The keys of a config that a plan changes, as both engines take them on the command line."""
+    own, planned = text_config(before), text_config(after)
+    changed = {key: value for key, value in planned.items() if own.get(key) != value}
+    return {"text_config": changed} if "text_config" in after and changed else changed
+
+
+def tokenizer_limit(folder: Path) -> float:
+    """The longest sequence that a folder's tokenizer states; infinite where it states none."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.is_file() else {}
+    limit = settings.get("model_max_length") if isinstance(settings, dict) else None
+    return float(limit) if isinstance(limit, int | float) else math.inf
+
+
+def _vllm(folder: str, length: int, overrides: Config | None) -> str:
+    extra = f" --hf-overrides {shlex.quote(json.dumps(overrides))}" if overrides else ""
+    return f"vllm serve {shlex.quote(folder)} --max-model-len {length}{extra}"
+
+
+def _sglang(folder: str, length: int, overrides: Config | None) -> str:
+    extra = f" --json-model-override-args {shlex.quote(json.dumps(overrides))}" if overrides else ""
+    return (
+        f"python -m sglang.launch_server --model-path {shlex.quote(folder)} "
+        f"--context-length {length}{extra}"
+    )
+
+
+SERVE: Mapping[str, Callable[[str, int, Config | None], str]] = {"vllm": _vllm, "sglang": _sglang}

@@ -1,0 +1,330 @@
+"""How each runtime serves a plan: exactly, approximately or not at all, with the lines to paste.
+
+Only the config and the plan are read; no weights are needed, and nothing is run. What the lines
+rest on was established elsewhere: transformers and llama.cpp (with these very flags) are run in the
+tests; vLLM, SGLang and Ollama go by their rules (features.py, configs.py).
+
+llama.cpp's flags express a new base, one factor for all pairs, or its own YaRN, on an unmodified
+file. All else must be in the file, and Ollama takes everything from the file.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.exporting.configs import (
+    ENGINES,
+    SERVE,
+    Engine,
+    changes,
+    serving_config,
+    stock_config,
+    tokenizer_limit,
+)
+from ropewalk.exporting.features import expressible
+from ropewalk.gguf.rotation import FAMILIES, rope
+from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.source import Source
+from ropewalk.scaling import rebuild
+from ropewalk.schedule import RotarySchedule
+from ropewalk.values import Value
+
+Runtime = Literal["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
+Fit = Literal["exact", "approximate", "impossible"]
+PLAN, MODEL, FILE = "plan.json", "MODEL", "MODEL.gguf"
+"""What stands in the lines for files of the user's."""
+_NOT_RUN = "by its rules, not run here"
+_NO_CONFIG = (
+    "a GGUF file holds no transformers config; plan from the folder that it was converted from"
+)
+# GGUF architectures by model type, where the names differ.
+_ARCHITECTURES = {
+    **{name: name for name in ("llama", "qwen2", "qwen3", "phi3", "granite", "smollm3")},
+    **{name: name for name in ("starcoder2", "olmo2", "apertus", "seed_oss", "arcee")},
+    "mistral": "llama",
+    "mixtral": "llama",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "gpt_neox": "gptneox",
+}
+# Model classes of SGLang 0.5.23 that call its rotary module without the scaling.
+_SGLANG_DROPS_SCALING = {
+    *("gemma", "gemma2", "mixtral", "granitemoe", "olmo", "phi", "stablelm", "starcoder2"),
+    "persimmon",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Serving(Value):
+    """What one runtime makes of a plan, and how to start it."""
+
+    runtime: Runtime
+    fit: Fit
+    reason: str
+    lines: tuple[str, ...] = ()
+    """Members of config.json for transformers, shell commands for the others."""
+
+
+def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
+    """One row for each runtime."""
+    if source.kind == "GGUF file":
+        engines = (Serving(engine, "impossible", _NO_CONFIG) for engine in ENGINES)
+        here = Serving("transformers", "impossible", _NO_CONFIG)
+        return (here, *engines, *_of_file(plan, source))
+    rows = [_transformers(plan, source), *(_engine(plan, source, name) for name in ENGINES)]
+    exported = _exported(plan, source)
+    return (*rows, _llama_cpp(plan, source, exported), _ollama(plan, source, exported))
+
+
+def _transformers(plan: ContextPlan, source: Source) -> Serving:
+    try:
+        followed, near = expressible(plan, source.config, "transformers", approximate=True)
+        changed = changes(source.config, stock_config(source.config, followed))
+    except RopewalkError as error:
+        return Serving("transformers", "impossible", _reason(error, "transformers"))
+    if plan == source.present_plan:
+        return _row("transformers", near, "the model's own config, unchanged")
+    where = "config.json"
+    if "text_config" in changed:
+        changed, where = changed["text_config"], "text_config in config.json"
+    what = f"set these members of {where}"
+    if text_config(source.config).get("rope_scaling") is not None:
+        what += ", and remove rope_scaling"
+    lines = (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
+    return _row("transformers", near, what, *lines)
+
+
+def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
+    """vLLM or SGLang, with the changes to the config on the command line."""
+    length, here = plan.target_length, _place(source)
+    try:
+        followed, near = expressible(plan, source.config, engine, approximate=True)
+        written = serving_config(source.config, followed, engine=engine)
+    except RopewalkError as error:
+        return Serving(engine, "impossible", _reason(error, engine))
+    if plan == source.present_plan:
+        line = SERVE[engine](here, length, None)
+        return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
+    lost = _lost_on_the_way(written, engine)
+    if lost:
+        return Serving(engine, "impossible", lost)
+    if tokenizer_limit(Path(here)) < length:
+        out = f"{Path(here).name}-{engine}"
+        allow = " --approximate" if near else ""
+        return _row(
+            engine,
+            near,
+            f"{_NOT_RUN}; export it first, for the folder's tokenizer states a shorter length",
+            f"{_export(source, engine, out)}{allow}",
+            SERVE[engine](out, length, None),
+        )
+    line = SERVE[engine](here, length, changes(source.config, written))
+    return _row(engine, near, _NOT_RUN, line)
+
+
+def _lost_on_the_way(written: Config, engine: str) -> str:
+    """Why the model's class in this engine does not pass the setting on, or nothing."""
+    inner = text_config(written)
+    reader = ConfigReader(written)
+    rope = inner["rope_parameters"]
+    settings = [value for value in rope.values() if isinstance(value, Mapping)] or [rope]
+    kinds = {str(setting["rope_type"]) for setting in settings} - {"default"}
+    if not kinds:
+        return ""
+    if engine == "sglang" and reader.model_type in _SGLANG_DROPS_SCALING:
+        return f"SGLang's class for {reader.model_type} does not pass the scaling on: no effect"
+    if engine == "vllm" and reader.model_type == "gpt_oss":
+        if kinds != {"yarn"} or any("attention_factor" in setting for setting in settings):
+            return "vLLM's class for gpt_oss knows YaRN with its default attention factor only"
+    elif reader.get("qk_rope_head_dim") and kinds != {"yarn"}:
+        return f"latent attention is turned by YaRN whatever the type, here {', '.join(kinds)}"
+    return ""
+
+
+def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
+    """llama.cpp and Ollama, of a GGUF file that is here."""
+    path, length = str(source.path), plan.target_length
+    remade = "export from the folder that the file was converted from"
+    if plan == source.present_plan:
+        own = "the file's own settings"
+        return (
+            Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
+            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", _modelfile(path, length)),
+        )
+    ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {remade}")
+    try:
+        flags = _flags(plan, source, path)
+    except Unsupported as error:
+        return Serving("llama.cpp", "impossible", f"{error}; {remade}"), ollama
+    return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
+
+
+@dataclass(frozen=True)
+class _Export:
+    """What an export to GGUF would be: the command, or why there is none."""
+
+    near: tuple[str, ...] = ()
+    command: str = ""
+    refused: str = ""
+
+
+def _exported(plan: ContextPlan, source: Source) -> _Export:
+    """The refusals are those of the export itself, as far as config and plan show them."""
+    reader = ConfigReader(source.config)
+    try:
+        followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
+        if reader.model_type not in FAMILIES:
+            raise Unsupported(f"the export to GGUF writes {', '.join(FAMILIES)} models only")
+        if set(plan.schedules) != {FULL_ATTENTION}:
+            raise Unsupported("the export to GGUF writes models whose layers all turn alike only")
+        rope(followed.longest())
+        window = _window(reader)
+        if window is not None and window < plan.target_length:
+            raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
+    except RopewalkError as error:
+        return _Export(refused=_reason(error, "llama.cpp"))
+    allow = " --approximate" if near else ""
+    return _Export(near, f"{_export(source, 'llama.cpp', FILE)}{allow}")
+
+
+def _window(reader: ConfigReader) -> int | None:
+    """The sliding window, with what transformers' classes of the families fill in."""
+    if reader.model_type == "qwen2" and not reader.config.get("use_sliding_window"):
+        return None
+    default = 4096 if reader.model_type == "mistral" else None
+    window: int | None = reader.config.get("sliding_window", default)
+    return window
+
+
+def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
+    try:
+        flags = _flags(plan, source, FILE)
+    except Unsupported as error:
+        if exported.refused:
+            return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
+        served = _llama_server(FILE, plan.target_length)
+        reason = f"export it first: {error}"
+        return _row("llama.cpp", exported.near, reason, exported.command, served)
+    reason = f"on an unmodified GGUF file of the model, here {FILE}"
+    return Serving("llama.cpp", "exact", reason, (flags,))
+
+
+def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
+    own = f"by llama.cpp's rules, not run here; {FILE} is"
+    if plan == source.present_plan and _is_plain(plan):
+        reason = f"{own} an unmodified GGUF file of the model"
+        return Serving("ollama", "exact", reason, _modelfile(FILE, plan.target_length))
+    if exported.refused:
+        reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
+        return Serving("ollama", "impossible", reason)
+    lines = (exported.command, *_modelfile(FILE, plan.target_length))
+    return _row("ollama", exported.near, f"{own} the exported file", *lines)
+
+
+def _is_plain(plan: ContextPlan) -> bool:
+    """One schedule for all, which rotates as pretrained."""
+    steps = [step for own in plan.schedules.values() for step in own]
+    schedule = steps[0].schedule
+    return (
+        len(steps) == 1
+        and schedule.softmax_scaling == 1
+        and schedule.log_n is None
+        and schedule.attention_scaling == 1
+        and bool(np.all(schedule.rescale_factors == 1))
+    )
+
+
+def _flags(plan: ContextPlan, source: Source, file: str) -> str:
+    """The llama-server command that makes an unmodified file follow the plan."""
+    length = plan.target_length
+    if set(plan.schedules) != {FULL_ATTENTION} or len(plan.steps()) > 1:
+        raise Unsupported("llama.cpp's flags set one schedule for all layers and lengths")
+    if not _is_plain(source.present_plan):
+        raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
+    flags = _rope_flags(plan.longest())
+    if length <= source.present_plan.target_length:
+        return _llama_server(file, length, *flags)
+    if source.kind == "GGUF file":
+        architecture = str(source.present_plan.provenance["model_type"])
+    else:
+        architecture = _ARCHITECTURES.get(ConfigReader(source.config).model_type, "")
+    if not architecture:
+        raise Unsupported("llama.cpp's name for this architecture is not known here")
+    # llama-server serves no more than the file states.
+    stated = ("--override-kv", f"{architecture}.context_length=int:{length}")
+    return _llama_server(file, length, *stated, *flags)
+
+
+def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
+    """llama.cpp's flags for a schedule, over plain frequencies."""
+    if schedule.kept_initial_positions or schedule.log_n or schedule.softmax_scaling != 1:
+        raise Unsupported("llama.cpp's flags have no kept positions, log-n or softmax scaling")
+    base, factors = schedule.geometric_base, schedule.rescale_factors
+    geometry = schedule.geometry
+    if schedule.attention_scaling == 1:
+        if base is not None:
+            return () if base == geometry.base else ("--rope-freq-base", f"{base!r}")
+        if np.all(factors == factors[0]):
+            return ("--rope-scaling", "linear", "--rope-scale", f"{float(factors[0])!r}")
+    if [step.method for step in schedule.recipe] == ["yarn"]:
+        given = schedule.recipe[0].parameters
+        own = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if given.get(key)]
+        if not own and given["truncate"] and rebuild(schedule.recipe, geometry) == schedule:
+            factor = given.get("factor") or schedule.length / geometry.original_length
+            return (
+                *("--rope-scaling", "yarn"),
+                *("--rope-scale", f"{factor!r}"),
+                *("--yarn-orig-ctx", str(geometry.original_length)),
+                *("--yarn-beta-fast", f"{given['beta_fast']!r}"),
+                *("--yarn-beta-slow", f"{given['beta_slow']!r}"),
+            )
+    raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
+
+
+def _llama_server(file: str, length: int, *flags: str) -> str:
+    return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
+
+
+def _modelfile(file: str, length: int) -> tuple[str, ...]:
+    path = file if file.startswith("/") else f"./{file}"
+    written = f"FROM {path}\\nPARAMETER num_ctx {length}\\n"
+    return (
+        f"printf {shlex.quote(written)} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
+    )
+
+
+def _export(source: Source, runtime: str, out: str) -> str:
+    words = ["ropewalk", "export", _place(source), "--plan", PLAN, "--runtime", runtime, "-o", out]
+    download = ["--allow-download"] if source.kind in ("catalogue", "hub") else []
+    return shlex.join([*words, *download])
+
+
+def _place(source: Source) -> str:
+    """What a command takes for the model: its folder, its hub id, or else a word to replace."""
+    if source.kind in ("folder", "bundled"):
+        return str(source.path)
+    if source.kind == "config file" and source.path and source.path.name == "config.json":
+        return str(source.path.parent)
+    if source.kind == "catalogue":
+        return str(source.value.hub_id)
+    return source.name if source.kind == "hub" else MODEL
+
+
+def _row(runtime: Runtime, near: tuple[str, ...], reason: str, *lines: str) -> Serving:
+    if near:
+        return Serving(runtime, "approximate", f"{'; '.join(near)}; {reason}", lines)
+    return Serving(runtime, "exact", reason, lines)
+
+
+def _reason(error: RopewalkError, runtime: str) -> str:
+    return str(error).removeprefix(f"{runtime}: ")

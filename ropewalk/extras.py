@@ -1,0 +1,41 @@
+"""What is installed only with an extra, and one line for whoever lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ropewalk.errors import MissingExtra
+
+EXTRAS = {
+    "numba": "theory",
+    "huggingface_hub": "models",
+    "safetensors": "models",
+    "torch": "models",
+    "transformers": "models",
+    "matplotlib": "plots",
+    "gguf": "gguf",
+    "xllamacpp": "gguf",
+    "pyarrow": "parquet",
+}
+"""By package, the extra of pyproject.toml that brings it."""
+
+
+@contextmanager
+def required_by(what: str) -> Iterator[None]:
+    """Raise MissingExtra where a package of an extra is not installed; also a decorator.
+
+    A package that is installed and broken fails under another name, or with another error: that is
+    raised as it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        raise missing(what, error.name) from None
+
+
+def missing(what: str, package: str) -> MissingExtra:
+    """The error that says what needs a package, and which extra to install."""
+    return MissingExtra(what, package, EXTRAS[package])

@@ -113,8 +113,8 @@ def plan(
     attention). `from_original` ignores the model's present scaling and starts from the pretrained
     frequencies.
 
-    If the model already serves the target, and the method changes nothing or none is named, the
-    plan is the model's present one.
+    If the model serves the target already and the method changes nothing, or no method is given,
+    the plan is the one that the model follows now.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to)

@@ -25,8 +25,8 @@ def verify(
 
     It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
     `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
-    stock converter), transformers-4 and vllm-2025; the default is the first three. If weights
-    and runtime are available, the model is run, unless `run` is False.
+    stock converter), transformers-4 and vllm-2025; the default is the first three. If weights and
+    runtime are available, the model is run, unless `run` is False.
     """
     from ropewalk.audit.examination import audit
 

@@ -90,9 +90,9 @@ def main(wheels: Path, result: Path) -> int:
         answer[engine] = {"version": wheel.name.split("-")[1], "checks": lines}
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
     wrong = 0
-    for engine, own in answer.items():
+    for name, own in answer.items():
         agreed = [line for line in own["checks"] if line["agrees"]]
-        print(f"{engine} {own['version']}: {len(agreed)} of {len(own['checks'])} agree")
+        print(f"{name} {own['version']}: {len(agreed)} of {len(own['checks'])} agree")
         for line in own["checks"]:
             if not line["agrees"]:
                 wrong += 1

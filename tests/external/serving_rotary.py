@@ -251,8 +251,8 @@ def main(wheels: Path, result: Path) -> int:
             if engine == "sglang":
                 answer[engine]["error_at_original_length"] = boundary_of_sglang(package)
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
-    for engine, own in answer.items():
-        print(engine, {key: value for key, value in own.items() if key != "checks"})
+    for name, own in answer.items():
+        print(name, {key: value for key, value in own.items() if key != "checks"})
     return 0 if all(own["verified"] for own in answer.values()) else 1
 
 

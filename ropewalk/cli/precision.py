@@ -69,7 +69,7 @@ def command(
         str | None,
         typer.Option(
             metavar="A,B,…",
-            help="Lengths at which the growth is measured (default: doublings).",
+            help="Lengths at which the growth is measured (default: powers of two from 64).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,

@@ -317,8 +317,12 @@ def diagnosis(found: Findings) -> list[str]:
 
 
 def verdict(found: Findings) -> list[str]:
-    """The sentences of the diagnosis that decide: what a shift changes, and what to do."""
-    return [*_straying(found), *_broken(found)[:1], *_advice(found)]
+    """What a shift changes, and whether loading costs precision, a sentence a line."""
+    as_given = [line for line in _advice(found) if "as given" in line]
+    elsewhere = [gain.path for gain in found.traps if gain.path != "as given"]
+    if elsewhere:
+        as_given.append(f"traps elsewhere: {', '.join(elsewhere)}")
+    return [*_straying(found), *_broken(found)[:1], *as_given]
 
 
 def _straying(found: Findings) -> list[str]:

@@ -165,3 +165,18 @@ def test_bad_parameters_are_named() -> None:
         rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta_fast": "16"})
     with pytest.raises(RopewalkError, match="form = 'always'"):
         rw.plan("llama-2-7b", "8k", "yarn", log_n="always")  # type: ignore[arg-type]
+
+
+def test_a_length_that_the_model_serves_already_is_its_own_plan() -> None:
+    found = check_result(rw.plan("qwen2.5-7b", "128k", "yarn"))
+    assert found.nothing_to_change
+    assert found.plan == found.present == rw.plan("qwen2.5-7b", "128k").plan
+    assert found.summary() == (
+        "qwen2.5-7b serves 128k already: nothing needs to change. It was trained at 32k."
+    )
+    changed = rw.plan("qwen2.5-7b", "128k", "yarn", parameters={"attention_factor": 1.2})
+    assert not changed.nothing_to_change
+    assert changed.schedule.attention_scaling == 1.2
+    assert rw.plan("llama-3.1-8b", "128k", from_original=True).plan != found.plan
+    two_lists = rw.plan(CONFIGS / "phi-3-mini-128k.json", "128k", "linear")
+    assert not two_lists.nothing_to_change, "the short factors would be gone"

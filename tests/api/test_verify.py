@@ -194,3 +194,19 @@ def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Pa
     _write_json(tmp_path / "config.json", stock_config(source, plan))
     assert rw.verify(tmp_path, runtimes=["transformers"]).passed
     assert wrong(rw.verify(tmp_path)) == {"attention-factor-ignored"}
+
+
+def test_a_gguf_file_is_compared_with_the_plan_next_to_it(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "small.gguf", keys={"context_length": 1024})
+    assert not rw.verify(path, run=False).compared
+    plan = rw.plan(path, "2k", "linear").plan
+    write_atomically(tmp_path / PLAN, plan.dumps())
+    found = rw.verify(path, run=False)
+    assert found.compared
+    assert "compared with the plan.json next to it" in found.notes
+    assert wrong(found) == wrong(rw.verify(path, plan=plan, run=False)) != set()
+    write_atomically(tmp_path / PLAN, rw.plan("gemma-3-4b", "256k", "linear").plan.dumps())
+    other = rw.verify(path, run=False)
+    assert other.passed
+    assert not other.compared
+    assert "not compared with the plan.json next to it, which is of another model" in other.notes

@@ -68,6 +68,9 @@ class TestInspect:
 
     def test_the_effective_length_is_told(self) -> None:
         assert "effective length: 1,707 of 4k" in ropewalk("inspect", CONFIGS / "llama-2-7b.json")
+        assert "does not predict how a model performs that was trained further" in ropewalk(
+            "inspect", "llama-3.1-8b"
+        )
         in_part = ropewalk("inspect", CONFIGS / "pythia-1.4b.json")
         assert "effective length: all of 2k" in in_part
 
@@ -159,7 +162,9 @@ def imported_by(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [
+        [],
         ["--help"],
+        ["plan", "--help"],
         ["methods"],
         ["inspect", "llama-3-8b"],
         ["plan", "llama-3-8b", "--to", "128k", "--method", "yarn"],

@@ -75,9 +75,47 @@ def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
     assert "holds no transformers config" in text
     compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json").stdout
     assert "unknown" in compared, "who loads the plan"
+    assert "llama-server -m" in compared
 
 
 def test_settings_need_a_method() -> None:
     for option in (["--set", "b=1"], ["--log-n", "beyond"]):
         with pytest.raises(InputError, match="go with a --method"):
             planned(LLAMA2, "--to", "16k", *option)
+
+
+@pytest.mark.parametrize("method", [[], ["--method", "yarn"]])
+def test_a_length_that_the_model_serves_needs_no_change(
+    method: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = planned("qwen2.5-7b", "--to", "128k", *method).stdout
+    assert text.startswith("qwen2.5-7b serves 128k already: nothing needs to change.")
+    assert "trained at 32k" in text
+    assert "vllm serve Qwen/Qwen2.5-7B --max-model-len 131072\n" in text
+    assert "128k to 128k" not in text
+    assert "wavelength" not in text
+    assert list(tmp_path.iterdir()) == [], "no plan is written unless that is asked"
+    value = json.loads(planned("qwen2.5-7b", "--to", "128k", *method, "--json").stdout)
+    assert value["plan"] == value["present"]
+
+
+def test_a_method_that_changes_the_length_at_hand_is_planned_all_the_same() -> None:
+    text = planned("llama-2-7b", "--to", "4k", "--method", "resonance").stdout
+    assert text.startswith("llama-2-7b serves 4k already")
+    assert "4k to 4k by resonance" in text
+
+
+def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
+    args = (LLAMA2, "--to", "16k", "--method", "ntk_mixed")
+    text = planned(*args).stdout
+    serving = json.loads(planned(*args, "--json").stdout)["serving"]
+    end = text[text.index("To serve it:") :]
+    for row in serving:
+        assert f"# {row['runtime']}: {row['fit']}. {row['reason']}" in end
+        assert "".join(f"\n{line}" for line in row["lines"]) in end
+    assert "add -o plan.json to write it" in end
+    saved = planned(*args, "-o", tmp_path / "plan.json").stdout
+    assert "add -o" not in saved
+    compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json").stdout
+    assert "vllm serve MODEL --max-model-len 16384" in compared

@@ -24,12 +24,21 @@ def precision(model: Path, *arguments: object) -> str:
 
 def test_the_table_explains_each_arm_and_the_diagnosis_follows(model: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shown = precision(model, *SMALL, "--shifts", "0,16", "--run", run)
+    shown = precision(model, *SMALL, "--shifts", "0,16", "--run", run, "--details")
     assert "on cpu, 2 sequences of 64 tokens, a full forward pass per shift" in shown
     assert "bf16: as FlashAttention" in shown
     assert "- as given: no trap" in shown
     assert f"figures are in {run}" in shown
     assert any((run / "figures").glob("*.png"))
+
+
+def test_the_verdict_is_a_few_lines(model: Path) -> None:
+    shown = precision(model, *SMALL, "--shifts", "0,16")
+    assert len(shown.splitlines()) <= 7
+    assert "- bf16: a shift by" in shown
+    assert "- as given: no trap" in shown
+    assert "first token" not in shown
+    assert shown.endswith("(--details shows each number format, and all that was found)\n")
 
 
 @pytest.mark.parametrize(

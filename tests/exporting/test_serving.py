@@ -1,0 +1,229 @@
+"""The lines to paste: read back by each runtime's rules, or run, they give the plan."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk.audit.rules import BY_RULES
+from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.serving import Serving
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.models.config import BUNDLED, Config, load_config, present_plan
+from ropewalk.models.load import load
+from ropewalk.run_directory import write_atomically
+from tests.gguf.gguf_cases import named_plan
+from tests.gguf.gguf_files import header_only
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+LLAMA2 = CONFIGS / "llama-2-7b.json"
+RUNTIMES = ["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
+
+
+def rows(model: object, to: str, method: str, **parameters: Any) -> dict[str, Serving]:
+    found = rw.plan(model, to, method, parameters=parameters).serving
+    assert [row.runtime for row in found] == RUNTIMES
+    return {row.runtime: row for row in found}
+
+
+def option(line: str, name: str) -> str:
+    words = shlex.split(line)
+    return words[words.index(name) + 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *product(("llama-2-7b", "smollm3-3b", "command-r"), ("linear", "ntk", "yarn", "ntk_mixed")),
+        *product(("gemma-3-4b",), ("linear", "ntk", "ntk_mixed")),  # it is not geometric for yarn
+    ],
+)
+def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method: str) -> None:
+    path = CONFIGS / f"{name}.json"
+    config = load_config(path)
+    planned = rw.plan(path, "256k", method)
+    (row, vllm, sglang, *_) = planned.serving
+    assert row.fit == "exact"
+    members = json.loads(f"{{{' '.join(row.lines).removesuffix(',')}}}")
+    inner = members if "text_config" not in config else {"text_config": members}
+    assert ("text_config in config.json" in row.reason) == ("text_config" in config)
+    _computes(present_plan(_pasted(config, inner)), planned.plan)
+    for engine, flag in ((vllm, "--hf-overrides"), (sglang, "--json-model-override-args")):
+        if name == "command-r" and method == "ntk_mixed":
+            assert engine.fit == "impossible"
+            assert "these interleave" in engine.reason
+            continue
+        assert engine.fit == "exact"
+        assert "not run here" in engine.reason
+        overrides = json.loads(option(engine.lines[0], flag))
+        reading = BY_RULES[engine.runtime](_pasted(config, overrides), None)
+        for layer_type in planned.plan.schedules:
+            schedule, step = planned.plan.longest(layer_type), reading.at(2**18, layer_type)
+            assert step is not None
+            expected = schedule.inverse_frequencies
+            np.testing.assert_allclose(step.inverse_frequencies, expected, rtol=1e-12)
+            assert step.attention_scaling == pytest.approx(schedule.attention_scaling)
+
+
+def _pasted(config: Config, members: Config) -> Config:
+    if "text_config" in members:
+        return {**config, "text_config": _pasted(config["text_config"], members["text_config"])}
+    return {k: v for k, v in config.items() if k not in ("rope_scaling", "rope_theta")} | members
+
+
+def _computes(read: ContextPlan, planned: ContextPlan) -> None:
+    assert set(read.schedules) == set(planned.schedules)
+    for layer_type in planned.schedules:
+        one, other = read.longest(layer_type), planned.longest(layer_type)
+        np.testing.assert_allclose(one.inverse_frequencies, other.inverse_frequencies, rtol=1e-12)
+        assert one.attention_scaling == pytest.approx(other.attention_scaling)
+
+
+def test_the_commands_of_a_known_model() -> None:
+    found = rows("llama-2-7b", "16k", "yarn")
+    hub_id = "meta-llama/Llama-2-7b-hf"
+    assert found["vllm"].lines[0].startswith(f"vllm serve {hub_id} --max-model-len 16384 --hf-")
+    assert f"--model-path {hub_id} --context-length 16384 --json-" in found["sglang"].lines[0]
+    assert found["llama.cpp"].fit == "exact"
+    assert found["llama.cpp"].lines == (
+        "llama-server -m MODEL.gguf -c 16384 --override-kv llama.context_length=int:16384 "
+        "--rope-scaling yarn --rope-scale 4.0 --yarn-orig-ctx 4096 --yarn-beta-fast 32.0 "
+        "--yarn-beta-slow 1.0",
+    )
+    assert found["ollama"].fit == "exact"
+    export, modelfile, _ = found["ollama"].lines
+    assert export == (
+        f"ropewalk export {hub_id} --plan plan.json --runtime llama.cpp -o MODEL.gguf "
+        "--allow-download"
+    )
+    assert r"FROM ./MODEL.gguf\nPARAMETER num_ctx 16384\n" in modelfile
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("ntk_mixed", {}),
+        ("yarn", {"truncate": False}),
+        ("yarn", {"attention_factor": 1.3}),
+        ("llama3", {}),
+    ],
+)
+def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, Any]) -> None:
+    row = rows("llama-2-7b", "16k", method, **parameters)["llama.cpp"]
+    assert row.fit == "exact"
+    assert row.reason.startswith("export it first: llama.cpp's flags express")
+    assert row.lines[0].startswith("ropewalk export ")
+    assert row.lines[1] == "llama-server -m MODEL.gguf -c 16384"
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "runtime", "reason"),
+    [
+        ("qwen3-8b", "ntk_mixed", "llama.cpp", "ignores a factor a pair"),
+        ("qwen3-8b", "yarn", "ollama", "writes llama, mistral, qwen2 models only"),
+        ("gemma-3-4b", "ntk", "llama.cpp", "one schedule for all layers"),
+        ("mixtral-8x7b", "yarn", "sglang", "does not pass the scaling on"),
+        ("mistral-7b-v0.1", "ntk_mixed", "llama.cpp", "sliding_window = 4096"),
+        ("deepseek-v2-lite", "linear", "vllm", "turned by YaRN whatever the type"),
+    ],
+)
+def test_what_cannot_be_has_its_reason_and_no_lines(
+    model: str, method: str, runtime: str, reason: str
+) -> None:
+    found = rw.plan(model, "256k", method, from_original=True).serving
+    row = next(row for row in found if row.runtime == runtime)
+    assert (row.fit, row.lines) == ("impossible", ())
+    assert reason in row.reason
+
+
+def test_a_base_reaches_the_classes_that_lose_a_scaling() -> None:
+    assert rows("mixtral-8x7b", "64k", "ntk")["sglang"].fit == "exact"
+
+
+def test_an_approximation_names_what_is_approximated() -> None:
+    found = {row.runtime: row for row in rw.plan(LLAMA2, "16k", "dynamic_ntk").serving}
+    assert {row.fit for row in found.values()} == {"approximate"}
+    assert "the longest schedule at every length" in found["vllm"].reason
+    assert found["ollama"].lines[0].endswith("--approximate")
+    log_n = {row.runtime: row for row in rw.plan(LLAMA2, "16k", "yarn", log_n="beyond").serving}
+    assert log_n["transformers"].reason.startswith("log-n: its mean over the target")
+
+
+def test_a_tokenizer_that_states_less_needs_an_export(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(LLAMA2.read_bytes())
+    write_atomically(folder / "tokenizer_config.json", '{"model_max_length": 4096}')
+    export, serve = rows(folder, "16k", "linear")["vllm"].lines
+    assert export == f"ropewalk export {folder} --plan plan.json --runtime vllm -o model-vllm"
+    assert serve == "vllm serve model-vllm --max-model-len 16384"
+    assert rows(folder, "4k", "linear")["vllm"].lines == (
+        f"vllm serve {folder} --max-model-len 4096",
+    )
+
+
+def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a model.gguf", keys={"context_length": 512})
+    found = rows(path, "1k", "linear")
+    assert found["transformers"].fit == found["ollama"].fit == "impossible"
+    assert found["llama.cpp"].lines == (
+        f"llama-server -m '{path}' -c 1024 --override-kv llama.context_length=int:1024 "
+        "--rope-scaling linear --rope-scale 2.0",
+    )
+    assert rows(path, "1k", "ntk_mixed")["llama.cpp"].fit == "impossible"
+    same = rows(path, "512", "linear")
+    assert same["llama.cpp"].lines == (f"llama-server -m '{path}' -c 512",)
+    assert f"FROM {path}" in same["ollama"].lines[0]
+
+
+PARAMETERS = {
+    "--rope-freq-base": "rope_freq_base = float({})",
+    "--rope-scale": "rope_freq_scale = 1 / {}",
+    "--rope-scaling": (
+        "rope_scaling_type = xllamacpp.llama_rope_scaling_type['LLAMA_ROPE_SCALING_TYPE_' + '{}']"
+    ),
+    "--yarn-orig-ctx": "yarn_orig_ctx = {}",
+    "--yarn-beta-fast": "yarn_beta_fast = {}",
+    "--yarn-beta-slow": "yarn_beta_slow = {}",
+}
+"""llama-server's flags as settings of the binding. --override-kv has none: the file states it."""
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("ntk", {}), ("linear", {}), ("yarn", {}), ("yarn", {"beta_fast": 16.0, "beta_slow": 2.0})],
+)
+def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
+    method: str, parameters: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = rw.plan(BUNDLED, "4k", method, parameters=parameters)
+    (line,) = next(row for row in planned.serving if row.runtime == "llama.cpp").lines
+    words = shlex.split(line)
+    assert words[5:7] == ["--override-kv", "llama.context_length=int:4096"]
+    flags = dict(zip(words[7::2], words[8::2], strict=True))
+    settings = [PARAMETERS[flag].format(value.upper()) for flag, value in flags.items()]
+    script = Path(llama_cpp_run._SERVER).read_text(encoding="utf-8")
+    own = "    params.n_parallel = 1\n"
+    assert own in script
+    server = tmp_path / "server.py"
+    server.write_text(
+        script.replace(own, own + "".join(f"    params.{setting}\n" for setting in settings)),
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(llama_cpp_run, "_SERVER", server)
+    file = tmp_path / "plain.gguf"  # it states 4k, and turns as pretrained
+    llama_cpp.export(BUNDLED, named_plan("plain"), file, check=False)
+    loaded = load(BUNDLED, dtype="float32", device="cpu")
+    tokens = np.random.default_rng(8).integers(len(loaded.tokenizer), size=600)
+    with llama_cpp_run.running(file, length=601) as llama:
+        said = llama.log_probabilities(tokens.tolist(), start=560)
+    assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, "F32").passed
+    assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, "F32").passed

@@ -474,7 +474,7 @@ def table(value: dict[str, Any]) -> str:
 def page(value: dict[str, Any]) -> str:
     """The table of the documents: score and retrieval, and when Algorithm 1's score was reached."""
     lines = [
-        "| model | m | seeds | best by hand | evolution | adaptive "
+        "| model | m | seeds | best hand-designed | evolution | adaptive "
         "| reached after (runs that did) | at equal tokens | at the end |",
         "|---" * 9 + "|",
     ]

@@ -2,12 +2,12 @@
 
     import ropewalk as rw
 
-    rw.inspect("llama-3.1-8b")                              what a model's rotary embedding does now
+    rw.inspect("llama-3.1-8b")                              a model's geometry and present schedule
     planned = rw.plan("path/to/model", "128k", "yarn")      a schedule for a longer context
     rw.extend("path/to/model", "128k")                      search, evaluate, export, verify
 
-Every verb of the command is a function here, and what it returns is a value: `summary()`,
-`to_json()`, and where people would rather look, `figure()`. Nothing is imported before it is used.
+Every verb of the command is a function here. It returns an immutable value with `summary()`,
+`to_json()` and, where a picture says more, `figure()`. Nothing is imported before it is used.
 docs/python.md is a tour.
 """
 

@@ -1,8 +1,8 @@
 """The context plan: which schedule serves which sequence length, for every kind of layer.
 
-A schedule never depends on the current length, so everything that does is written down here as
-steps of rising length: one step for most methods, two for LongRoPE's short and long factors, a
-ladder for dynamic NTK.
+A schedule never depends on the current length. A plan holds anything that does as steps of rising
+length: one step for most methods, two for LongRoPE's short and long factors, a ladder for dynamic
+NTK.
 """
 
 from __future__ import annotations
@@ -44,39 +44,42 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class ContextPlan:
-    """What a model should do up to a length. Immutable, and equal when equal."""
+    """The schedules of a model up to a length. Immutable, compares by content."""
 
     model: str
     schedules: Mapping[str, tuple[PlanStep, ...]]
-    """Steps by layer type. A model whose layers all turn alike has one type, `full_attention`."""
+    """Steps by layer type; just `full_attention` for a model whose layers all rotate alike."""
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.schedules:
-            raise InvalidValue("schedules", {}, "a plan has at least one layer type", "add one")
+            raise InvalidValue("schedules", {}, "must contain at least one layer type", "add one")
         for layer_type, steps in self.schedules.items():
             key = f"schedules.{layer_type}"
             if not steps:
-                raise InvalidValue(key, (), "every layer type has at least one step", "add one")
+                raise InvalidValue(key, (), "must contain at least one step", "add one")
             for i, (shorter, longer) in enumerate(pairwise(steps)):
                 if longer.up_to_length <= shorter.up_to_length:
                     raise InvalidValue(
                         f"{key}[{i + 1}].up_to_length",
                         longer.up_to_length,
-                        f"lengths increase, and the step before serves {shorter.up_to_length}",
+                        f"lengths must increase, and the step before serves {shorter.up_to_length}",
                         "sort the steps by length",
                     )
             if len({step.schedule.geometry for step in steps}) > 1:
                 raise InvalidValue(
                     key,
                     [step.up_to_length for step in steps],
-                    "the steps of a layer type share the geometry of its pretraining",
-                    "make all of them from the same start",
+                    "must share one pretrained geometry",
+                    "create all of them from the same start",
                 )
         ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
         if len(set(ends.values())) > 1:
             raise InvalidValue(
-                "schedules", ends, "all layer types serve the same length", "end each at the target"
+                "schedules",
+                ends,
+                "must end at the same length for all layer types",
+                "end each at the target",
             )
         frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
         object.__setattr__(self, "schedules", MappingProxyType(frozen))
@@ -95,19 +98,19 @@ class ContextPlan:
 
     @property
     def original_length(self) -> int:
-        """The length of the plain frequencies: that of pretraining, before any extension."""
+        """The original length: that of pretraining, before any extension."""
         return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
 
     @property
     def main_layer(self) -> str:
-        """The layer type that a summary speaks of: full attention where that rotates."""
+        """The layer type that summaries describe: full attention if it rotates."""
         return FULL_ATTENTION if FULL_ATTENTION in self.schedules else next(iter(self.schedules))
 
     @property
     def extended_layer(self) -> str:
         """The layer type that an extension changes: full attention, or the only one that rotates.
 
-        Layers of a sliding window see no distance above it, and keep their schedule.
+        Layers with a sliding window see no larger distance, and keep their schedule.
         """
         if FULL_ATTENTION not in self.schedules and len(self.schedules) > 1:
             raise Unsupported(
@@ -117,7 +120,7 @@ class ContextPlan:
         return self.main_layer
 
     def with_steps(self, layer_type: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
-        """The plan with other steps for a layer type; the others serve as far as these reach."""
+        """The plan with other steps for a layer type; other types reach the same target."""
         end = steps[-1].up_to_length
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
@@ -125,12 +128,12 @@ class ContextPlan:
 
     @property
     def id(self) -> str:
-        """A short name for exactly these schedules, whatever their provenance."""
+        """A short identifier of exactly these schedules, independent of their provenance."""
         value = {name: _steps_to_json(steps) for name, steps in sorted(self.schedules.items())}
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
     def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
-        """The schedule of a sequence that will grow to `length` tokens in all."""
+        """The schedule of a sequence that will grow to `length` tokens in total."""
         for step in self.steps(layer_type):
             if length <= step.up_to_length:
                 return step.schedule
@@ -138,7 +141,7 @@ class ContextPlan:
             "length",
             length,
             f"the plan serves sequences up to {self.target_length}",
-            "plan for a longer target",
+            "create a plan for a longer target",
         )
 
     def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
@@ -147,12 +150,12 @@ class ContextPlan:
                 "schedules",
                 sorted(self.schedules),
                 f"the model has layers of type {layer_type}, which the plan does not cover",
-                "make the plan from this model's own config",
+                "create the plan from this model's config",
             )
         return self.schedules[layer_type]
 
     def longest(self, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
-        """The schedule at the target: where further extension starts from."""
+        """The schedule at the target, from which a further extension starts."""
         return self.steps(layer_type)[-1].schedule
 
     def to_json(self) -> dict[str, object]:
@@ -171,7 +174,7 @@ class ContextPlan:
                 fields.of("format"),
                 found,
                 f"must be {FORMAT!r}",
-                "make the plan anew",
+                "create the plan again",
             )
         schedules = {
             name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
@@ -201,9 +204,9 @@ def ladder(
     start: RotarySchedule,
     lengths: Iterable[int],
 ) -> tuple[PlanStep, ...]:
-    """One step a length: the same method called at rising lengths, from the same start.
+    """Return one step per length: the same method at rising lengths, from the same start.
 
-    Lengths that the start serves already keep it as it is.
+    Lengths that the start already serves keep its schedule.
     """
     return tuple(
         PlanStep(length, start if length <= start.length else method(start, length))

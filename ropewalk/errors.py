@@ -1,4 +1,4 @@
-"""What ropewalk says when it cannot go on.
+"""The errors of ropewalk.
 
 RopewalkError             everything below: one line for a user, no traceback; exit status 1
 ├── GateFailed            the work is done and a check of ours refuses it: names every problem

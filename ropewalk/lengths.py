@@ -32,7 +32,7 @@ def parse_lengths(words: Sequence[str]) -> list[int]:
         if word not in ("…", "..."):
             lengths.append(parse_length(word))
         elif not lengths or following is None:
-            raise InvalidValue("length", word, "stands between two lengths", "write 1k … 1M")
+            raise InvalidValue("length", word, "must be a length", "write 1k … 1M")
         else:
             while 2 * lengths[-1] < parse_length(following):
                 lengths.append(2 * lengths[-1])

@@ -1,4 +1,4 @@
-"""How far a long computation is: what every verb reports, and whoever called it may show."""
+"""Progress of long computations: every verb reports it, and its caller may show it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Status(NamedTuple):
-    """How far a stage is."""
+    """The progress of a stage."""
 
     stage: str
     done: float

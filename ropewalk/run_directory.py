@@ -57,7 +57,7 @@ class RunDirectory:
             self._lock = _hold(self.path / LOCK)
         except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{path!s}: is no run directory ({reason})") from None
+            raise InputError(f"{path!s}: is not a run directory ({reason})") from None
         try:
             self.resumed = self._identify(command, configuration)
             self.event("resumed" if self.resumed else "started", pid=os.getpid())
@@ -103,8 +103,8 @@ class RunDirectory:
             )
             if strangers:
                 raise InputError(
-                    f"{self.path}: is not empty and no run directory (it holds {strangers[0]} but "
-                    f"no {CONFIGURATION}); give a new directory"
+                    f"{self.path}: is not empty and not a run directory (it holds {strangers[0]} "
+                    f"but no {CONFIGURATION}); give a new directory"
                 )
             write_atomically(file, text)
             return False
@@ -112,8 +112,8 @@ class RunDirectory:
         if changes:
             shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
             raise InputError(
-                f"{self.path}: holds a run with another configuration: {shown}; "
-                "give the same settings to go on with it, or another directory"
+                f"{self.path}: holds a run with a different configuration: {shown}; "
+                "give the same settings to resume it, or another directory"
             )
         return True
 
@@ -220,7 +220,7 @@ class Journal:
             os.ftruncate(self._descriptor, self._size)
             raise RopewalkError(
                 f"{self.path}: cannot be written ({error.strerror}); all before it is kept: make "
-                "room and start again to go on"
+                "room and start again to resume"
             ) from None
         self._size += len(data)
         self.records += added

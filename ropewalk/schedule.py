@@ -1,21 +1,21 @@
-"""The rotary schedule: the one value that everything in ropewalk is about. Start reading here.
+"""The rotary schedule, the central value of ropewalk. Start reading here.
 
 A rotary position embedding turns pair i of a head by the angle position · θᵢ. Every method of
-context extension changes only how fast the pairs turn, and so is a choice of *rescale factors* λ
-over the pretrained frequencies, with an attention scaling m beside them:
+context extension changes only how fast the pairs turn. It chooses *rescale factors* λ over the
+pretrained frequencies, and an attention scaling m:
 
     θᵢ = base^(-2i/d) / λᵢ          cos and sin are multiplied by m
 
-Three known methods, to see it:
+Three known methods in this form:
 
     linear interpolation by s       λᵢ = s
     a new base b′ (NTK, ABF)        λᵢ = (b′/b)^(2i/d)
     YaRN                            λᵢ rises from 1 (fast pairs) to s (slow pairs), m = 0.1 ln s + 1
 
-`RotaryGeometry` is what the model was born with, `RotarySchedule` how it turns now, and a `Recipe`
-says by which method it came to that. λ is always over the plain frequencies, so a schedule made
-from another one is nothing special. A schedule never depends on the length of a sequence: which
-schedule serves which length is a `ContextPlan`'s business (plan.py).
+`RotaryGeometry` is the embedding of pretraining, `RotarySchedule` the present rotation, and a
+`Recipe` names the method that led to it. λ is always relative to the plain frequencies, so a
+schedule made from another one needs no special case. A schedule never depends on the length of a
+sequence: a `ContextPlan` (context_plan.py) says which schedule serves which length.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RotaryGeometry:
 
     head_dim: int
     rotary_dim: int
-    """How many of the head's dimensions turn; d in the formulas."""
+    """The number of the head's dimensions that rotate; d in the formulas."""
     base: float
     original_length: int
     """The context length of pretraining, before any extension."""
@@ -66,14 +66,14 @@ class RotaryGeometry:
         _check_count("rotary_dim", self.rotary_dim, 2, MAX_DIM)
         if self.rotary_dim % 2:
             raise InvalidValue(
-                "rotary_dim", self.rotary_dim, "dimensions turn in pairs", "give an even number"
+                "rotary_dim", self.rotary_dim, "dimensions rotate in pairs", "give an even number"
             )
         if self.rotary_dim > self.head_dim:
             raise InvalidValue(
                 "rotary_dim",
                 self.rotary_dim,
                 f"must not be above head_dim = {self.head_dim}",
-                "a head cannot turn more dimensions than it has",
+                "a head cannot rotate more dimensions than it has",
             )
         object.__setattr__(self, "base", _real("base", self.base))
         if not 1 < self.base <= MAX_BASE:
@@ -81,7 +81,7 @@ class RotaryGeometry:
                 "base",
                 self.base,
                 f"must be above 1 and at most {MAX_BASE:g}",
-                "10000 is the usual one: at 1 or below, no pair turns slower than the first",
+                "the usual base is 10000; at 1 or below, no pair turns slower than the first",
             )
         _check_count("original_length", self.original_length, 1, MAX_LENGTH)
         one_of(self.pair_layout, get_args(PairLayout), "pair_layout")
@@ -123,10 +123,10 @@ class RotaryGeometry:
 
 @dataclass(frozen=True)
 class LogN:
-    """Attention that sharpens with position: the query at position p is scaled by log_L(p + 1).
+    """Log-n scaling: the query at position p is multiplied by log_L(p + 1).
 
-    `everywhere` is for models trained with it; `beyond` leaves positions below the trained length L
-    alone (the factor is clipped at 1 from below), so that any model can take it on.
+    `everywhere` is for models trained with it. `beyond` leaves positions below the trained length L
+    unchanged (the factor is at least 1), so it can be added to any model.
     """
 
     form: LogNForm
@@ -152,7 +152,7 @@ class LogN:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method and all its parameters; applied to the same start, it gives the same schedule."""
+    """A method and all its parameters: from the same start they give the same schedule."""
 
     method: str
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
@@ -191,11 +191,11 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class RotarySchedule:
-    """How fast every pair turns, and all that stands beside it. Immutable, and equal when equal."""
+    """The rotation speed of each pair and all related settings. Immutable, compares by content."""
 
     geometry: RotaryGeometry
     rescale_factors: FloatArray
-    """λ, one a pair, over the geometry's plain frequencies."""
+    """λ, one for each pair, over the geometry's plain frequencies."""
     length: int
     """The context length that this schedule serves."""
     attention_scaling: float = 1.0
@@ -206,7 +206,7 @@ class RotarySchedule:
     """n̂: positions below it keep the plain angles; m still applies to them."""
     log_n: LogN | None = None
     recipe: tuple[Recipe, ...] = ()
-    """The methods that lead here from the plain schedule, in order."""
+    """The methods that lead to this schedule from the plain one, in order."""
 
     def __post_init__(self) -> None:
         factors = _one_a_pair(self.rescale_factors, self.geometry)
@@ -216,8 +216,8 @@ class RotarySchedule:
             raise InvalidValue(
                 f"rescale_factors[{i}]",
                 float(factors[i]),
-                f"a factor is a finite number above 0, at most {MAX_FACTOR:g}",
-                "1 leaves a pair as it is, larger factors turn it slower",
+                f"must be a finite number above 0 and at most {MAX_FACTOR:g}",
+                "1 leaves a pair unchanged, larger factors slow it down",
             )
         object.__setattr__(self, "rescale_factors", _read_only(factors))
         _check_count("length", self.length, 1, MAX_LENGTH)
@@ -228,7 +228,7 @@ class RotarySchedule:
                 raise InvalidValue(
                     name,
                     scaling,
-                    f"a scaling is a finite number above 0, at most {MAX_SCALING:g}",
+                    f"must be a finite number above 0 and at most {MAX_SCALING:g}",
                     "1 changes nothing",
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
@@ -268,14 +268,14 @@ class RotarySchedule:
         return np.cos(angles) * self.attention_scaling, np.sin(angles) * self.attention_scaling
 
     def query_scaling(self, positions: ArrayLike) -> FloatArray:
-        """What log-n multiplies the query at each position by; ones without log-n."""
+        """The factor of log-n on the query at each position; ones without log-n."""
         if self.log_n is None:
             return np.ones(np.shape(positions))
         return self.log_n.scaling(positions)
 
     @property
     def geometric_base(self) -> float | None:
-        """The base b′ with θᵢ = b′^(-2i/d), or None where the frequencies are no such sequence."""
+        """The base b′ with θᵢ = b′^(-2i/d), or None if the frequencies do not have this form."""
         last = self.geometry.pairs - 1
         if last == 0:
             base = self.geometry.base
@@ -290,7 +290,7 @@ class RotarySchedule:
     def rescaled(
         self, factors: ArrayLike, length: int, *, attention_scaling: float = 1.0
     ) -> RotarySchedule:
-        """This schedule with further factors on top of its own: how every method composes."""
+        """This schedule with its factors multiplied by others: the way that methods compose."""
         return replace(
             self,
             rescale_factors=self.rescale_factors * _one_a_pair(factors, self.geometry),
@@ -300,7 +300,7 @@ class RotarySchedule:
 
     @property
     def method(self) -> str:
-        """The names of its methods: `plain`, `yarn`, `llama3+linear`."""
+        """The names of its methods, such as `plain`, `yarn` or `llama3+linear`."""
         return "+".join(step.method for step in self.recipe) or "plain"
 
     def to_json(self) -> dict[str, object]:
@@ -379,7 +379,7 @@ def _one_a_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:
         raise InvalidValue(
             "rescale_factors",
             f"{factors.size} values" if numbers and factors.ndim == 1 else values,
-            f"must be {geometry.pairs} numbers, one a pair of rotary_dim = {geometry.rotary_dim}",
+            f"must be {geometry.pairs} numbers, one per pair of rotary_dim = {geometry.rotary_dim}",
             f"give a list of {geometry.pairs} numbers",
         )
     return factors.astype(np.float64)
@@ -396,7 +396,7 @@ def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
         raise InvalidValue(key, value, "must be a whole number", "give an int")
     if not lowest <= value <= highest:
         raise InvalidValue(
-            key, value, f"must lie between {lowest} and {highest}", "check what it stands for"
+            key, value, f"must lie between {lowest} and {highest}", "check the value"
         )
 
 
@@ -417,4 +417,6 @@ def _parameter(value: object, path: str) -> ParameterValue:
         return real_number(value, path)
     if value is None or isinstance(value, bool | int | str):
         return value
-    raise InvalidValue(path, value, "is no value of a parameter", "give a number, text or a list")
+    raise InvalidValue(
+        path, value, "is not a valid parameter value", "give a number, a string or a list"
+    )

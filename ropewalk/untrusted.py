@@ -40,7 +40,7 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
         raise InputError(f"{path}: cannot be read ({reason}); check the path") from None
     if len(content) > max_bytes:
         raise InputError(
-            f"{path}: larger than {max_bytes:,} bytes, more than it can need; is it the right file?"
+            f"{path}: larger than the limit of {max_bytes:,} bytes; check that it is the right file"
         )
     try:
         text = content.decode("utf-8")
@@ -207,7 +207,7 @@ class Fields:
             raise InvalidValue(
                 self.of(key),
                 value,
-                "is not a key that we know here",
+                "is not a known key",
                 f"remove it; known: {', '.join(self._known)}",
             )
 

@@ -1,4 +1,4 @@
-"""Values: frozen dataclasses that go to JSON and back without losing a bit, by their type hints.
+"""Values: frozen dataclasses that convert to JSON and back exactly, by their type hints.
 
     @dataclass(frozen=True, eq=False)
     class Inspection(Result):
@@ -80,13 +80,13 @@ class Value:
 
 
 class Result(Value):
-    """What a verb returns: a value that tells what it came to, also in a notebook.
+    """The result of a verb: a value with a summary, which a notebook displays.
 
-    A result that people would rather look at than read has a `figure()` too.
+    A result that is best shown as a picture also has a `figure()`.
     """
 
     def summary(self) -> str:
-        """What it came to, in one paragraph."""
+        """Describe the result in one paragraph."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -252,11 +252,13 @@ def _check_same(given: object, own: object, path: str) -> None:
                 raise InvalidValue(
                     place,
                     given[key],
-                    "is not a key that we know here",
+                    "is not a known key",
                     f"remove it; known: {known}",
                 )
             if key not in given:
-                raise InvalidValue(place, None, "is missing", "restore the file, or make it anew")
+                raise InvalidValue(
+                    place, None, "is missing", "restore the file, or create it again"
+                )
             _check_same(given[key], own[key], place)
     elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
         for i, (one, other) in enumerate(zip(given, own, strict=True)):
@@ -273,5 +275,5 @@ def _does_not_follow(given: object, own: object, path: str) -> InvalidValue:
         path,
         given,
         f"does not follow from the rest of the file, which gives {str(own)[:80]}",
-        "restore the file, or make it anew",
+        "restore the file, or create it again",
     )

@@ -59,7 +59,9 @@ class TestChoosing:
         assert PAIR.longest() is LONG
 
     def test_beyond_the_target_is_refused(self) -> None:
-        with pytest.raises(InvalidValue, match=r"^length = 65: .* up to 64; plan for a longer"):
+        with pytest.raises(
+            InvalidValue, match=r"^length = 65: .* up to 64; create a plan for a longer"
+        ):
             PAIR.schedule(65)
 
     def test_a_layer_type_that_is_not_covered_is_refused(self) -> None:
@@ -178,15 +180,15 @@ class TestValue:
                 {"a": (PlanStep(64, LONG), PlanStep(16, PLAIN))},
                 r"schedules\.a\[1\]\.up_to_length = 16: .*before serves 64",
             ),
-            ({"a": (PlanStep(16, PLAIN), PlanStep(16, LONG))}, "lengths increase"),
+            ({"a": (PlanStep(16, PLAIN), PlanStep(16, LONG))}, "lengths must increase"),
             (
                 {"a": (PlanStep(16, PLAIN),), "b": (PlanStep(64, LONG),)},
-                r"schedules = \{'a': 16, 'b': 64\}: all layer types serve the same length",
+                r"schedules = \{'a': 16, 'b': 64\}: must end at the same length",
             ),
             (
                 {"a": (PlanStep(16, PLAIN), PlanStep(64, RotarySchedule.plain(
                     RotaryGeometry(8, 8, 100.0, 16))))},
-                "share the geometry",
+                "share one pretrained geometry",
             ),
         ],
     )  # fmt: skip
@@ -215,16 +217,16 @@ STEPS = ("schedules", "full_attention")
         (hostile(("format",), "ropewalk-plan-2"), r"format = 'ropewalk-plan-2': must be 'ropewalk"),
         (hostile(("format",), 1), r"format = 1: must be a string"),
         (hostile(("model",), None), r"model = None: must be a string"),
-        (hostile(("extra",), 1), r"extra = 1: is not a key .*known: format, "),
+        (hostile(("extra",), 1), r"extra = 1: is not a known key; .*known: format, "),
         (hostile(("schedules",), []), r"schedules = \[\]: must be a JSON object"),
         (hostile(("schedules",), {}), r"schedules = \{\}: .*at least one layer type"),
         (hostile(STEPS, []), r"schedules\.full_attention = \(\): .*at least one step"),
         (hostile(STEPS, {}), r"schedules\.full_attention = \{\}: must be a list of steps"),
         (hostile((*STEPS, 0), 3), r"schedules\.full_attention\[0\] = 3: must be a JSON object"),
         (hostile((*STEPS, 1, "up_to_length"), 16),
-         r"schedules\.full_attention\[1\]\.up_to_length = 16: lengths increase"),
+         r"schedules\.full_attention\[1\]\.up_to_length = 16: lengths must increase"),
         (hostile((*STEPS, 1, "up_to_length"), 8),
-         r"schedules\.full_attention\[1\]\.up_to_length = 8: lengths increase"),
+         r"schedules\.full_attention\[1\]\.up_to_length = 8: lengths must increase"),
         (hostile((*STEPS, 1, "up_to_length"), True),
          r"schedules\.full_attention\[1\]\.up_to_length = True: must be a whole number"),
         (hostile((*STEPS, 1, "up_to_length"), 0),

@@ -1,13 +1,15 @@
 """The documents stay true where a test can see it."""
 
 import re
-import textwrap
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from docs import make_tree
+from ropewalk.cli import command_line
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,15 +40,43 @@ def test_links_and_pictures_lead_somewhere(document: str) -> None:
             assert (path.parent / target).exists(), target
 
 
-def test_the_python_example_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_python_example_of_the_readme_runs_in_five_lines(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    example = README.split("`figure()`.\n\n")[1].split("\n\nand with a model in memory")[0]
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "path" / "to" / "model").mkdir(parents=True)
-    config = ROOT / "tests" / "golden" / "configs" / "llama-2-7b.json"
-    (tmp_path / "path" / "to" / "model" / "config.json").write_bytes(config.read_bytes())
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in example.splitlines() if line]) <= 5
     namespace: dict[str, Any] = {}
-    exec(textwrap.dedent(example), namespace)
-    assert namespace["planned"].rope_parameters["rope_type"] == "yarn"
-    assert namespace["planned"].rope_parameters["beta_fast"] == 16.0
+    exec(example, namespace)
+    assert "llama-3-8b: 8k to 128k by yarn" in capsys.readouterr().out
+    parameters = namespace["planned"].rope_parameters
+    assert (parameters["rope_type"], parameters["factor"]) == ("yarn", 16.0)
+
+
+def test_the_readme_shows_what_plan_prints() -> None:
+    call = re.search(r"^    \$ ropewalk (plan .+)$", README, re.MULTILINE)
+    assert call is not None
+    shown = README[call.end() :].split("`extend`")[0].splitlines()
+    result = CliRunner().invoke(command_line(["plan"]), shlex.split(call[1]))
+    assert result.exit_code == 0, result.output
+    printed = [line.strip() for line in result.stdout.splitlines()]
+    for line in (line.strip() for line in shown):
+        if line != "…":
+            beginning, cut, _ = line.partition("…")
+            assert any(got == line or (cut and got.startswith(beginning)) for got in printed), line
+
+
+def test_the_readme_calculates_what_it_says() -> None:
+    """Llama 3 8B at 128k, from the formulas of its table."""
+    length, layers, hidden, intermediate, key_heads, head = 131_072, 32, 4096, 14_336, 8, 128
+    embedding = 128_256 * hidden
+    parameters = 8_030_261_248
+    sizes = {
+        "weights": parameters * 2,
+        "KV cache": 2 * layers * key_heads * head * 2 * length,
+        "one layer at work": (4 * hidden + 3 * intermediate) * 2 * length,
+        "layer inputs": layers * hidden * 2 * length,
+    }
+    for name, size in sizes.items():
+        assert re.search(rf"^\| {name}.*\| {size / 2**30:.1f} GiB \|$", README, re.MULTILINE), name
+    operations = 2 * ((parameters - embedding) * length + layers * hidden * length**2)
+    assert f"| {operations / 1e15:.1f} PFLOP |" in README

@@ -347,7 +347,7 @@ SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),))
         (("geometry", "rotary_dim"), 10, r"geometry\.rotary_dim = 10: .*head_dim = 8"),
         (("geometry", "base"), 1, r"geometry\.base = 1\.0: must be above 1"),
         (("geometry", "pair_layout"), "x", r"geometry\.pair_layout = 'x'.*half or interleaved"),
-        (("geometry", "extra"), 1, r"geometry\.extra = 1: is not a key"),
+        (("geometry", "extra"), 1, r"geometry\.extra = 1: is not a known key"),
         (("log_n",), [], r"log_n = \[\]: must be a JSON object"),
         (("log_n", "form"), "x", r"log_n\.form = 'x'.*everywhere or beyond"),
         (("log_n", "length"), 1, r"log_n\.length = 1: must lie"),
@@ -357,7 +357,7 @@ SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),))
         (("recipe", 0, "parameters"), [], r"recipe\[0\]\.parameters = \[\]"),
         (("recipe", 0, "parameters", "f"), {}, r"recipe\[0\]\.parameters\.f = \{\}"),
         (("recipe", 0, "parameters", "f"), ["a"], r"recipe\[0\]\.parameters\.f\[0\] = 'a'"),
-        (("lenght",), 16, r"lenght = 16: is not a key .*known: .*length"),
+        (("lenght",), 16, r"lenght = 16: is not a known key; .*known: .*length"),
     ],
 )  # fmt: skip
 def test_a_hostile_schedule_is_one_refusal_with_its_path(

@@ -163,12 +163,12 @@ def edited(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
         (("array", 0), None, r"everything.array\[0\] = None: must be a number"),
         (("file",), 1, "everything.file = 1: must be a string"),
         (("point", "x"), "1", "everything.point.x = '1': must be a whole number"),
-        (("point", "y"), 1, "everything.point.y = 1: is not a key that we know here"),
+        (("point", "y"), 1, "everything.point.y = 1: is not a known key"),
         (("plain", "size"), -1, "everything.plain.size = -1: must not be negative"),
-        (("inner", "smuggled"), 1, "everything.inner.smuggled = 1: is not a key that we know"),
+        (("inner", "smuggled"), 1, "everything.inner.smuggled = 1: is not a known key"),
         (("inners", 0, "numbers"), [0.7], r"everything.inners\[0\].sum = 0.5: does not follow"),
         (("geometry", "base"), 0.5, "everything.geometry.base = 0.5: must be above 1"),
-        (("smuggled",), 1, "everything.smuggled = 1: is not a key that we know here"),
+        (("smuggled",), 1, "everything.smuggled = 1: is not a known key"),
     ],
 )
 def test_what_has_the_wrong_type_is_named_by_its_key(

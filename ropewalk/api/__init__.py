@@ -1,4 +1,4 @@
-"""The verbs of `import ropewalk as rw`, one a file: a function, and the value that it returns.
+"""The verbs of `import ropewalk as rw`, one per file: a function and its result.
 
-The command line parses arguments, calls one of these, and shows what it returns.
+The command line parses arguments, calls one of these functions, and shows the result.
 """

@@ -28,27 +28,27 @@ Only = Literal["infimum", "safe"]
 
 
 class Bound(NamedTuple):
-    """What is known of the base at one context length."""
+    """The bounds of the base at one context length."""
 
     length: int
     infimum: float | None
-    """No smaller base works. None where it was left out."""
+    """No smaller base works. None if `only` left it out."""
     infimum_low: float | None
     infimum_high: float | None
-    """It works; the infimum lies between the two."""
+    """This base works; the infimum lies between `infimum_low` and it."""
     safe: float | None
-    """Every larger base works. None where it was left out."""
+    """Every larger base works. None if `only` left it out."""
     safe_certified: bool | None
     """False where `safe` is an estimate, which may be too small."""
     asymptotic: float
     """The bound of a head with infinitely many pairs."""
     published: Mapping[str, float | None]
-    """By paper; None where it prints none."""
+    """The published values by paper; None where a paper has none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds(Result):
-    """Bounds of the base at several context lengths, for heads that rotate as a whole."""
+    """Bounds of the base at several context lengths, for heads whose dimensions all rotate."""
 
     head_dim: int
     rows: tuple[Bound, ...]
@@ -89,15 +89,15 @@ def bound(
     only: Only | None = None,
     progress: Progress = silent,
 ) -> Bounds:
-    """Bound the base from below for context lengths: 1k, 2k, … 1M unless given.
+    """Compute lower bounds of the base for context lengths, by default 1k, 2k, … 1M.
 
-    `only` leaves the other of the two bounds out.
+    `only` selects one of the two bounds, infimum or safe base, and omits the other.
     """
     if lengths is None:
         lengths = LENGTHS
     wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)
     if not wanted:
-        raise InvalidValue("lengths", [], "must hold at least one length", "write 8192 or '8k'")
+        raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     if only is not None:
         one_of(only, ("infimum", "safe"), "only")
     check_question(whole_number(head_dim, "head_dim"), wanted)

@@ -1,4 +1,4 @@
-"""What the verbs take and tell alike: lengths, plans, corpora, and how a schedule looks in JSON."""
+"""Arguments and JSON that the verbs share: lengths, plans, corpora, and the form of a schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HasPlan(Protocol):
 
 
 PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
-"""A plan, what `plan` or `search` returned, or the path of a plan.json."""
+"""A plan, the result of `plan` or `search`, or the path of a plan.json."""
 Corpus: TypeAlias = "str | Path | Iterable[str | Document]"
 
 

@@ -31,15 +31,15 @@ class Comparison(Result):
     source: str
     """Where the config comes from."""
     present: ContextPlan
-    """What the model follows as it stands."""
+    """The model's present plan."""
     trained_length: int | None
     target_length: int
     layers: tuple[str, ...]
-    """The layer types that the plans change; the first is the one that is judged."""
+    """The layer types that the plans change; the ranking is based on the first."""
     candidates: tuple[Candidate, ...]
     """At least one."""
     refused: Mapping[str, str]
-    """By method, why it is not among them."""
+    """The reason for each method that is not a candidate."""
     serving: tuple[Serving, ...]
     """By runtime, what it makes of the best plan, and the lines that start it."""
 
@@ -49,12 +49,12 @@ class Comparison(Result):
 
     @property
     def best(self) -> Candidate:
-        """What theory ranks first. Evaluation has the last word."""
+        """The candidate that theory ranks first. Let an evaluation decide."""
         return self.candidates[0]
 
     @property
     def plan(self) -> ContextPlan:
-        """The plan of the best."""
+        """The plan of the best candidate."""
         return self.best.plan
 
     def derived(self) -> dict[str, object]:
@@ -95,8 +95,8 @@ def compare_methods(
 ) -> Comparison:
     """Plan with every method, and rank the plans by theory.
 
-    `layers` are the layer types to extend: full attention unless given. `from_original` forgets the
-    model's present scaling.
+    `layers` are the layer types to extend (default: full attention). `from_original` ignores the
+    model's present scaling and starts from the pretrained frequencies.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to)

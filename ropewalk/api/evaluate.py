@@ -1,4 +1,4 @@
-"""`evaluate`: what a model retrieves and predicts at a context length, under several plans."""
+"""`evaluate`: a model's retrieval and perplexity by context length, under several plans."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ SIGNIFICANT = 0.05
 class Evaluated(Result):
     """Results by subject, task and length; the scored samples are in the run directory.
 
-    Of the samples it keeps what a person looks at: how many answers were right by depth.
+    It also holds the number of right answers by depth.
     """
 
     model: str
     results: tuple[EvalResult, ...]
     comparisons: tuple[MethodComparison, ...]
-    """Each pair of subjects at the longest length, on the samples that both were scored on."""
+    """Each pair of subjects at the longest length, compared on the samples of both."""
     depth_grids: tuple[DepthGrid, ...]
     original_length: int
     dtype: str
@@ -121,9 +121,10 @@ def evaluate(
     """Measure retrieval and perplexity at several context lengths, with intervals.
 
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
-    "none" is the model as it is, and is all that is scored where neither is given. `lengths` go
-    from a quarter of the window in doublings up to the shortest plan. In the directory `run`, all
-    scored samples, results and figures are kept, and an interrupted evaluation goes on.
+    "none" is the unchanged model, and the default if neither is given. The default `lengths` are
+    doublings from a quarter of the window up to the target of the shortest plan. The directory
+    `run` keeps all scored samples, results and figures, and an interrupted evaluation resumes
+    there.
     """
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation, Settings

@@ -21,15 +21,15 @@ LLAMA_CPP = "llama.cpp"
 
 @dataclass(frozen=True, eq=False)
 class Preview(Result):
-    """What each runtime would make of a plan."""
+    """How each runtime can express a plan."""
 
     model: str
     plan_id: str
     matrix: Mapping[str, Mapping[str, Cell]]
     """By feature of the plan, then by runtime."""
     losses: Mapping[str, Loss | None]
-    """The runtimes that can only approximate the plan, with the cost; None where the weights or the
-    torch that it is measured with are not here."""
+    """The runtimes that can only approximate the plan, with the cost; None without the weights or
+    the torch needed to measure it."""
 
     def __post_init__(self) -> None:
         for name, row in self.matrix.items():
@@ -63,7 +63,7 @@ def export(
     allow_download: bool = False,
     progress: Progress = silent,
 ) -> Exported:
-    """Write a model with its plan for a runtime, load it back, and compare before it is done.
+    """Write a model with its plan for a runtime, load it back, and compare it with the plan.
 
     `runtime` is transformers, vllm, sglang or llama.cpp. `dtype` is float32, bfloat16 or float16,
     the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
@@ -71,7 +71,7 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4.
 
-    What does not compute what the plan says is removed again, and raises `NotTheSame`.
+    An export that does not follow the plan is removed, and `NotTheSame` is raised.
     """
     if runtime not in RUNTIMES:
         raise UnknownName("runtime", runtime, RUNTIMES)
@@ -133,9 +133,9 @@ def export_preview(
     allow_download: bool = False,
     progress: Progress = silent,
 ) -> Preview:
-    """Say what each runtime would make of a plan; nothing is written.
+    """Show how each runtime can express a plan, without writing anything.
 
-    The cost of approximations is measured where the model's weights are here.
+    The cost of approximations is measured if the model's weights are available.
     """
     source, given = resolve(model, allow_download=allow_download), as_plan(plan)
     check_plan(given, source.config, source.name)

@@ -1,4 +1,4 @@
-"""`extend`: from a model and a length to exported files and the evidence, in one resumable run."""
+"""`extend`: search, evaluate, export and verify in one resumable run."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def extend(
 ) -> Extended:
     """Extend a model without training it: search, evaluate, export, verify.
 
-    Without `to`, to eight times what the model serves now. Everything is kept in `run` (by default
-    `runs/extend-MODEL-LENGTH`); called again with the same arguments, a run that was cut off goes
-    on. `done` is called with each stage and its result.
+    The default of `to` is eight times the length that the model serves now. The directory `run` (by
+    default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
+    interrupted run resumes. `done` is called with each stage and its result.
     """
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
@@ -84,7 +84,7 @@ def extend_preview(
     allow_download: bool = False,
     notice: Notice = log_notice,
 ) -> Estimate:
-    """What `extend` would do with these arguments, and what that would cost on this machine."""
+    """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, notice,

@@ -1,4 +1,4 @@
-"""`inspect`: what a model's rotary embedding is, what it does now, and what theory says."""
+"""`inspect`: a model's rotary geometry, its present schedule, and what theory says of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEASURED_TOKENS = 16384
 LONGEST_SEQUENCE = 2048
 JUDGED = 16 * 1024**2
-"""Theory sums over positions up to here: more take too long for a glance."""
+"""Theory is computed for positions up to here; more would take too long."""
 
 
 SCOPE = (
@@ -35,7 +35,7 @@ SCOPE = (
 
 @dataclass(frozen=True, eq=False)
 class Theory(Value):
-    """What can be said of the schedule before the model runs."""
+    """What theory says of the schedule before the model runs."""
 
     length: int
     effective_length: int | None
@@ -68,15 +68,15 @@ class Inspection(Result):
     source: str
     """Where the config comes from."""
     plan: ContextPlan
-    """What the model follows as it stands."""
+    """The model's present plan."""
     trained_length: int | None
-    """What it was trained at, where catalogue or bundled model state it."""
+    """The length of its training sequences, where the catalogue or the bundled model states it."""
     theory: Theory
     measured: Measured | None = None
 
     @property
     def schedule(self) -> RotarySchedule:
-        """What serves the longest sequences, in the main layers."""
+        """The schedule of the longest sequences, in the main layers."""
         return self.plan.longest(self.plan.main_layer)
 
     def derived(self) -> dict[str, object]:
@@ -121,9 +121,9 @@ def inspect(
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Inspection:
-    """Describe a model's rotary geometry and the schedule that it follows now.
+    """Describe a model's rotary geometry and its present schedule.
 
-    `measure` runs the model over some text and weighs the theory by the variances of its queries.
+    `measure` runs the model over some text and weights the theory by the variances of its queries.
     """
     source = resolve(model, allow_download=allow_download)
     plan = source.present_plan

@@ -17,7 +17,7 @@ class MethodParameter(NamedTuple):
     default: object
     """None where it is required."""
     usage: str
-    """As `plan --set` takes it: `beta_fast=32`, or `base=NUMBER`."""
+    """In the form of `plan --set`: `beta_fast=32`, or `base=NUMBER`."""
 
 
 class ScalingMethod(NamedTuple):
@@ -26,7 +26,7 @@ class ScalingMethod(NamedTuple):
     name: str
     summary: str
     needs_geometric_start: bool
-    """It takes frequencies b^(-2i/d) only, so it does not compose on every schedule."""
+    """Whether it needs frequencies b^(-2i/d), so that it cannot start from every schedule."""
     parameters: tuple[MethodParameter, ...]
 
 

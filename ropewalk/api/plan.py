@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Planned(Result):
-    """A plan for a longer context, and how a stock config says it."""
+    """A plan for a longer context, and its form in a stock config."""
 
     model: str
     source: str
     """Where the config comes from."""
     present: ContextPlan
-    """What the model follows as it stands."""
+    """The model's present plan."""
     plan: ContextPlan
     trained_length: int | None
     layers: tuple[str, ...]
-    """The layer types that the plan changes; the first is the one that is described."""
+    """The layer types that the plan changes; the summary describes the first."""
     rope_parameters: Mapping[str, object] | None
-    """For the config.json of stock transformers; None where it cannot say the plan."""
+    """For the config.json of stock transformers; None if no stock config can express the plan."""
     rope_parameters_refused: str | None
     """Why it cannot."""
     serving: tuple[Serving, ...]
@@ -48,7 +48,7 @@ class Planned(Result):
 
     @property
     def schedule(self) -> RotarySchedule:
-        """The one that serves the target."""
+        """The schedule that serves the target."""
         return self.plan.longest(self.layers[0])
 
     @property
@@ -106,12 +106,13 @@ def plan(
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
-    Without a method, the plan is what `compare_methods` ranks first. `base_change` without a base
-    takes one that the target is safe with. `layers` are the layer types to extend: full attention
-    unless given. `from_original` forgets the model's present scaling.
+    Without a method, the plan is the one that `compare_methods` ranks first. `base_change` without
+    a base uses the safe base of the target. `layers` are the layer types to extend (default: full
+    attention). `from_original` ignores the model's present scaling and starts from the pretrained
+    frequencies.
 
-    Where the model serves the target already and the method changes nothing, or none is named, the
-    plan is the model's own.
+    If the model serves the target already and the method changes nothing, or no method is given,
+    the plan is the one that the model follows now.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to)

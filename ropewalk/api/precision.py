@@ -1,4 +1,4 @@
-"""`precision`: what number formats do to a model's relative positions, and the remedy."""
+"""`precision`: the effect of number formats on a model's relative positions, and the remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True, eq=False)
 class Precision(Findings, Result):
-    """What a shift of all positions changes under each number format, and a diagnosis in words."""
+    """The effect of a shift of all positions under each number format, and a diagnosis in words."""
 
     def summary(self) -> str:
         shown = ", ".join(f"{a.arm} {a.strays.mean:.2g}" for a in self.arms if a.weights == GIVEN)
@@ -65,12 +65,12 @@ def precision(
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Precision:
-    """Measure what bf16 and other formats do to relative positions, and say what to do.
+    """Measure the effect of bf16 and other formats on relative positions, and name the remedy.
 
-    The defaults are the BFloat16 article's grids as far as the model and the text reach; `quick`
-    takes few shifts and sequences, and no random weights. `frozen` keeps the hidden states, so that
-    each layer shows its own error. In the directory `run`, measurements, results and figures are
-    kept, and an interrupted measurement goes on.
+    The defaults are the grids of the BFloat16 article, as far as the model and the text allow;
+    `quick` uses few shifts and sequences, and no random weights. `frozen` keeps the hidden states,
+    so that each layer shows its own error. The directory `run` keeps measurements, results and
+    figures, and an interrupted measurement resumes there.
     """
     from ropewalk.models.load import load
     from ropewalk.number_formats.arms import named

@@ -32,7 +32,7 @@ PLAN, RESULTS = "plan.json", "results.json"
 
 @dataclass(frozen=True, eq=False)
 class Searched(Found):
-    """What a search found on one model."""
+    """The result of a search on one model."""
 
     model: str
     dtype: str
@@ -66,11 +66,11 @@ def search(
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Searched:
-    """Search the rescale factors for a longer context, by perplexity and retrieval together.
+    """Search rescale factors for a longer context, by perplexity and retrieval together.
 
-    The budget is in `evaluations` (scores over all documents to search on) or `tokens`. `recover`
-    also searches a schedule for sequences within the original context length. With `run`, plan,
-    journal and figures are kept there, and a search that was cut off goes on. Under `torchrun`, all
+    The budget is given in `evaluations` (scores over all search documents) or `tokens`. `recover`
+    also searches a schedule for sequences within the original context length. The directory `run`
+    keeps plan, journal and figures, and an interrupted search resumes there. Under `torchrun`, all
     ranks work on the same search, and each returns its result.
     """
     settings = Settings(
@@ -120,7 +120,7 @@ def search(
 
 
 def is_first_rank() -> bool:
-    """Whether this process is the one that speaks for all that `torchrun` started."""
+    """Whether this process is the one of those started by `torchrun` that prints results."""
     return os.environ.get("RANK", "0") == "0"
 
 

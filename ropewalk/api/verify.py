@@ -1,4 +1,4 @@
-"""`verify`: what a folder or a GGUF file on disk will really do in each runtime."""
+"""`verify`: how each runtime will really rotate a folder or a GGUF file on disk."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def verify(
     run: bool = True,
     progress: Progress = silent,
 ) -> Audit:
-    """Examine an exported model, also one made by others, for what would silently go wrong.
+    """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
 
-    It is compared with `plan`, with the plan.json in its folder, or with its own settings, for its
-    own length or another `length`. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
-    own converter), transformers-4 and vllm-2025; the default is the first three. Where weights and
-    runtime are here, the model is run, unless `run` is False.
+    It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
+    `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
+    stock converter), transformers-4 and vllm-2025; the default is the first three. If weights and
+    runtime are available, the model is run, unless `run` is False.
     """
     from ropewalk.audit.examination import audit
 

@@ -1,8 +1,8 @@
 """Attention over windows of many documents: what (layout), how (engines) and where (ulysses).
 
-`layout.py` says what attends to what and is numpy alone; start reading there. `engines.py` lists
-the ways to compute it, `interface.py` brings them into any transformers model as `ropewalk`, and
-`ulysses.py` spreads them over processes.
+`layout.py` defines which tokens see each other and needs only numpy; start reading there.
+`engines.py` lists the ways to compute it, `interface.py` registers them in transformers as
+`ropewalk`, and `ulysses.py` spreads them over processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which engines there are, and which one to take.
+"""The attention engines, and the choice among them.
 
 All compute the same thing (`reference` defines it) through one signature, and differ in where they
 run and what they cost:
@@ -56,7 +56,7 @@ def choose(
     *,
     engine: str | None = None,
 ) -> Engine:
-    """The fastest exact engine that can train here, or the one asked for if it can run here."""
+    """Return the fastest exact engine that can train here, or the requested one if it can."""
     device = torch.device(device)
     runnable = [e for e in ENGINES.values() if e.obstacle(device, dtype, layout) is None]
     if engine is None:

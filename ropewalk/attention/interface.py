@@ -1,14 +1,14 @@
-"""The way into transformers: an attention function and a mask function, both called `ropewalk`.
+"""Registration in transformers: an attention and a mask function, both called `ropewalk`.
 
     register()
     model.set_attn_implementation("ropewalk")
     model(tokens, position_ids=positions, layout=layout)
 
-The layout travels as an argument of the forward call, one for the batch or one a row, and nothing
-is kept between calls. Without a layout, the model computes exactly what it computes with `sdpa`:
-padding, packed positions, sliding windows and caches included.
+The layout is an argument of the forward call, one for the batch or one per row, and nothing is kept
+between calls. Without a layout, the model gives exactly the results of `sdpa`, also with padding,
+packed positions, sliding windows and caches.
 
-Anything that would change the scores and that no engine here computes is refused by name.
+Features that change the scores and that no engine here computes are refused by name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Layouts: TypeAlias = AttentionLayout | Sequence[AttentionLayout]
 
 
 def register() -> None:
-    """Make `attn_implementation="ropewalk"` known to transformers. Harmless when repeated."""
+    """Register `attn_implementation="ropewalk"` in transformers. May be called repeatedly."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
 
@@ -148,7 +148,7 @@ class _Window:
                 "layout",
                 f"{len(rows)} layouts",
                 f"the batch has {len(query)} rows",
-                "give one layout a row, or a single one for all",
+                "give one layout per row, or one for all",
             )
         local, ranks, rank = query.shape[2], 1, 0
         if mesh is not None:
@@ -299,10 +299,10 @@ def mask(**arguments: Any) -> DeferredMask | Tensor | None:
 
 @torch.no_grad()
 def verify(model: PreTrainedModel) -> None:
-    """Prove on this model that documents do not see each other, or say that they do.
+    """Verify on this model that documents do not see each other, or raise.
 
-    Some architectures do not hand a forward call's arguments on to their attention, and some mix
-    tokens outside attention (convolutions, recurrent layers). Neither would raise by itself.
+    Some architectures do not pass a forward call's arguments on to their attention, and some mix
+    tokens outside attention (convolutions, recurrent layers). Neither raises an error by itself.
     """
     if model.config._attn_implementation != NAME:
         raise InvalidValue(

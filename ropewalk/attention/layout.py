@@ -1,7 +1,7 @@
-"""What attends to what: documents that share one window, and perhaps an anchor. numpy only.
+"""Which tokens attend to which: documents that share one window, with or without an anchor.
 
-A training window holds many documents. An `AttentionLayout` says, token by token, at which position
-the token stands and which document it belongs to; that is all, and it gives one meaning (`mask`):
+A training window holds many documents. An `AttentionLayout` gives the position and the document of
+each token. These determine the attention mask (`mask`):
 
     query q sees key k  when  k is not after q,
                               neither is padding,
@@ -16,8 +16,8 @@ Figures 2 and 5 of the AnchorAttention paper are choices of these three values:
     … with domain tags      every document is its tag, then its text
     interleaved chunks      documents in pieces: ids alternate, order within a document is kept
 
-How a layout is computed is an engine's business (engines.py), and where it is computed that of
-sequence parallelism (ulysses.py). Neither ever guesses a layout from a tensor.
+Engines (engines.py) determine how a layout is computed, and sequence parallelism (ulysses.py)
+where. Neither infers a layout from a tensor. This file needs only numpy.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ PADDING: Final = -2
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayout:
-    """Positions and documents of one window. Immutable, hashable, and equal when equal."""
+    """Positions and documents of one window. Immutable and hashable, compares by content."""
 
     positions: IntArray
-    """What the rotary embedding gets, token by token."""
+    """The position of each token, for the rotary embedding."""
     document_ids: IntArray
     """0 and up for documents, `ANCHOR` for the anchor, `PADDING` for padding."""
     anchor_length: int = 0
-    """How many tokens at the start of the window are visible to every document."""
+    """The number of tokens at the start of the window that every document sees."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "positions", _integers("positions", self.positions))
@@ -111,9 +111,9 @@ class AttentionLayout:
     ) -> AttentionLayout:
         """Documents cut at random points into `chunks` pieces, the pieces shuffled.
 
-        The order within a document is kept. `window[layout.order] = tokens` brings tokens that
-        stand document by document (the anchor first) to their places in the window.
-        `anchor_length=0` interleaves intra-document attention.
+        The order within a document is kept. `window[layout.order] = tokens` moves tokens from
+        document order (the anchor first) to their places in the window. `anchor_length=0`
+        interleaves intra-document attention.
         """
         _check_count("chunks", chunks, lowest=1)
         generator = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ class AttentionLayout:
         )
 
     def cut_to(self, length: int) -> AttentionLayout:
-        """The first `length` tokens; a document at the border keeps what is before it."""
+        """The first `length` tokens; a document at the border is cut there."""
         _check_count("length", length, lowest=max(self.anchor_length, 1))
         if length > self.length:
             raise InvalidValue(
@@ -181,13 +181,13 @@ class AttentionLayout:
         return np.asarray(seen)
 
     def area(self) -> int:
-        """How many pairs are visited: full attention's area over this is the ideal speed-up."""
+        """The number of visited pairs; the ideal speed-up is full attention's area over this."""
         lengths, anchor = self.document_lengths, self.anchor_length
         triangles = lengths * (lengths + 1) // 2
         return int((triangles + anchor * lengths).sum()) + anchor * (anchor + 1) // 2
 
     def reach(self) -> int:
-        """How far back any query looks, itself counted: a window this wide cuts nothing off."""
+        """The furthest any query looks back, itself included: the least sliding window allowed."""
         visible = np.flatnonzero(self.document_ids >= 0)
         if self.anchor_length:
             return int(visible[-1]) + 1 if visible.size else self.anchor_length
@@ -199,7 +199,7 @@ class AttentionLayout:
 
     @cached_property
     def order(self) -> IntArray:
-        """Where the tokens stand, read document by document: the anchor first, no padding."""
+        """The places of the tokens in document order: the anchor first, without padding."""
         by_document = np.argsort(self.document_ids, kind="stable")
         return _read_only(by_document[int((self.document_ids == PADDING).sum()) :])
 
@@ -211,12 +211,12 @@ class AttentionLayout:
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether the window already reads document by document, without padding."""
+        """Whether the window is in document order, without padding."""
         return bool(np.array_equal(self.order, np.arange(self.length)))
 
     @required_by("a figure")
     def figure(self) -> Figure:
-        """The mask, one colour a document, with the positions along its edge."""
+        """The mask, one colour per document, with the positions along its edge."""
         from ropewalk.attention.picture import MAX_TOKENS, mask_figure
 
         # The mask of a layout too long to draw is not built: the figure refuses by its length.
@@ -279,7 +279,7 @@ def _integers(key: str, value: ArrayLike) -> IntArray:
         raise InvalidValue(
             key,
             getattr(value, "device", value),
-            "a layout lives in the host's memory, whatever device the tensors are on",
+            "must be in host memory, whatever device the tensors are on",
             "give a list or a numpy array of whole numbers",
         ) from None
     if array.size == 0:
@@ -289,7 +289,7 @@ def _integers(key: str, value: ArrayLike) -> IntArray:
             key,
             f"{array.dtype} of shape {array.shape}",
             "must be one row of whole numbers",
-            "give one integer a token",
+            "give one integer per token",
         )
     return _read_only(array.astype(np.int64))  # a copy: nobody else holds it
 
@@ -338,7 +338,7 @@ def _tagged(lengths: IntArray, tag_lengths: int | Sequence[int]) -> IntArray:
             "tag_lengths",
             f"{tags.size} tags",
             f"there are {lengths.size} documents",
-            "give one length for all, or one a document",
+            "give one length for all, or one per document",
         )
     return np.where(lengths > 0, lengths + tags, 0)
 

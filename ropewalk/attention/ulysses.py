@@ -29,7 +29,7 @@ def shard_length(length: int, ranks: int) -> int:
 
 
 def shard(tensor: Tensor, mesh: DeviceMesh, *, fill: float, dim: int = 1) -> Tensor:
-    """This rank's stretch of a tensor that all ranks hold whole, filled up to equal stretches.
+    """Return this rank's stretch of a tensor that all ranks hold whole, padded to equal stretches.
 
     Fill tokens and positions with 0, and labels with -100. Labels are shifted before, not after:
     a stretch's last label is the next stretch's first token.

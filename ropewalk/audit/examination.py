@@ -55,14 +55,14 @@ def audit(
 ) -> Audit:
     """Examine a folder or a file against a plan, or against its own settings."""
     if plan is not None and length is not None:
-        raise InputError("a plan states its own length; give a plan or a length, not both")
+        raise InputError("a plan contains a length; give a plan or a length, not both")
     for name in runtimes:
         if name not in RUNTIMES:
             raise UnknownName("runtime", name, RUNTIMES)
     source = resolve(model)
     if source.path is None:
         raise InputError(
-            f"{source.name}: is known by name only, and a verification examines files; give a "
+            f"{source.name}: is known only by name, and verify examines files; give a "
             "model's folder, a config.json or a GGUF file"
         )
     if source.kind == "GGUF file":
@@ -97,7 +97,7 @@ def _of_folder(
             "plan.schedules",
             sorted(plan.schedules),
             f"this model has the layer types {sorted(layers)}",
-            "make the plan from this model's own config",
+            "create the plan from this model's config",
         )
     served = meant.target_length if meant else _stated_length(config)
     tokenizer = _tokenizer_limit(path)
@@ -152,7 +152,7 @@ def _of_file(
             "plan.schedules",
             sorted(plan.schedules),
             "a GGUF file has one setting for all layers",
-            "make the plan from this model's own config",
+            "create the plan from this model's config",
         )
     reading = gguf.read(header)
     served = plan.target_length if plan else reading.limit or geometry.original_length

@@ -48,16 +48,16 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
             (RUNTIME,),
             str(error),
             "it does not load",
-            "convert or export the model anew",
+            "convert or export the model again",
         )
         return
     if not np.isfinite(whole).all():
         yield Finding(
             "model-differs",
             (RUNTIME,),
-            "llama.cpp computes log-probabilities that are no numbers",
+            "llama.cpp computes log-probabilities that are not numbers",
             "every answer is garbage",
-            "convert or export the model anew, with more precise weights",
+            "convert or export the model again, with more precise weights",
         )
     if not small:
         return
@@ -74,7 +74,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
                 "no-effect",
                 (RUNTIME,),
                 f"{name} changes nothing: llama.cpp computes the same without it",
-                "the model runs as if it were not there",
+                "the setting has no effect on the model",
                 "export the plan in a way that llama.cpp honours (ropewalk export does)",
             )
 
@@ -86,9 +86,9 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
 
     stored = stored_type(header)
     if stored not in llama_cpp.TOLERANCES:
-        raise Unsupported(f"how far rounding takes weights stored as {stored} is not known here")
+        raise Unsupported(f"the rounding error of weights stored as {stored} is not known here")
     if header.path.stat().st_size > MOST_BYTES:
-        raise Unsupported("it is too large to be computed here a second time")
+        raise Unsupported("it is too large to compute a second time")
     model = model_of(header)
     plan = ContextPlan(header.path.name, {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})
     vocabulary = int(model.state_dict()["model.embed_tokens.weight"].shape[0])

@@ -67,7 +67,7 @@ def stock_config(config: Config) -> Any:
     """The config as transformers' own class for its model type reads it."""
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
-        needs = "needs code of its own, which ropewalk never runs" if config.get("auto_map") else ""
+        needs = "needs custom code, which ropewalk never runs" if config.get("auto_map") else ""
         raise Unsupported(
             f"model type {kind!r} {needs or 'is not known to the installed transformers'}"
         )
@@ -86,7 +86,10 @@ def _check_counts(config: Mapping[str, Any]) -> None:
             most = MOST_LAYERS if layers else MOST_OF_ANYTHING
             if (layers or key.startswith(("num_", "n_"))) and value > most:
                 raise InvalidValue(
-                    f"config.{key}", value, f"is more than {most}", "is it the right file?"
+                    f"config.{key}",
+                    value,
+                    f"is more than {most}",
+                    "check that it is the right file",
                 )
 
 

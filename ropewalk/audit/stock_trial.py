@@ -87,4 +87,4 @@ def differs(runtime: str, parity: Parity) -> Finding:
 
 
 def _failed(trap: str, what: str, consequence: str, runtime: str = STOCK) -> Finding:
-    return Finding(trap, (runtime,), what, consequence, "export the model anew: ropewalk export")
+    return Finding(trap, (runtime,), what, consequence, "export the model again: ropewalk export")

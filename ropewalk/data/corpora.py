@@ -79,8 +79,8 @@ def _folder(path: Path) -> Iterator[Document]:
     files = sorted(p for p in path.rglob("*") if p.suffix.lower() in TEXT_ENDINGS and p.is_file())
     if not files:
         raise InputError(
-            f"{path}: holds no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or .parquet "
-            "file itself"
+            f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or "
+            ".parquet file itself"
         )
     return (Document(file.relative_to(path).as_posix(), _text(file)) for file in files)
 
@@ -130,12 +130,14 @@ def _parquet(path: Path, field: str) -> Iterator[Document]:
                 place = f"{path}: row {number}"
                 yield Document(f"{path.name}:{number}", _field({field: text}, field, place))
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: is no Parquet file that can be read ({error})") from None
+        raise InputError(f"{path}: is not a readable Parquet file ({error})") from None
 
 
 def _field(value: object, field: str, place: str) -> str:
     if not isinstance(value, dict):
-        raise InputError(f"{place}: is no JSON object; each line is one, with the text in it")
+        raise InputError(
+            f"{place}: is not a JSON object; each line must be one with the text in it"
+        )
     text = value.get(field)
     if not isinstance(text, str):
         known = ", ".join(islice(map(str, value), 8)) or "nothing"

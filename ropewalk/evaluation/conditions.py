@@ -35,7 +35,7 @@ def check_methods(methods: Iterable[str], target: int | None) -> None:
 
 def _length_for(method: str, target: int | None) -> int:
     if target is None:
-        raise InputError(f"{method} needs a length to extend to; add --to LENGTH (in Python, to=…)")
+        raise InputError(f"{method} needs a target length; add --to LENGTH (in Python, to=…)")
     return target
 
 

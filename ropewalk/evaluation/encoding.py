@@ -50,7 +50,7 @@ class Encoder:
         if self.bos and ids[:1] == list(self.bos):
             raise InputError(
                 f"the text begins with {self.tokenizer.bos_token!r}, which the tokenizer adds too: "
-                "a doubled BOS changes what a model answers; remove it from the text"
+                "a doubled BOS changes a model's answers; remove it from the text"
             )
         return np.array([*self.bos, *ids], dtype=np.int64)
 

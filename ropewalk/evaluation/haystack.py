@@ -22,7 +22,7 @@ class Haystack:
         self.fingerprint = fingerprint(documents)
         lines = [line for document in documents for line in _lines(document.text)]
         if not any(line.strip() for line in lines):
-            raise InputError("the corpus holds no text to hide anything in; give another one")
+            raise InputError("the corpus is too short to hide anything in; give another corpus")
         self._lines = lines
         counts = [len(_WORDS.findall(line)) for line in lines]
         self._words_before = np.array([0, *accumulate(counts)])

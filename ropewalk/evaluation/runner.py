@@ -51,14 +51,14 @@ class Settings:
             if name not in task_names():
                 raise UnknownName("task", name, task_names())
         if not self.tasks:
-            raise InvalidValue("tasks", self.tasks, "there is nothing to measure", "name a task")
+            raise InvalidValue("tasks", self.tasks, "must not be empty", "name a task")
         for length in self.lengths:
             if length < 2:
                 raise InvalidValue("lengths", length, "must be at least 2", "give longer ones")
         if not self.lengths:
-            raise InvalidValue("lengths", self.lengths, "there are none", "name one")
+            raise InvalidValue("lengths", self.lengths, "must not be empty", "name one")
         if whole_number(self.samples, "samples") < 1:
-            raise InvalidValue("samples", self.samples, "must be at least 1", "20 is a beginning")
+            raise InvalidValue("samples", self.samples, "must be at least 1", "try 20")
         whole_number(self.seed, "seed")
         one_of(self.mode, get_args(Mode), "mode")
 

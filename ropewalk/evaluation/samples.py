@@ -117,7 +117,7 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
         raise InvalidValue(
             "tokenizer",
             draft.answer,
-            f"comes back as {encoder.text(answer)!r} from its tokens, so it cannot be asked for",
+            f"comes back as {encoder.text(answer)!r} from its tokens, so it cannot be an answer",
             "leave out the task, or check the tokenizer",
         )
     return prompt, answer

@@ -130,7 +130,7 @@ class Scorer:
             whole, parts, rtol=tolerance, atol=tolerance * float(whole.abs().max())
         ):
             raise Unsupported(
-                f"{_name(self.model)} does something to its logits after the head that ropewalk "
+                f"{_name(self.model)} changes its logits after the head in a way that ropewalk "
                 "does not know, so scores would be wrong; this model cannot be scored yet"
             )
 

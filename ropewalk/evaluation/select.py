@@ -32,7 +32,7 @@ def best(standings: Mapping[str, Standing], hand_designed: Collection[str]) -> s
         raise InvalidValue(
             "standings",
             sorted(standings),
-            "hold no hand-designed method to compare with",
+            "must contain a hand-designed method",
             f"add one of {', '.join(hand_designed)}",
         )
     able = [name for name, standing in standings.items() if standing.retrieval >= max(known)]

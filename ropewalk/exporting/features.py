@@ -74,7 +74,7 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
                 f"plan.schedules.{layer_type}",
                 _in_words(planned),
                 f"this model has {_in_words(own)}",
-                "make the plan from this model's own config",
+                "create the plan from this model's config",
             )
 
 
@@ -128,7 +128,7 @@ def expressible(
     if not approximate:
         raise Unsupported(
             f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
-            "(--approximate) to export the approximation with its measured cost, or make a plan "
+            "(--approximate) to export the approximation with its measured cost, or create a plan "
             "without it"
         )
     if runtime == "transformers":
@@ -200,7 +200,7 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
         return {"linear": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=EXACT)}
     if kind == "dynamic":
         elsewhere = Cell("approximated", LONGEST)
-        here = Cell("approximated", "keys in the cache keep the rotation of their time")
+        here = Cell("approximated", "cached keys keep their former rotation")
         return {
             "dynamic NTK": _row(
                 transformers=here, vllm=elsewhere, sglang=elsewhere, llama_cpp=elsewhere
@@ -221,7 +221,9 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
     longrope = Cell("equivalent", "longrope with equal lists")
     served = longrope
     if ConfigReader(config).geometry(dict(setting), 1).pair_layout == "interleaved":
-        served = Cell("refused", "its longrope turns half-split pairs only, and these interleave")
+        served = Cell(
+            "refused", "its longrope supports only half-split pairs, and these are interleaved"
+        )
     return {
         "factors by pair": _row(
             transformers=longrope, vllm=served, sglang=served, llama_cpp=factors
@@ -239,7 +241,7 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
         sglang = Cell("exact", "attn_factor, short_mscale and long_mscale")
         if "attention_factor" in setting and ConfigReader(config).get("qk_rope_head_dim"):
             vllm = sglang = Cell(
-                "refused", "its latent attention reads mscale, mscale_all_dim only"
+                "refused", "its latent attention reads only mscale and mscale_all_dim"
             )
         rows["attention scaling"] = _row(
             transformers=Cell("exact", "attention_factor"),
@@ -251,9 +253,9 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
         mine = Cell("exact", "mscale_all_dim") if setting["rope_type"] == "yarn" else None
         rows["softmax scaling"] = _row(
             transformers=Cell("exact", "mscale_all_dim"),
-            vllm=mine or Cell("refused", "it reads mscale_all_dim with YaRN only"),
-            sglang=mine or Cell("refused", "it reads mscale_all_dim with YaRN only"),
-            llama_cpp=Cell("refused", "no file of ours can say it"),
+            vllm=mine or Cell("refused", "it reads mscale_all_dim only with YaRN"),
+            sglang=mine or Cell("refused", "it reads mscale_all_dim only with YaRN"),
+            llama_cpp=Cell("refused", "no exported file can express it"),
         )
     return rows
 
@@ -270,7 +272,7 @@ def _beside_the_factors(plan: ContextPlan) -> Matrix:
         longest = Cell("approximated", LONGEST)
         two = all(len(own) == 1 or _two_lists(own) for own in plan.schedules.values())
         rows["switching by length"] = _row(
-            transformers=Cell("exact", "two lists, by the longest position at hand")
+            transformers=Cell("exact", "two lists, by the longest current position")
             if two
             else longest,
             vllm=longest,
@@ -290,7 +292,7 @@ def _llama_cpp_factors(config: Config) -> Cell:
         return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
     if families & _SAVED_AS_LLAMA:
         return Cell("equivalent", "saved as llama with attention bias, rope_freqs.weight")
-    return Cell("refused", "its graph of this architecture ignores a factor a pair")
+    return Cell("refused", "its graph of this architecture ignores factors by pair")
 
 
 def _default_yarn(setting: Mapping[str, object]) -> bool:

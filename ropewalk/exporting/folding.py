@@ -61,8 +61,8 @@ def _refuse(checkpoint: Checkpoint, plan: ContextPlan) -> None:
     names = [name for name, _, _ in checkpoint.stored()]
     if set(plan.schedules) != {FULL_ATTENTION}:
         raise Unsupported(
-            f"folding: {', '.join(sorted(plan.schedules))} have schedules of their own, and layers "
-            "without one may not turn at all"
+            f"folding: {', '.join(sorted(plan.schedules))} have separate schedules, and layers "
+            "without one may not rotate at all"
         )
     geometry = plan.longest().geometry
     if geometry.rotary_dim < geometry.head_dim:
@@ -78,10 +78,11 @@ def _refuse(checkpoint: Checkpoint, plan: ContextPlan) -> None:
     rotating = reader.get("no_rope_layers")  # despite its name, 1 means RoPE
     if isinstance(rotating, list) and not all(rotating):
         raise Unsupported(
-            "folding: some layers of this model do not rotate, and the scaling is not theirs"
+            "folding: some layers of this model do not rotate, so the scaling does not apply to "
+            "them"
         )
     if not any(_QUERY.fullmatch(name) for name in names):
         raise Unsupported(
-            f"folding: {checkpoint.folder} has no query projection of its own "
+            f"folding: {checkpoint.folder} has no separate query projection "
             "(layers.*.self_attn.q_proj), such as where queries, keys and values are one matrix"
         )

@@ -135,12 +135,12 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             "plan.schedules",
             sorted(plan.schedules),
             f"this model has the layer types {sorted(present.schedules)}",
-            "make the plan from this model's own config",
+            "create the plan from this model's config",
         )
     if set(plan.schedules) != {FULL_ATTENTION}:
         raise Unsupported(
             f"layer types {sorted(plan.schedules)}: the export to GGUF writes models whose layers "
-            "all turn alike"
+            "all rotate alike"
         )
     (first, *others) = plan.steps()
     if others:
@@ -154,8 +154,8 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
         raise InvalidValue(
             "plan.schedules.full_attention",
             f"{first.schedule.geometry.pairs} pairs",
-            f"the heads of this model turn as {pairs} pairs",
-            "make the plan from this model's own config",
+            f"the heads of this model have {pairs} rotary pairs",
+            "create the plan from this model's config",
         )
     return first.schedule
 

@@ -59,7 +59,7 @@ def staged(
     if free < needs_bytes + _SPARE_BYTES:
         raise InputError(
             f"{out}: needs {_gigabytes(needs_bytes + _SPARE_BYTES)}, and its disk has "
-            f"{_gigabytes(free)} free; make room, or write to another disk"
+            f"{_gigabytes(free)} free; free some space, or write to another disk"
         )
     try:
         room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -144,18 +144,18 @@ def _check_place(out: Path, overwrite: bool, sources: tuple[Path, ...]) -> None:
         kept = source.resolve()
         if kept == out.resolve() or out.resolve() in kept.parents:
             raise InvalidValue(
-                "out", str(out), f"is or holds the source {kept}", "give another place"
+                "out", str(out), f"is or holds the source {kept}", "choose another path"
             )
     if not os.path.lexists(out):
         return
     if not overwrite:
-        raise InputError(f"{out}: exists already; allow it to be replaced (--overwrite)")
+        raise InputError(f"{out}: exists already; pass --overwrite to replace it")
     # A slip of the keyboard must not delete somebody's home.
     folder = out.is_dir() and not out.is_symlink()
     if folder and any(out.iterdir()) and not (out / "config.json").is_file():
         raise InputError(
             f"{out}: is a folder without a model in it, which --overwrite does not replace; "
-            "remove it yourself, or give another place"
+            "remove it yourself, or choose another path"
         )
 
 

@@ -71,8 +71,8 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
     context = header.count("context_length")
     if not head or not context:
         raise InputError(
-            f"{header.path}: states no head size or no context length, so it is no language model "
-            "that turns; give the file of the model itself"
+            f"{header.path}: states no head size or no context length, so it is not a language "
+            "model with RoPE; give the file of the model itself"
         )
     try:
         return RotaryGeometry(

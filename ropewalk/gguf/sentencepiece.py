@@ -63,6 +63,6 @@ def begins_with_space(stated: Mapping[str, Any]) -> tuple[bool, bool]:
 
 def _not_said(reason: str) -> Unsupported:
     return Unsupported(
-        f"SentencePiece-style tokenizer: {reason}, so llama.cpp would read texts otherwise; "
+        f"SentencePiece-style tokenizer: {reason}, so llama.cpp would tokenize text differently; "
         "convert this model with llama.cpp's own converter"
     )

@@ -61,13 +61,13 @@ class GGUFTokenizer:
         if backend is None:
             raise Unsupported(
                 f"{type(tokenizer).__name__}: has no tokenizer.json, from which the export reads; "
-                "save the tokenizer in the fast form of transformers first"
+                "save it as a fast tokenizer of transformers first"
             )
         stated = json.loads(backend.to_str())
         model = stated["model"]
         if model["type"] != "BPE":
             raise Unsupported(
-                f"tokenizer of the kind {model['type']}: the export writes BPE alone; convert "
+                f"tokenizer of the kind {model['type']}: the export writes only BPE; convert "
                 "this model with llama.cpp's own converter"
             )
         tokens, kinds = _vocabulary(model, stated["added_tokens"], vocabulary)
@@ -154,7 +154,7 @@ def _vocabulary(
     for entry in added:
         if entry["lstrip"] or entry["rstrip"] or entry["single_word"]:
             raise Unsupported(
-                f"added token {entry['content']!r} takes in the spaces around it or only whole "
+                f"added token {entry['content']!r} matches surrounding spaces or only whole "
                 "words, which llama.cpp does not do; change it in the tokenizer"
             )
         tokens[entry["id"]] = entry["content"]
@@ -173,7 +173,7 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     if known is None:
         kinds = ", ".join(str(step.get("type")) for step in steps)
         raise Unsupported(
-            f"this tokenizer cuts texts into words in a way ({kinds}) that the export does not "
+            f"this tokenizer splits text into words in a way ({kinds}) that the export does not "
             f"know; it knows those of {', '.join(_PRE_TOKENIZERS.values())}; convert this model "
             "with llama.cpp's own converter"
         )
@@ -201,7 +201,7 @@ def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:
         return []
     if normalizer["type"] != "NFC":
         raise Unsupported(
-            f"this tokenizer changes texts by {normalizer['type']} first, which llama.cpp does "
+            f"this tokenizer first changes text by {normalizer['type']}, which llama.cpp does "
             "not do; convert this model with llama.cpp's own converter"
         )
     return ["llama.cpp does not bring texts into Unicode's form NFC before it tokenizes"]

@@ -77,7 +77,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     wrong = sorted(name for name in {*own, *weights} if _shape(own, name) != _shape(weights, name))
     if wrong:
         raise InputError(
-            f"{header.path}: {len(wrong)} of its tensors are not those of such a model: "
+            f"{header.path}: {len(wrong)} of its tensors do not belong to such a model: "
             f"{', '.join(wrong[:3])}; convert it again"
         )
     model.load_state_dict(weights)

@@ -79,7 +79,7 @@ def anatomy_of(model: nn.Module) -> Anatomy:
     if not rotaries:
         raise Unsupported(
             f"{present.model}: models of type {config.model_type!r} rotate inside their attention "
-            "code and have no rotary module that a plan could be put into"
+            "code and have no rotary module that a plan could be installed in"
         )
     return Anatomy(present, rotaries, _attention_layers(model, present))
 
@@ -116,7 +116,7 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
             prefixes = dict.fromkeys(present.schedules, "")
         if not set(prefixes) <= set(present.schedules):
             raise Unsupported(
-                f"{present.model}: its config speaks of the layer types "
+                f"{present.model}: its config names the layer types "
                 f"{sorted(present.schedules)}, its rotary module of {sorted(prefixes)}"
             )
         found.append(_read(module, tuple(own_places), prefixes, present))
@@ -146,7 +146,7 @@ def _read(
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise Unsupported(
             f"{type(module).__name__} returns complex rotations instead of cos and sin, which "
-            "ropewalk cannot put a plan into"
+            "ropewalk cannot install a plan in"
         )
     _, sin = returned
     stock = {name: getattr(module, name) for name in (buffer, "rope_type")}

@@ -63,7 +63,7 @@ def load_config(source: object) -> Config:
         return dict(source.to_dict())
     if not isinstance(source, str | Path):
         raise InputError(
-            f"{source!r} is no config: give a config.json, a folder or a config object"
+            f"{source!r} is not a config: give a config.json, a folder or a config object"
         )
     path = Path(source)
     if path.is_dir():
@@ -107,7 +107,7 @@ class ConfigReader:
         self.model_type = str(self.config.get("model_type") or config.get("model_type") or "")
         self.family = FAMILIES.get(self.model_type, UNKNOWN)
         if self.config.get("alibi"):
-            raise Unsupported(f"{self.model_type}: this model uses ALiBi and has nothing to rotate")
+            raise Unsupported(f"{self.model_type}: this model uses ALiBi, not a rotary embedding")
 
     def get(self, key: str) -> Any:
         """A value of the config, under any of its names, or the family's default."""
@@ -150,7 +150,7 @@ class ConfigReader:
             if setting["rope_theta"] is None:
                 raise Unsupported(
                     f"model type {self.model_type!r} states no rotary base (rope_theta, "
-                    "rope_parameters or rotary_emb_base): it has no RoPE that a config could change"
+                    "rope_parameters or rotary_emb_base): it has no RoPE to change"
                 )
         return layers
 
@@ -198,7 +198,7 @@ class ConfigReader:
         if kind not in _READERS:
             raise Unsupported(
                 f"rope type {kind!r} is not one that ropewalk can express; "
-                f"it reads {', '.join(_READERS)}"
+                f"it knows {', '.join(_READERS)}"
             )
         for key in rope:
             if key not in KNOWN_KEYS:

@@ -1,15 +1,15 @@
-"""Putting a plan into a live model, and taking it out again.
+"""Installing a plan in a live model, and removing it again.
 
     install(model, plan)                  # until uninstall(model)
     with applied(model, plan): ...        # for a while
 
-The model's own rotary module follows the plan where it can say it; a module of ours (rotary.py)
-takes its place where it cannot. What multiplies logits outside cos and sin goes through the
-attention interface (queries.py). No file of a library and no weight is touched.
+The model's own rotary module follows the plan where it can express it; otherwise a module of ours
+(rotary.py) replaces it. Factors on logits outside cos and sin go through the attention interface
+(queries.py). Library files and weights stay unchanged.
 
-The schedule of a sequence is chosen once, by the total length it is declared to reach. So cached
-decoding gives what a full recompute gives, and no row of a batch changes another. Stock runtimes
-choose by the longest position at hand, where both go wrong.
+The schedule of a sequence is chosen once, by the total length it is declared to reach. Cached
+decoding therefore equals a full recompute, and no row of a batch changes another. Stock runtimes
+choose by the longest current position, where neither holds.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ def install(
     by_current_length: bool = False,
     check: bool = True,
 ) -> None:
-    """Make the model follow the plan, in place of whatever it follows now.
+    """Make the model follow a plan, replacing its present one.
 
-    `length` is the total length that sequences are declared to reach (the plan's target unless
-    given); it chooses the step of the plan. `exact_angles` computes angles in float64: a stock
-    module's are off by up to position · 2⁻²³. `by_current_length` chooses the step of every row
-    anew at every forward, and costs this: keys stay in the cache as the step of their time rotated
-    them, so decoding past the end of a step differs from a full recompute.
+    `length` is the total length that sequences are declared to reach (default: the plan's target);
+    it selects the step of the plan. `exact_angles` computes angles in float64; those of a stock
+    module are off by up to position · 2⁻²³. `by_current_length` selects the step of each row at
+    every forward instead. Cached keys then keep the rotation of the step in which they were
+    computed, so decoding past the end of a step differs from a full recompute.
 
-    Kept positions and log-n go by the position ids that the model is given. With left padding these
-    must be given (`generate` does), as they count from the first real token.
+    Kept positions and log-n depend on the position ids passed to the model. With left padding these
+    must be passed (`generate` does so), since they count from the first real token.
 
-    `check` proves that the plan took effect (verify.py) and raises GateFailed, with the model as it
-    was before, where it did not. Without it, going from one plan to another takes microseconds.
+    `check` verifies that the plan took effect (verify.py). If it did not, the model is restored and
+    GateFailed is raised. Without the check, changing plans takes microseconds.
     """
     if by_current_length and length is not None:
         raise InvalidValue(
             "length",
             length,
-            "by_current_length chooses by the length at hand",
+            "must not be given with by_current_length",
             "give one of the two",
         )
     setting = Setting(
@@ -83,7 +83,7 @@ def install(
 
 
 def uninstall(model: nn.Module) -> None:
-    """Leave the model as it was before the first plan was installed."""
+    """Restore the model to its state before the first plan was installed."""
     _restore(model, None)
 
 
@@ -97,7 +97,7 @@ def applied(
     by_current_length: bool = False,
     check: bool = True,
 ) -> Iterator[None]:
-    """Follow the plan within a `with` block; afterwards, what was followed before."""
+    """Follow a plan within a `with` block, then restore the previous one."""
     if not isinstance(model, nn.Module):
         raise InvalidValue(
             "model", model, "must be a model", "give the .model of what load returns"
@@ -185,7 +185,7 @@ class Installation:
                 "plan.schedules",
                 sorted(setting.plan.schedules),
                 f"this model has the layer types {sorted(present.schedules)}",
-                "make the plan from this model's own config",
+                "create the plan from this model's config",
             )
         scalings = {}
         for layer_type in present.schedules:
@@ -195,14 +195,14 @@ class Installation:
                     raise InvalidValue(
                         f"plan.schedules.{layer_type}",
                         f"{step.schedule.geometry.pairs} pairs",
-                        f"the heads of this model rotate as {pairs} pairs",
-                        "make the plan from this model's own config",
+                        f"the heads of this model have {pairs} rotary pairs",
+                        "create the plan from this model's config",
                     )
             scaling = self._logit_scaling(setting, layer_type)
             if not scaling.changes_nothing and not self.anatomy.layers:
                 raise Unsupported(
                     f"{present.model}: its attention layers do not use transformers' attention "
-                    "interface, so log-n and softmax scaling cannot be put into it"
+                    "interface, so log-n and softmax scaling cannot be installed"
                 )
             scalings[layer_type] = scaling
         return scalings

@@ -1,7 +1,7 @@
 """Loading a model to run: a local folder, the bundled model, or a hub id where that is allowed.
 
-Weights are read from safetensors alone, no code of a model's folder is run, and nothing is fetched
-unless the caller allows it. All that can be told from the files is told before any weight is read.
+Weights are read only from safetensors, no code in a model's folder is run, and nothing is
+downloaded unless the caller allows it. The files are checked before any weight is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to run, and the plan that its config makes it follow."""
+    """A model ready to run, with its present plan."""
 
     name: str
     model: Any
@@ -66,12 +66,12 @@ def load(
     allow_download: bool = False,
     place: Callable[[Any, torch.device], None] = whole,
 ) -> LoadedModel:
-    """Load a folder, `bundled`, or, with `allow_download`, a model of the Hugging Face hub.
+    """Load a folder, `bundled`, or, with `allow_download`, a model from the Hugging Face hub.
 
-    What is loaded already is returned as it is; a live transformers model takes a `tokenizer`.
-    `device` is the best that is here: cuda, mps, cpu. `dtype` is the checkpoint's own on an
-    accelerator and float32 on a CPU, where half precision is slower and measures worse. `place`
-    puts the model there, which may be more than one device's memory holds (sharding.py).
+    A loaded model is returned unchanged; a live transformers model needs a `tokenizer` too. The
+    default `device` is the first one available of cuda, mps and cpu. The default `dtype` is that of
+    the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
+    accurate. `place` moves the model to the device; `sharding.shard` splits it over several.
     """
     if isinstance(source, LoadedModel):
         return source
@@ -91,9 +91,7 @@ def load(
 
 def _live(model: Any, tokenizer: Any) -> LoadedModel:
     if tokenizer is None:
-        raise InputError(
-            "a model in memory comes without its tokenizer; give it: load(model, tokenizer=…)"
-        )
+        raise InputError("a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)")
     found = resolve(model)
     return LoadedModel(found.name, model.eval(), tokenizer, found.present_plan)
 
@@ -127,7 +125,7 @@ def checked_config(folder: Path) -> Config:
 
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"{folder}: holds no config.json, so it is no transformers model; give the folder "
+            f"{folder}: holds no config.json, so it is not a transformers model; give the folder "
             "that save_pretrained wrote"
         )
     config = load_config(folder)
@@ -136,7 +134,7 @@ def checked_config(folder: Path) -> Config:
         return config
     if config.get("auto_map"):
         raise Unsupported(
-            f"{folder}: model type {kind!r} needs code of its own from that folder, which ropewalk "
+            f"{folder}: model type {kind!r} needs custom code from that folder, which ropewalk "
             "never runs; use a version of transformers that knows the type"
         )
     raise Unsupported(
@@ -167,7 +165,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if pickles:
         raise Unsupported(
             f"{folder}: has its weights only as a pickle ({pickles[0]}), and reading a pickle can "
-            "run any code; where you trust it, convert it once: from transformers import "
+            "run any code; if you trust it, convert it once: from transformers import "
             f"AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained({str(folder)!r})"
             ".save_pretrained(new_folder), then copy its tokenizer files to new_folder"
         )

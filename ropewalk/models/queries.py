@@ -111,8 +111,8 @@ def _attend(
         positions_BL = kwargs.get("position_ids")
         if positions_BL is None:
             raise Unsupported(
-                f"log-n: {type(module).__name__} does not say at which positions its queries "
-                "stand; plan without log-n for this model"
+                f"log-n: {type(module).__name__} does not provide the positions of its queries; "
+                "plan without log-n for this model"
             )
         factor_BL = _log_n(route.scaling.log_n, positions_BL)
         query_BHLD = (query_BHLD * factor_BL[:, None, :, None]).to(query_BHLD.dtype)

@@ -41,7 +41,7 @@ def _layers(model: nn.Module) -> nn.ModuleList:
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise Unsupported(
-            f"{type(model).__name__} holds no list of layers, so its copy cannot be cut over "
-            "ranks; search with one rank a copy (--ranks-per-copy 1)"
+            f"{type(model).__name__} holds no list of layers, so its copy cannot be split over "
+            "ranks; search with one rank per copy (--ranks-per-copy 1)"
         )
     return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))

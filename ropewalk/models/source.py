@@ -1,12 +1,12 @@
-"""What a MODEL stands for: one resolver for every verb, on the command line and in Python.
+"""What a MODEL argument means: one resolver for every verb, on the command line and in Python.
 
     a path that exists      a model's folder, a config.json, a GGUF file
     bundled                 the model that ships with ropewalk
     llama-3.1-8b            a name of the catalogue, or its hub id: the published config, no weights
-    any other hub id        fetched, where that is allowed: the config alone, or the whole model
+    any other hub id        downloaded, where allowed: only the config, or the whole model
     an object               a transformers config, a live model, or what `load` returned
 
-The first that fits wins, in this order. No torch is needed to resolve, or to read a config.
+The first that matches wins, in this order. Resolving and reading a config need no torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Source:
     """A model, found but not loaded."""
 
     name: str
-    """As the user gave it; of an object, the name that it bears."""
+    """The name as given; for an object, the name stored in it."""
     kind: Kind
     path: Path | None = None
     """The folder or file, where there is one."""
@@ -52,7 +52,7 @@ class Source:
 
     @property
     def origin(self) -> str:
-        """Where its config comes from, in words."""
+        """Where the config comes from, in words."""
         if self.kind == "catalogue":
             return f"catalogue: {self.value.source}"
         return self.kind if self.path is None else f"{self.kind}: {self.path}"
@@ -75,7 +75,7 @@ class Source:
 
     @cached_property
     def present_plan(self) -> ContextPlan:
-        """The plan that the model follows as it stands."""
+        """The model's present plan."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
             from ropewalk.gguf.header import read_header
@@ -89,7 +89,7 @@ class Source:
 
     @property
     def trained_length(self) -> int | None:
-        """What it was trained at, where that is stated; a config's window need not be that."""
+        """The length of its training sequences, where stated; a config's window may differ."""
         if self.kind == "catalogue":
             length: int | None = self.value.trained_length
             return length
@@ -97,14 +97,14 @@ class Source:
 
     @property
     def has_weights(self) -> bool:
-        """Weights are here, or may be fetched."""
+        """Whether weights are available or may be downloaded."""
         return self.kind in ("folder", "bundled", "live model") or (
             self.allow_download and self.kind in ("hub", "catalogue")
         )
 
     @cached_property
     def folder(self) -> Path:
-        """The folder with config, weights and tokenizer; what has none is refused."""
+        """The folder with config, weights and tokenizer; a source without one is refused."""
         if self.kind in ("folder", "bundled"):
             assert self.path is not None
             return self.path
@@ -126,7 +126,7 @@ _NO_WEIGHTS = {
 
 
 def resolve(model: Model, *, allow_download: bool = False) -> Source:
-    """Find what a model argument stands for."""
+    """Resolve a model argument to a source."""
     if isinstance(model, Source):
         return model
     if hasattr(model, "present_plan"):  # what `load` returned
@@ -142,7 +142,7 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         raise InvalidValue(
             "model",
             model,
-            "is no model",
+            "is not a model",
             "give a folder, a config.json, a GGUF file, a name, a transformers config, or a loaded "
             "model",
         )
@@ -151,17 +151,17 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
 
 def _named(name: str, allow_download: bool) -> Source:
     if not name.strip() or not name.isprintable():
-        raise InputError(f"{name[:80]!r}: is no model; give a folder, a file or a known name")
+        raise InputError(f"{name[:80]!r}: is not a model; give a folder, a file or a known name")
     path = Path(name)
     try:
         exists = path.exists()
     except OSError as error:
-        raise InputError(f"{name[:80]}: is no path ({error.strerror}); check it") from None
+        raise InputError(f"{name[:80]}: is not a path ({error.strerror}); check it") from None
     if exists:
         return _of_path(name, path)
     if name == BUNDLED:
         if not BUNDLED_FOLDER.is_dir():
-            raise InputError("bundled: this copy of ropewalk came without it; install it again")
+            raise InputError("bundled: this copy of ropewalk lacks the model; reinstall ropewalk")
         return Source(name, "bundled", BUNDLED_FOLDER)
     try:
         entry = catalogue.find(name)

@@ -31,7 +31,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
             "plan.schedules",
             sorted(plan.schedules),
             f"this model has the layer types {sorted(layers)}",
-            "make the plan from this model's own config",
+            "create the plan from this model's config",
         )
     written = {
         layer: _written(reader, plan.steps(layer), layer, rope) for layer, rope in layers.items()
@@ -206,8 +206,8 @@ def _as_longrope(
     if long.softmax_scaling != 1:
         if not reader.family.softmax_mscale or long.softmax_scaling < 1 or setting["factor"] <= 1:
             raise Unsupported(
-                f"{layer}: a softmax scaling of {long.softmax_scaling:g} cannot be said in a stock "
-                f"config of model type {reader.model_type!r}"
+                f"{layer}: a softmax scaling of {long.softmax_scaling:g} cannot be expressed in a "
+                f"stock config of model type {reader.model_type!r}"
             )
         growth = (math.sqrt(long.softmax_scaling) - 1) / (0.1 * math.log(setting["factor"]))
         setting["mscale_all_dim"] = growth

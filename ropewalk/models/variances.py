@@ -66,7 +66,7 @@ def measure_variances(model: nn.Module, sequences: Iterable[NDArray[np.int64]]) 
         for sequence in sequences:
             model(input_ids=torch.from_numpy(sequence)[None].to(device), use_cache=False)
     if not all(query.count for query, _ in moments.values()):
-        raise InputError("there is no text to measure variances on; give a longer one")
+        raise InputError("there is no text to measure variances on; give a longer text")
     geometries = [anatomy.present.longest(layer.layer_type).geometry for layer in anatomy.layers]
     return PairVariances(
         tokens=next(iter(moments.values()))[0].count,

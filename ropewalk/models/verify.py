@@ -105,7 +105,7 @@ def verify(
     checks: list[LayerTypeCheck] = []
     problems: list[str] = []
     if not anatomy.layers:
-        problems.append("no attention layer of this model can be asked what it does")
+        problems.append("no attention layer of this model can be examined")
     for own in lengths:
         targets = {
             layer_type: _Target(

@@ -98,10 +98,10 @@ class Settings:
             named(name)
         for key, given in (("arms", self.arms), ("lengths", self.lengths)):
             if not given:
-                raise InvalidValue(key, given, "there are none", "name at least one")
+                raise InvalidValue(key, given, "must not be empty", "name at least one")
         for weights in self.weights:
             if weights not in WEIGHTS:
-                raise InvalidValue("weights", weights, "is no kind", f"one of {WEIGHTS}")
+                raise InvalidValue("weights", weights, "is not a known kind", f"one of {WEIGHTS}")
         if self.length < 2:
             raise InvalidValue("length", self.length, "has no next token", "give 2 or more")
         if max(self.lengths) > self.length:
@@ -116,7 +116,10 @@ class Settings:
                 raise InvalidValue("shifts", shift, "positions begin at 0", "give 0 or more")
         if 0 not in self.shifts:
             raise InvalidValue(
-                "shifts", list(self.shifts), "0 is not among them", "add 0, the base of all shares"
+                "shifts",
+                list(self.shifts),
+                "must contain 0",
+                "add 0, the reference of all differences",
             )
         if whole_number(self.sequences, "sequences") < 1:
             raise InvalidValue("sequences", self.sequences, "must be positive", "give 1 or more")

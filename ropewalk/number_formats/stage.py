@@ -295,8 +295,8 @@ class Stage:
         ours = opened.run(tokens, 3, replace(Arm("own"), own_tables=True), keep=len(tokens))
         if not torch.allclose(stock, ours, rtol=0, atol=1e-3 * float(stock.abs().max())):
             raise Unsupported(
-                f"{_name(model)} does something to its attention logits that ropewalk does not "
-                "see (a cap, a sink, a bias), so its attention cannot be compared"
+                f"{_name(model)} changes its attention logits in a way that ropewalk does not "
+                "know (a cap, a sink, a bias), so its attention cannot be compared"
             )
 
 

@@ -54,7 +54,7 @@ def settings_for(
         raise InvalidValue(
             "--to",
             target_length,
-            f"must be above {window}, the length that the model serves already",
+            f"must be above {window}, the length that the model already serves",
             f"give a target above {format_length(window)}",
         )
     if not lengths:

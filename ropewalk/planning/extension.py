@@ -65,7 +65,7 @@ def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tu
         if layer_type not in tuple(present.schedules):
             raise Unsupported(
                 f"{present.model} has no rotating layers of type {layer_type}, only "
-                f"{', '.join(present.schedules)}: name those that should change"
+                f"{', '.join(present.schedules)}: name the layer types to change"
             )
     return tuple(layer_types)
 

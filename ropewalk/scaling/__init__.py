@@ -1,4 +1,4 @@
-"""The scaling methods, one a file. To add one, add a file here that says:
+"""The scaling methods, one per file. To add one, add a file here of this form:
 
     '''One line that `ropewalk methods` shows.'''
 
@@ -6,10 +6,11 @@
     def schedule(start: RotarySchedule, target_length: int, *, …) -> RotarySchedule:
         return start.rescaled(factors, target_length)
 
-Nothing else needs to know of it: the command, the conformance tests and the recipes find it by its
-file's name. `start` is the model's present schedule and its factors are multiplied, so methods
-compose; one whose formula needs geometric frequencies says `geometric_start=True` and is never
-called with others. The decorator checks the target and the parameters, and writes the recipe.
+Nothing else needs a change: the command, the conformance tests and the recipes find the method by
+its file name. `start` is the model's present schedule, and a method multiplies its factors, so
+methods compose. A method whose formula needs geometric frequencies declares `geometric_start=True`
+and is never called with others. The decorator checks the target and the parameters, and writes the
+recipe.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class Method(Generic[P]):
                 raise InvalidValue(
                     parameter.name,
                     None,
-                    f"{self.name} cannot do without it",
-                    f"give it: {parameter}",
+                    f"is required by {self.name}",
+                    f"pass {parameter}",
                 )
 
     def _check(self, start: RotarySchedule, target_length: object, *, recover: bool) -> None:
@@ -111,13 +112,13 @@ class Method(Generic[P]):
             raise InvalidValue(
                 "target_length",
                 target,
-                f"is below {start.length}, the length that the start serves already",
-                "give a longer target, or ask for short-context recovery: longrope(recover=True)",
+                f"is below {start.length}, the length that the start already serves",
+                "give a longer target, or request short-context recovery: longrope(recover=True)",
             )
         if self.geometric_start and start.geometric_base is None:
             raise Unsupported(
                 f"{self.name} needs geometric frequencies, and the start ({start.method}) has "
-                "others; start from the plain ones (--from-original), or take one that composes: "
+                "others; start from the plain ones (--from-original), or use one that composes: "
                 + ", ".join(name for name in names() if not named(name).geometric_start)
             )
 
@@ -181,7 +182,7 @@ class Parameter:
             return self.checked([float(item) for item in low.split(",")], self.name)
         except ValueError:
             raise InvalidValue(
-                self.name, text, "is not what this parameter takes", f"write {self}"
+                self.name, text, "has the wrong form for this parameter", f"write {self}"
             ) from None
 
 
@@ -238,9 +239,7 @@ def scale_of(start: RotarySchedule, target_length: int, factor: float | None = N
     if factor is None:
         return target_length / start.length
     if factor < 1:
-        raise InvalidValue(
-            "factor", factor, "an extension has a factor of at least 1", "give s ≥ 1"
-        )
+        raise InvalidValue("factor", factor, "must be at least 1 for an extension", "give s ≥ 1")
     return factor
 
 

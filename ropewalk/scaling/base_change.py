@@ -1,7 +1,7 @@
-"""A base of your choice: λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
+"""Base change: a new base, λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
 
-How large it must be for a length is what the theory's bound answers. A smaller base is allowed: it
-avoids new angles too, and the first paper shows what it costs.
+The bound of the theory says how large it must be for a length. A smaller base is allowed: it avoids
+new angles too, and the base-bound paper shows its cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ropewalk.schedule import MAX_BASE, RotarySchedule
 def schedule(start: RotarySchedule, target_length: int, *, base: float) -> RotarySchedule:
     if not 1 < base <= MAX_BASE:
         raise InvalidValue(
-            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "10000 is the usual one"
+            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "the usual base is 10000"
         )
     present = start.geometric_base
     assert present is not None  # geometric_start

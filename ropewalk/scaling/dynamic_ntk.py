@@ -1,8 +1,8 @@
-"""Dynamic NTK: NTK scaling by the length at hand, so that short sequences keep the plain angles.
+"""Dynamic NTK: NTK scaling by the current length, so that short sequences keep the plain angles.
 
-For a sequence of L tokens, base′ = base · (f·L/L₀ - (f-1))^(d/(d-2)) with a factor f of its own,
+For a sequence of L tokens, base′ = base · (f·L/L₀ - (f-1))^(d/(d-2)) with a factor f that is
 independent of the target. A schedule does not depend on the current length, so this one is for
-L = target_length; `plan.ladder` calls it at rising lengths.
+L = target_length; `context_plan.ladder` calls it at rising lengths.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Linear interpolation: every pair turns s times slower, so no angle is new.
 
-Chen et al. 2023 (position interpolation): λᵢ = s. The fast pairs, which tell neighbours apart, are
-squeezed as hard as the slow ones; that is what the other methods avoid.
+Chen et al. 2023 (position interpolation): λᵢ = s. The fast pairs, which distinguish neighbouring
+positions, are slowed as much as the slow ones; the other methods avoid this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Llama 3.1's scaling: fast pairs stay, slow pairs are interpolated, by wavelength.
+"""Llama 3.1's scaling: fast pairs are kept and slow pairs interpolated, by wavelength.
 
 A pair that turns more than `high_freq_factor` times within the length that the start serves keeps
 its frequency, one that turns less than `low_freq_factor` times is slowed by s, and between the two
@@ -28,7 +28,7 @@ def schedule(
             "high_freq_factor",
             high_freq_factor,
             f"must be at least low_freq_factor = {low_freq_factor:g}, and both above 0",
-            "4 and 1 are the usual ones",
+            "the usual values are 4 and 1",
         )
     s = scale_of(start, target_length, factor)
     turns = start.length / start.wavelengths

@@ -1,4 +1,4 @@
-"""LongRoPE: explicit factors, one a pair, as a search finds them, with n̂ kept initial positions.
+"""LongRoPE: explicit factors, one for each pair, as from a search, with n̂ kept initial positions.
 
 Ding et al. 2024. The attention scaling is sqrt(1 + ln s / ln L₀) unless given. With `recover` the
 target may lie below the length that the start serves: factors for short sequences on an extended

@@ -1,8 +1,9 @@
 """NTK-RoPE-mixed: a mixture of bases that stretches the fast digits more than one base would.
 
-Read as digits of a number, pair i may have a base of its own. With λᵢ = exp(a (i+1)^b) and
-a = ln s / (d/2)^b, the digits' bases fall from the first to the last and together give s. b = 1 is
-`ntk_fixed`, b = 0 is `linear`; 0.625 is the value the authors found best.
+If pairs are read as the digits of a number, each digit may have its own base. With
+λᵢ = exp(a (i+1)^b) and a = ln s / (d/2)^b, the bases fall from the first digit to the last, and
+their product is s. b = 1 is `ntk_fixed`, b = 0 is `linear`; 0.625 is the value the authors found
+best.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ropewalk.schedule import RotarySchedule
 def schedule(start: RotarySchedule, target_length: int, *, b: float = 0.625) -> RotarySchedule:
     if not 0 <= b <= 1:
         raise InvalidValue(
-            "b", b, "must lie between 0 (linear) and 1 (ntk_fixed)", "0.625 is the usual one"
+            "b", b, "must lie between 0 (linear) and 1 (ntk_fixed)", "the usual value is 0.625"
         )
     s = scale_of(start, target_length)
     share = (np.arange(1, start.geometry.pairs + 1) / start.geometry.pairs) ** b

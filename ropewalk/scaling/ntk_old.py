@@ -1,7 +1,7 @@
 """NTK-RoPE-old: the base grows by s itself, so that even the slowest pair stays short of s.
 
 Eq. 3 of the mixture-of-bases article: λᵢ = s^(2i/d), a base of base · s. The last pair reaches only
-s^((d-2)/d), which is why `ntk` and `ntk_fixed` exist; it is here as their yardstick.
+s^((d-2)/d), which is why `ntk` and `ntk_fixed` exist; it serves as their baseline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Resonance RoPE: wavelengths rounded to whole positions, on top of any schedule.
 
-Wang et al. 2024. A pair whose wavelength is a whole number meets the same angles in every turn, so
-positions beyond the trained length bring it nothing new. It does not extend by itself: apply it at
-the length that another method has reached, as `yarn+resonance`.
+Wang et al. 2024. A pair whose wavelength is a whole number meets the same angles in each turn, so
+positions beyond the trained length give it no new angles. It does not extend by itself: apply it at
+the length that another method has reached, as in `yarn+resonance`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""YaRN: fast pairs stay, slow pairs are interpolated, a ramp lies between, and attention sharpens.
+"""YaRN: keeps fast pairs, interpolates slow ones with a ramp between, and sharpens attention.
 
 Peng et al. 2023. A pair that turns more than `beta_fast` times within the trained length keeps its
 frequency, one that turns less than `beta_slow` times is slowed by s; over the pairs between, the
 *frequency* moves linearly. The attention scaling is 0.1 ln s + 1 unless given, or with `mscale` and
-`mscale_all_dim` the ratio of the two growths. DeepSeek's attention also multiplies all logits by
-the square of the second: `scale_softmax` says so.
+`mscale_all_dim` the ratio of the two growths. With `scale_softmax` all logits are also multiplied
+by the square of the second, as in DeepSeek's attention.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def schedule(
             "beta_fast",
             beta_fast,
             f"must be at least beta_slow = {beta_slow:g}, both above 0 and at most {MAX_TURNS:g}",
-            "32 and 1 are the usual ones",
+            "the usual values are 32 and 1",
         )
     for name, weight in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
         if weight is not None and not 0 <= weight <= MAX_SCALING:
             raise InvalidValue(
-                name, weight, f"must lie between 0 and {MAX_SCALING:g}", "1 is the usual one"
+                name, weight, f"must lie between 0 and {MAX_SCALING:g}", "the usual value is 1"
             )
     s = scale_of(start, target_length, factor)
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)

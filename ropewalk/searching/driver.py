@@ -174,7 +174,7 @@ class Ledger:
         if self._best is None:
             raise RopewalkError(
                 "no candidate has a finite score on every document; allow more evaluations, or "
-                "look at what the objective says of the schedule that the model has now"
+                "check the objective's values under the model's present schedule"
             )
         ranked = sorted(self._scores.items(), key=lambda item: item[1])
         return Result(
@@ -232,7 +232,7 @@ class Ledger:
             )
         for unit, row, lost in zip(units, losses, failed, strict=True):
             if lost and self._notice:
-                self._notice(f"a candidate failed and counts as the worst: {unit.candidate}")
+                self._notice(f"a candidate failed and gets the worst score: {unit.candidate}")
             self._enter(unit, row)
 
     def _line(self, unit: Unit, state: str) -> dict[str, object]:

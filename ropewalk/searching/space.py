@@ -77,7 +77,7 @@ class Space:
     stock_runtimes: bool = False
     beyond_critical: bool = False
     recover: bool = False
-    """Search factors for a context that the start serves already."""
+    """Search factors for a context that the start already serves."""
     highest_factor: float | None = None
     """1.25·s unless given; in recovery 1.25 times the root of the start's largest factor."""
 
@@ -87,15 +87,15 @@ class Space:
             raise InvalidValue(
                 "target_length",
                 self.target_length,
-                f"recovery is for lengths that the model serves already, at most {served}",
+                f"recovery is for lengths that the model already serves, at most {served}",
                 "give a shorter target, or search without recovery",
             )
         if not self.recover and self.target_length <= served:
             raise InvalidValue(
                 "target_length",
                 self.target_length,
-                f"must be above {served}, the length that the model serves already",
-                f"give a target above {format_length(served)}, or ask for short-context recovery",
+                f"must be above {served}, the length that the model already serves",
+                f"give a target above {format_length(served)}, or request short-context recovery",
             )
         if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
             raise InvalidValue(
@@ -109,7 +109,7 @@ class Space:
                 "highest_factor",
                 self.highest_factor,
                 f"pairs beyond the critical one need factors of at least s = {self.scale:g}",
-                "give a higher one, or leave that constraint out",
+                "give a higher one, or drop that constraint",
             )
 
     @property

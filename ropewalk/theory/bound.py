@@ -373,13 +373,13 @@ def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None
             "head_dim",
             head_dim,
             "must be even and at least 4: a single pair turns negative whatever the base",
-            "128 is the usual one",
+            "the usual size is 128",
         )
     if rotary_dim is None:
         rotary_dim = head_dim
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
         raise InvalidValue(
-            "rotary_dim", rotary_dim, "must be even and at most head_dim", "leave it out for all"
+            "rotary_dim", rotary_dim, "must be even and at most head_dim", "omit it to rotate all"
         )
     for length in lengths:
         if not 2 <= length <= MAX_BOUND_LENGTH:

@@ -80,7 +80,7 @@ def pair_weights(schedule: RotarySchedule, variances: ArrayLike | None = None) -
             "variances",
             weights.tolist(),
             f"a head of {geometry.head_dim} has {pairs} pairs, each with a variance of at least 0",
-            "give one number a pair, those that rotate first",
+            "give one number for each pair, rotating pairs first",
         )
     weights[geometry.pairs :] /= schedule.attention_scaling**2
     return weights

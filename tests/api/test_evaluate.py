@@ -207,7 +207,7 @@ def test_progress_and_notices_reach_the_caller() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ["yarn"]}, "needs a length to extend to"),
+        ({"methods": ["yarn"]}, "needs a target length"),
         ({"methods": ["yern"], "to": "1k"}, "did you mean 'yarn'"),
         ({"methods": "yarn", "to": "1k"}, "methods = 'yarn': must be a list"),
         ({"plans": PRESENT}, "plans = .*must be a list"),

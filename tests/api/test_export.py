@@ -226,7 +226,7 @@ def test_a_preview_needs_no_weights(source: str) -> None:
     refused = rw.export_preview(config, plan)
     assert refused.refusing("vllm") == ("factors by pair",)
     assert "transformers follows it" in refused.summary()
-    with pytest.raises(InvalidValue, match="make the plan from this model's own config"):
+    with pytest.raises(InvalidValue, match="create the plan from this model's config"):
         rw.export_preview("llama-3.1-8b", plan)
 
 

@@ -53,8 +53,8 @@ def test_measured_variances_weigh_the_theory() -> None:
     [
         ("llama-3.1-9b", "closest known names are llama-3.1-8b"),
         ("no/such/folder/at-all", "there is no such file or folder"),
-        (3.5, "is no model"),
-        ("x" * 5000, "is no path"),
+        (3.5, "is not a model"),
+        ("x" * 5000, "is not a path"),
     ],
 )
 def test_what_is_no_model_is_named(model: object, message: str) -> None:

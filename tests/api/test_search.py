@@ -41,7 +41,9 @@ def test_a_run_is_kept_and_gone_on_with(model: Path, texts: list[str], tmp_path:
 
 
 def test_bad_input_is_refused_through_the_api_too(model: Path, texts: list[str]) -> None:
-    with pytest.raises(InvalidValue, match="must be above 128, the length that the model serves"):
+    with pytest.raises(
+        InvalidValue, match="must be above 128, the length that the model already serves"
+    ):
         rw.search(str(model), 128, corpus=texts)
     with pytest.raises(InvalidValue, match="to = "):
         rw.search(str(model), True, corpus=texts)

@@ -167,7 +167,7 @@ def test_what_cannot_be_verified_is_named(tmp_path: Path) -> None:
         rw.verify(folder / "notes.txt")
     with pytest.raises(InputError, match=r"config\.json: there is no such file"):
         rw.verify(folder / "empty")
-    with pytest.raises(InputError, match="known by name only"):
+    with pytest.raises(InputError, match="known only by name"):
         rw.verify("llama-3.1-8b")
 
 

@@ -111,7 +111,7 @@ class TestErrors:
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "longrope"],
-                "longrope cannot do without it",
+                "is required by longrope",
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "ntk", "-o", "no/such/plan.json"],

@@ -115,6 +115,8 @@ def test_another_setting_on_the_same_directory_is_refused(done: tuple[Path, str]
 
 
 def test_a_target_that_is_served_already_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must be above 512, the length that the model serves"):
+    with pytest.raises(
+        InputError, match="must be above 512, the length that the model already serves"
+    ):
         _extend("--to", 512, "--run", tmp_path / "run")
     assert not (tmp_path / "run").exists()

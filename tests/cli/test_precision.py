@@ -37,7 +37,7 @@ def test_the_table_explains_each_arm_and_the_diagnosis_follows(model: Path, tmp_
     [
         (("--arms", "fp23"), "fp23"),
         (("--arms", "fp32", "--length", "9M"), "9437184|shorter|longer|tokens"),
-        (("--shifts", "16,32"), "0 is not among them"),
+        (("--shifts", "16,32"), "must contain 0"),
         (("--shifts", "a,b"), "no list of whole numbers"),
         (("--arms", "tf32", "--device", "cpu"), "no TF32 units"),
         (("--sequences", "0"), "must be positive"),

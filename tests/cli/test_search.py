@@ -68,7 +68,7 @@ def test_without_a_run_the_plan_goes_where_it_is_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "128"), "must be above 128, the length that the model serves"),
+        (("--to", "128"), "must be above 128, the length that the model already serves"),
         (("--to", "1x"), "whole number of tokens"),
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
         (("--corpus", "nothing.txt"), "no such file"),
@@ -117,7 +117,7 @@ def test_ranks_that_share_a_model_leave_the_run_of_one_process(
         assert together.read_bytes() == alone.read_bytes(), name
 
     first, *others = run(2, str(tmp_path / "together"), *shared, "--objective", "needle")
-    assert "another configuration" in first[1]
+    assert "different configuration" in first[1]
     for status, errors in others:
         assert status == 1
-        assert errors.strip().endswith("error: rank 0 failed; see what it said")
+        assert errors.strip().endswith("error: rank 0 failed; see its output")

@@ -44,7 +44,7 @@ def test_jsonl_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
     [
         ("a.jsonl", b'{"text": "one"}\n{"text": 2}\n', "line 2: text"),
         ("a.jsonl", b'{"body": "one"}\n', "there are: body"),
-        ("a.jsonl", b"[1]\n", "line 1: is no JSON object"),
+        ("a.jsonl", b"[1]\n", "line 1: is not a JSON object"),
         ("a.jsonl", b"{\n", "line 1: is not JSON"),
         ("a.jsonl", b'{"text": "\xff"}\n', "line 1: is not UTF-8"),
         ("a.txt", b"\xff\xfe", "is not UTF-8 text"),
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_named(
 def test_missing_and_empty_places_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_documents(tmp_path / "nothing.txt")
-    with pytest.raises(InputError, match="holds no text files"):
+    with pytest.raises(InputError, match="contains no text files"):
         read_documents(tmp_path)
 
 
@@ -99,5 +99,5 @@ def test_parquet(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="choose from text, id"):
         list(read_documents(path, field="body"))
     path.write_bytes(b"PAR1 no more")
-    with pytest.raises(InputError, match="is no Parquet file"):
+    with pytest.raises(InputError, match="is not a readable Parquet file"):
         list(read_documents(path))

@@ -33,7 +33,7 @@ def test_a_text_longer_than_the_corpus_comes_around() -> None:
 
 
 def test_a_corpus_without_text_is_refused() -> None:
-    with pytest.raises(InputError, match="holds no text"):
+    with pytest.raises(InputError, match="is too short"):
         Haystack([Document("blank", "\n \n")])
 
 

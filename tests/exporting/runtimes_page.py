@@ -77,7 +77,7 @@ def matrix_table() -> str:
         f"| {feature} | {' | '.join(str(row[runtime]) for runtime in RUNTIMES)} |"
         for feature, row in base.items()
     ]
-    lines += ["", "Where other models differ from this:", ""]
+    lines += ["", "Models that differ:", ""]
     for name in OTHERS:
         for feature, row in matrix_of(name).items():
             lines += [
@@ -138,29 +138,36 @@ def page() -> str:
 _PAGE = """\
 # Runtimes
 
-What each stock runtime makes of a plan. `python -m tests.exporting.runtimes_page docs/runtimes.md`
-writes this page: the matrix is the one in the code (`ropewalk/exporting/features.py`), which
-`ropewalk export MODEL --plan plan.json --dry-run` shows for a plan of yours.
+This page says which parts of a plan each stock runtime can express, how that was verified, and how
+an export writes them. For one plan, the command shows the same matrix:
 
-`exact`: the runtime's own setting says it. `equivalent`: the same numbers under another name.
-`approximated`: refused unless `--approximate` allows it, and then measured. `refused`: it has
-nothing near it.
+    ropewalk export MODEL --plan plan.json --dry-run
+    ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
 
-## What was verified, and how
+- `exact`: the runtime has a setting for it.
+- `equivalent`: another setting gives the same numbers.
+- `approximated`: refused unless `--approximate` allows it; the cost is then measured.
+- `refused`: the runtime has nothing close to it.
+
+`python -m tests.exporting.runtimes_page docs/runtimes.md` writes this page; the matrix comes from
+the code (`ropewalk/exporting/features.py`).
+
+## Verification
 
 {versions}
 
-An export is loaded back before it has its name. For transformers, vLLM and SGLang, a fresh process
-that knows nothing of ropewalk loads the folder with `AutoModelForCausalLM.from_pretrained` and
-computes sequences below the trained length, beyond it, and with gaps up to the target, at once and
-through the cache. Its inverse frequencies must be the plan's up to float32 rounding, and its logits
-those of the planned model, turned by these very frequencies, to 1e-5 (of their standard deviation,
-where that is above 1). In the tests, most families agree to the last bit.
+An export is written under a temporary name and gets its final name after it has been loaded back
+and compared. For transformers, vLLM and SGLang, a fresh process without ropewalk loads the folder
+with `AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond
+it, and with gaps up to the target, at once and through the cache. Its inverse frequencies must
+equal the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated
+by exactly these frequencies, to 1e-5 (of their standard deviation, where that is above 1). In the
+tests, most families agree to the last bit.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
 
-does the same for the rotary modules of vLLM and SGLang.
+These two commands repeat the check of the rotary modules of vLLM and SGLang.
 
 ## The matrix
 
@@ -168,36 +175,38 @@ For a llama:
 
 {matrix}
 
-Two more limits of the export to GGUF: it writes llama, mistral and qwen2 models, and all dimensions
-of a head must turn.
+The export to GGUF has two more limits: it writes only llama, mistral and qwen2 models, and all
+dimensions of a head must rotate.
 
-## What approximations cost
+## Approximation costs
 
-On the bundled model, over the sequences of the gate. `nats per token` is the mean Kullback-Leibler
-divergence of the next-token distribution from the planned one. Another model pays another price:
-`--dry-run` measures it.
+Measured on the bundled model, over the sequences that each export is compared on. `nats per token`
+is the mean Kullback-Leibler divergence of the next-token distribution from the planned one. The
+cost depends on the model: `--dry-run` measures it for yours.
 
 {losses}
 
 Dynamic NTK in transformers is measured during its export, against its own cached decoding.
 
-## How things are written
+## Settings that an export writes
 
-- **transformers.** A native rope type where one says exactly the plan, else `longrope` with equal
-  lists, whose attention factor is explicit. `original_max_position_embeddings` stands in the dict
-  and beside it, `head_dim` is explicit, `max_position_embeddings` and the tokenizer's limit are
-  raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
-- **vLLM.** The same with `short_mscale` and `long_mscale`, the only attention scalings that its
-  longrope reads. Give `--max-model-len`: for longrope it serves the original length otherwise.
-  Linear scaling multiplies `max_position_embeddings`, which stays at the original.
-- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. Its longrope looks
-  up the position at the original length behind the end of the short table: decoded one by one, that
-  position is turned as position 0 is (cos and sin off by {boundary:.1f}). So the original length is
-  written as the target there, where no position reaches it.
+- **transformers.** A native rope type where one expresses the plan exactly, otherwise `longrope`
+  with equal lists and an explicit attention factor. `original_max_position_embeddings` is written
+  both inside the rope settings and at the top level, `head_dim` is explicit, and
+  `max_position_embeddings` and the tokenizer's limit are raised. `--v4-keys` writes `rope_theta`
+  and `rope_scaling`.
+- **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
+  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
+  original length. vLLM multiplies `max_position_embeddings` by the factor of linear scaling, so the
+  export keeps the original value there.
+- **SGLang.** `attn_factor` with YaRN, since SGLang reads no `attention_factor`. Its longrope looks
+  up the position at the original length past the end of the short table: in token-by-token
+  decoding, that position is rotated as position 0 (cos and sin off by {boundary:.1f}). The export
+  therefore writes the target as the original length, which no position reaches.
 - **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
-- **Folding** (`--fold`): a constant attention scaling m as m² in the query weights, where all
-  dimensions turn and no norm follows the projection. It needs `--dtype float32`, and is compared in
-  float64.
+- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
+  scaling m, where all dimensions rotate and no norm follows the projection. It needs `--dtype
+  float32`, and is compared in float64.
 """
 
 

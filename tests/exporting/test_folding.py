@@ -59,7 +59,7 @@ def test_one_factor_for_all_lengths(tmp_path: Path) -> None:
         ("qwen3", {}, "q_norm.* normalises queries"),
         ("gpt_neox", {}, "8 of 16 dimensions turn"),
         ("smollm3", {}, "do not rotate"),
-        ("phi3", {}, "no query projection of its own"),
+        ("phi3", {}, "no separate query projection"),
         ("olmo3", {}, "full_attention, sliding_attention have schedules"),
         ("deepseek_v3", {}, "8 of 16 dimensions turn"),
     ],

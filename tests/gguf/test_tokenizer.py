@@ -139,7 +139,7 @@ def add_two_tokens(stated: dict[str, Any]) -> None:
         (lambda s: s.update(pre_tokenizer=None), "words"),
         (lambda s: s["model"].update(ignore_merges=True), "know"),
         (lambda s: s.update(normalizer={"type": "Lowercase"}), "Lowercase"),
-        (reach_for_spaces, "'<|end|>' takes in the spaces"),
+        (reach_for_spaces, "'<|end|>' matches surrounding spaces"),
         (add_two_tokens, "at most BOS before"),
     ],
 )

@@ -188,12 +188,13 @@ def refusal(family: str) -> str:
 _PAGE = f"""\
 # Model families
 
-`python -m tests.models.family_run docs/families.md` writes this page: tiny random models of every
-family, under every kind of plan from a window of {WINDOW} to {TARGET}. ✓ means that the logits of
-{SEQUENCE} tokens, computed at once and through the cache, agree with an independent float64
-computation of the schedule to {CLOSE:g} of their standard deviation, where the untouched model is
-off by at least a hundred times that, and that the check after the install passed. † means that a
-rotary module of ropewalk took the place of the model's own, which cannot say the plan.
+This page lists the model families that a plan can be installed in, as a test run shows them: tiny
+random models of every family under every kind of plan, extended from a window of {WINDOW} to
+{TARGET}. ✓ means that the check after installation passed and that the logits of {SEQUENCE} tokens,
+computed at once and through the cache, agree with an independent float64 computation of the
+schedule to {CLOSE:g} of their standard deviation; the unchanged model differs by at least a hundred
+times as much. † means that ropewalk replaced the model's rotary module, which cannot express the
+plan. `python -m tests.models.family_run docs/families.md` writes this page.
 
 """
 

@@ -363,7 +363,7 @@ def test_config_sources(tmp_path: Path) -> None:
         load_config(tmp_path / "list.json")
     with pytest.raises(InputError, match="no such file"):
         load_config(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="is no config"):
+    with pytest.raises(InputError, match="is not a config"):
         load_config(3)
 
 

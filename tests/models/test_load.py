@@ -176,11 +176,11 @@ def lose_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "error", "says"),
     [
-        (remove_config, InputError, "holds no config.json, so it is no transformers model"),
+        (remove_config, InputError, "holds no config.json, so it is not a transformers model"),
         (break_config, InputError, "is not JSON"),
         (no_rope, Unsupported, "no RoPE"),
         (alien, Unsupported, "does not know model type 'alien'; a newer one may"),
-        (with_code, Unsupported, "needs code of its own from that folder, which ropewalk never"),
+        (with_code, Unsupported, "needs custom code from that folder, which ropewalk never"),
         (no_weights, InputError, "holds a config but no weights"),
         (only_pickle, Unsupported, r"only as a pickle \(pytorch_model.bin\).*save_pretrained"),
         (lose_shards, InputError, "2 of its . weight files are missing: model-0000"),
@@ -262,7 +262,7 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_in_memory_is_taken_as_it_is(saved: Path) -> None:
     loaded = load("bundled", device="cpu")
     assert load(loaded) is loaded
-    with pytest.raises(InputError, match=r"without its tokenizer.*load\(model, tokenizer=…\)"):
+    with pytest.raises(InputError, match=r"needs a tokenizer.*load\(model, tokenizer=…\)"):
         load(loaded.model)
     live = load(loaded.model, tokenizer=loaded.tokenizer)
     assert live.model is loaded.model

@@ -76,7 +76,7 @@ def test_the_bundled_model_is_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.present_plan == present_plan(BUNDLED_FOLDER, "bundled")
     assert found.trained_length == resolve(BUNDLED_FOLDER).trained_length == BUNDLED_TRAINED_LENGTH
     monkeypatch.setattr(resolving, "BUNDLED_FOLDER", tmp_path / "nothing")
-    with pytest.raises(InputError, match="bundled: this copy of ropewalk came without it"):
+    with pytest.raises(InputError, match="bundled: this copy of ropewalk lacks the model"):
         resolve("bundled")
 
 
@@ -191,12 +191,12 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         ("llama-3.1-9b", "the closest known names are llama-3.1-8b"),
         ("no/such/folder/at-all", "there is no such file or folder; check the path"),
         ("./model", "there is no such file or folder; check the path"),
-        ("x" * 5000, "is no path"),
-        ("", "'': is no model"),
-        ("a\nb", r"'a\\nb': is no model"),
-        ("a\0b", "is no model"),
-        (3.5, "model = 3.5: is no model"),
-        (None, "model = None: is no model"),
+        ("x" * 5000, "is not a path"),
+        ("", "'': is not a model"),
+        ("a\nb", r"'a\\nb': is not a model"),
+        ("a\0b", "is not a model"),
+        (3.5, "model = 3.5: is not a model"),
+        (None, "model = None: is not a model"),
         (os.devnull, "neither a model's folder"),
     ],
 )

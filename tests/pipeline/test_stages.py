@@ -77,7 +77,7 @@ def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("metric", "difference", "p", "said"),
     [
-        ("nll", 0.1, 0.01, "yarn loses within the original window: needle at 512 +10.5%"),
+        ("nll", 0.1, 0.01, "yarn is worse within the original length: needle at 512 +10.5%"),
         ("nll", -0.1, 0.01, "no significant loss"),
         ("nll", 0.1, 0.2, "no significant loss"),
         ("exact_match", -0.2, 0.01, "needle at 512 -20 points"),
@@ -100,7 +100,7 @@ def test_the_lengths_are_the_window_its_doublings_and_the_target() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"target_length": 128}, "must be above 128, the length that the model serves already"),
+        ({"target_length": 128}, "must be above 128, the length that the model already serves"),
         ({"target_length": 256, "lengths": [512]}, "the model is extended to 256 tokens"),
         ({"target_length": 256, "samples": 0}, "samples = 0"),
         ({"target_length": 256, "evaluations": -1}, "evaluations = -1"),

@@ -17,9 +17,7 @@ def read(config: Config, tokenizer_limit: int | None) -> Reading:
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         kind = kind_of(rope)
         if reader.family.softmax_mscale:
-            raise Unsupported(
-                "how llama.cpp treats DeepSeek's two mscales is not written down here"
-            )
+            raise Unsupported("llama.cpp's rules for DeepSeek's two mscales are not known here")
         takes_factors = reader.model_type in LLAMA_CPP_FACTORS
         if kind == "longrope" and reader.model_type not in ("phi3", "phimoe", "minicpm"):
             rope = {"rope_theta": rope["rope_theta"], **share(rope)}  # the converter drops them

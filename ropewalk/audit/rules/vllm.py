@@ -46,7 +46,7 @@ def read_2025(config: Config, tokenizer_limit: int | None) -> Reading:
             rope = without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
             return times_attn_factor(reader, rope)
         if kind == "dynamic":
-            raise Unsupported("what vLLM made of dynamic NTK in 2025 is not written down here")
+            raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
         return reader.steps(known(rope))
 
     return by_rules("vllm-2025", config, seen, "by the declared length")

@@ -50,8 +50,8 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "ignored-key",
                 (),
-                f"{key} = {_shown(rope[key])} stands in a rope setting of type {kind!r}",
-                "no runtime reads it there: it changes nothing",
+                f"{key} = {_shown(rope[key])} is in a rope setting of type {kind!r}",
+                "no runtime reads it there, so it has no effect",
                 "remove it, or correct its name or the type; type "
                 f"{kind!r} reads {', '.join(sorted(_READ[kind])) or 'no keys of its own'}",
                 # Beside a plan, all that it should do is compared: what is left over is harmless.
@@ -65,8 +65,8 @@ def no_rope_type(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "no-rope-type",
                 (),
-                f"a rope setting with {', '.join(sorted(set(rope) & _SCALES))} names no rope_type",
-                "transformers takes it for plain RoPE and ignores the rest without a word",
+                f"a rope setting with {', '.join(sorted(set(rope) & _SCALES))} has no rope_type",
+                "transformers takes it for plain RoPE and silently ignores the rest",
                 'add "rope_type"',
             )
 
@@ -92,7 +92,7 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
                     "pairs",
                     "transformers only warns; then one factor stretches over all pairs, or the "
                     "model cannot be built",
-                    f"write {pairs} factors, one a pair",
+                    f"write {pairs} factors, one for each pair",
                 )
 
 
@@ -106,8 +106,8 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "theta-missing",
                 (),
-                "rope_parameters states no rope_theta, and nothing else does",
-                "each runtime takes a default of its own, mostly 10000, whatever base the model "
+                "the config states no rope_theta",
+                "each runtime has its own default, mostly 10000, whatever base the model "
                 "was pretrained with",
                 'write the model\'s base as "rope_theta" into rope_parameters',
             )
@@ -127,7 +127,7 @@ def theta_conflict(subject: Subject) -> Iterator[Finding]:
                 (),
                 f"rope_theta is {_shown(top)} in the config and {_shown(inside)} in "
                 "rope_parameters",
-                "transformers 5 follows the second; transformers 4 and what reads its keys follow "
+                "transformers 5 follows the second; transformers 4 and readers of its keys follow "
                 "the first",
                 "write the same base in both, or only the second",
             )
@@ -144,7 +144,7 @@ def scaling_conflict(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "scaling-conflict",
             (),
-            "rope_scaling and rope_parameters say different things "
+            "rope_scaling and rope_parameters differ "
             f"({', '.join([*differing, *missing]) or 'rope_type'})",
             "transformers follows rope_scaling, other readers rope_parameters",
             "keep one of the two",

@@ -28,7 +28,7 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
                 here,
                 f"{name} stands in a file of architecture {header.architecture}, whose graph does "
                 "not take factors",
-                "llama.cpp refuses the file, or ignores the factors without a word",
+                "llama.cpp refuses the file, or silently ignores the factors",
                 "save it as architecture llama, where that computes the same (ropewalk export "
                 "does for Qwen2)",
             )

@@ -58,7 +58,7 @@ def not_extended(subject: Subject) -> Iterator[Finding]:
         (),
         f"it is asked for {format_length(subject.length)}, and its own setting serves {serves}"
         + (": nothing in it scales the rotation" if plain else ""),
-        f"beyond {serves} the pairs turn to angles that it was not made for",
+        f"beyond {serves} the pairs turn to angles that training has not covered",
         f"extend it: ropewalk plan … --to {format_length(subject.length)}",
     )
 

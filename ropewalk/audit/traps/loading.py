@@ -16,10 +16,10 @@ def remote_code(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "remote-code",
             (),
-            "the config names code of its own (auto_map)",
+            "the config names custom code (auto_map)",
             "with trust_remote_code that code runs in place of the stock model that was read here; "
             "ropewalk never runs it",
-            "load it without trust_remote_code",
+            "load the model without trust_remote_code",
             wrong=False,
         )
 
@@ -34,5 +34,5 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 (reading.runtime,),
                 reading.refused,
                 "it does not load",
-                "correct that value, or export the model anew",
+                "correct that value, or export the model again",
             )

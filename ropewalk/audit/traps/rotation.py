@@ -32,7 +32,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 trap,
                 (reading.runtime,),
                 where + what,
-                "the model turns by other angles than it should, and fails beyond its old length",
+                "the model rotates by the wrong angles, and fails beyond its old length",
                 remedy,
             )
         wanted, found = want.attention_scaling, got.attention_scaling
@@ -58,7 +58,7 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
                 (),
                 f"{layer_type}: the plan keeps the first {schedule.kept_initial_positions} "
                 "positions unscaled",
-                "no stock runtime does",
+                "no stock runtime supports this",
                 "plan with kept_initial_positions = 0",
             )
         if schedule.log_n is not None:
@@ -66,7 +66,7 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
                 "log-n-lost",
                 (),
                 f"{layer_type}: the plan scales queries by log n",
-                "no stock runtime does",
+                "no stock runtime supports this",
                 "plan without log-n",
             )
 
@@ -94,8 +94,8 @@ def _explained(
     if found.shape != want.inverse_frequencies.shape:
         return (
             "frequencies-differ",
-            f"its heads turn as {found.size} pairs instead of {geometry.pairs}",
-            "make the plan from this model's own config",
+            f"its heads have {found.size} rotary pairs instead of {geometry.pairs}",
+            "create the plan from this model's config",
         )
     if _close(found, geometry.plain_frequencies):
         return (

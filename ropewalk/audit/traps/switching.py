@@ -17,7 +17,7 @@ def cache_switch(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "switches-with-cache",
                 (reading.runtime,),
-                "the factors change with the length at hand, and keys in the cache keep those of "
+                "the factors change with the current length, and cached keys keep those of "
                 "their time",
                 "decoding across the change gives other text than a full recompute; a long "
                 "sequence changes the short ones of its batch",

@@ -54,12 +54,12 @@ class ShortText(Result):
     def summary(self) -> str:
         worse = [difference for difference in self.differences if difference.is_worse]
         if not self.differences:
-            return "no length within the original window was evaluated"
+            return "no length within the original length was evaluated"
         if not worse:
-            return f"no significant loss from {self.chosen} within the original window"
+            return f"no significant loss from {self.chosen} within the original length"
         return (
-            f"{self.chosen} loses within the original window: {', '.join(map(str, worse))}; "
-            "`ropewalk search --recover` finds a schedule of its own for these lengths"
+            f"{self.chosen} is worse within the original length: {', '.join(map(str, worse))}; "
+            "`ropewalk search --recover` searches a separate schedule for these lengths"
         )
 
 

@@ -80,7 +80,7 @@ class Settings:
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
             if count is not None and whole_number(count, name) < 1:
-                raise InvalidValue(name, count, "nothing can be scored for that", "allow more")
+                raise InvalidValue(name, count, "must allow at least one score", "allow more")
         if not isinstance(self.documents, tuple | list) or len(self.documents) != 3:
             raise InvalidValue(
                 "documents",
@@ -89,7 +89,9 @@ class Settings:
                 f"write {DOCUMENTS}",
             )
         if min(whole_number(count, "documents") for count in self.documents) < 1:
-            raise InvalidValue("documents", self.documents, "each set needs one", "give more")
+            raise InvalidValue(
+                "documents", self.documents, "must be at least 1 for each set", "give more"
+            )
         check_seed(self.seed)
 
     def to_json(self) -> dict[str, object]:

@@ -182,7 +182,7 @@ class Ranks:
     def _end_with_the_failed(self) -> None:
         failed = self._failed()
         if failed is not None:
-            raise RopewalkError(f"rank {failed} failed; see what it said") from None
+            raise RopewalkError(f"rank {failed} failed; see its output") from None
 
     def _failed(self) -> str | None:
         """The rank that failed first, if any did."""

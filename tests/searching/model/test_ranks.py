@@ -180,7 +180,7 @@ def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyError), Ranks(store, 0, 2):
         raise KeyError("whatever")
     found = measure()
-    with pytest.raises(RopewalkError, match="rank 0 failed; see what it said"):
+    with pytest.raises(RopewalkError, match="rank 0 failed; see its output"):
         Ranks(store, 1, 2).apart("search").serve(found.one)
     with pytest.raises(RopewalkError, match="rank 0 failed"), Ranks(store, 1, 2):
         raise RuntimeError("Connection closed by peer")

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ropewalk.api.common import Length, as_length, geometry_json, schedule_json, serves_already
-from ropewalk.api.compare_methods import compare_methods
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.serving import Serving, serving
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import chosen_layers, extend_plan
 from ropewalk.progress import Progress, share, silent
 from ropewalk.scaling import stacked
@@ -125,6 +123,8 @@ def plan(
             raise InputError("parameters and log_n belong to a method: name it, as in 'yarn'")
         if target == present.target_length and not from_original:
             return _planned(source, present, chosen)
+        from ropewalk.api.compare_methods import compare_methods
+
         compared = compare_methods(
             source, target, layers=chosen, from_original=from_original, progress=progress
         )
@@ -133,6 +133,8 @@ def plan(
         raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
     given = dict(parameters or {})
     if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
+        from ropewalk.planning.base import sufficient_base
+
         given["base"] = sufficient_base(
             present,
             target,

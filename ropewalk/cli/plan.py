@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.common import serves_already
-from ropewalk.api.compare_methods import Comparison, compare_methods
 from ropewalk.api.plan import Planned, plan
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
@@ -32,6 +31,7 @@ from ropewalk.schedule import LogNForm
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ropewalk.api.compare_methods import Comparison
     from ropewalk.exporting.serving import Serving
 
 BEST_PLAN = Path("plan.json")
@@ -88,6 +88,8 @@ def command(
     source = resolve(model, allow_download=allow_download)
     with progress_bar() as progress:
         if method is None and (from_original or target != source.present_plan.target_length):
+            from ropewalk.api.compare_methods import compare_methods
+
             found = compare_methods(
                 source, target, layers=layers, from_original=from_original, progress=progress
             )
@@ -111,10 +113,10 @@ def command(
         save(found.figure(), plot)
     if as_json:
         print_json(found)
-    elif isinstance(found, Comparison):
-        _show_comparison(found)
-    else:
+    elif isinstance(found, Planned):
         _show_plan(found, saved=output is not None)
+    else:
+        _show_comparison(found)
     show_written(output, plot, as_json=as_json)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -49,6 +49,8 @@ class Source:
     value: Any = None
     """The config, the live model, or the catalogue's entry."""
     allow_download: bool = False
+    installed: ContextPlan | None = None
+    """The plan that a live model follows instead of its config's."""
 
     @property
     def origin(self) -> str:
@@ -85,7 +87,7 @@ class Source:
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
-        return present_plan(self.config, self.name)
+        return self.installed or present_plan(self.config, self.name)
 
     @property
     def trained_length(self) -> int | None:
@@ -137,7 +139,7 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         name = str(config.get("_name_or_path") or config.get("model_type") or "model")
         return Source(name, "config", value=config)
     if hasattr(model, "config") and hasattr(model, "parameters"):
-        return resolve(model.config)  # a bare model: all that its config says
+        return replace(resolve(model.config), installed=_installed(model))
     if not isinstance(model, str | Path):
         raise InvalidValue(
             "model",
@@ -147,6 +149,13 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
             "model",
         )
     return _named(str(model), allow_download)
+
+
+def _installed(model: object) -> ContextPlan | None:
+    """The plan that models/install.py has put into a live model, if any."""
+    installation = getattr(model, "_ropewalk", None)
+    plan: ContextPlan | None = installation and installation.setting and installation.setting.plan
+    return plan
 
 
 def _named(name: str, allow_download: bool) -> Source:

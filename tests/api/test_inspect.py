@@ -40,6 +40,16 @@ def test_a_loaded_model_and_a_config_object_are_models_too() -> None:
     assert rw.inspect(loaded.model).schedule == of_folder.schedule
 
 
+def test_a_live_model_under_a_plan_shows_the_plan() -> None:
+    loaded = load("bundled")
+    plan = rw.plan(loaded, "2k", "yarn").plan
+    with rw.applied(loaded.model, plan):
+        found = rw.inspect(loaded.model)
+        assert found.plan == plan
+        assert found.schedule.method == "yarn"
+    assert rw.inspect(loaded.model).schedule.method == "plain"
+
+
 def test_measured_variances_weigh_the_theory() -> None:
     corpus = ["def f(x):\n    return x + 1\n" * 400]
     found = check_result(rw.inspect("bundled", measure=True, corpus=corpus))

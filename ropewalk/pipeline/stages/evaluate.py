@@ -58,15 +58,32 @@ class Evaluated(Result):
     comparisons: tuple[MethodComparison, ...]
     """Every pair of methods on the same samples, at the target."""
     at_target: Mapping[str, AtTarget]
-    chosen: str
-    """The best by evaluation/select.py."""
-    best_hand_designed: str
 
     def __post_init__(self) -> None:
         check_member(AS_IT_IS, self.at_target, "at_target")
-        able = [name for name in self.at_target if name != AS_IT_IS]
-        check_member(self.chosen, able, "chosen")
-        check_member(self.best_hand_designed, able, "best_hand_designed")
+        select.best(self._standings, HAND_DESIGNED)  # refuses where there is nothing to choose
+
+    @property
+    def chosen(self) -> str:
+        """The best schedule, by the rule of evaluation/select.py."""
+        return select.best(self._standings, HAND_DESIGNED)
+
+    @property
+    def best_hand_designed(self) -> str:
+        return select.best_hand_designed(self._standings, HAND_DESIGNED)
+
+    @property
+    def _standings(self) -> dict[str, select.Standing]:
+        return {
+            name: select.Standing(
+                math.inf if at.perplexity is None else at.perplexity, at.retrieval
+            )
+            for name, at in self.at_target.items()
+            if name != AS_IT_IS
+        }
+
+    def derived(self) -> dict[str, object]:
+        return {"chosen": self.chosen, "best_hand_designed": self.best_hand_designed}
 
     @property
     def before(self) -> AtTarget:
@@ -132,13 +149,6 @@ class Evaluate(Stage[Evaluated]):
         """What the records come to."""
         results = tuple(summarise(records))
         at_target = {name: self._at_target(records, results, name) for name in methods}
-        standings = {
-            name: select.Standing(
-                math.inf if at.perplexity is None else at.perplexity, at.retrieval
-            )
-            for name, at in at_target.items()
-            if name != AS_IT_IS
-        }
         return Evaluated(
             original_length=original_length,
             results=results,
@@ -147,8 +157,6 @@ class Evaluate(Stage[Evaluated]):
                 compare_methods(r for r in records if r.length == self.target_length)
             ),
             at_target=at_target,
-            chosen=select.best(standings, HAND_DESIGNED),
-            best_hand_designed=select.best_hand_designed(standings, HAND_DESIGNED),
         )
 
     def _at_target(

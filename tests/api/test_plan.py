@@ -148,7 +148,7 @@ def test_the_picture_shows_the_factors_now_and_planned() -> None:
         (("llama-2-7b", "2k", "yarn"), "target_length = 2048"),
         (("llama-2-7b", "2k"), "no method plans for 2k: target_length = 2048"),
         (("llama-2-7b", "8k", "yran"), "did you mean 'yarn'"),
-        (("llama-2-7b", "8k", "longrope"), "give it: factors"),
+        (("llama-2-7b", "8k", "longrope"), "pass factors"),
         (("nothing-like-it", "8k", "yarn"), "no known model of that name"),
     ],
 )

@@ -59,7 +59,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
     for engine, flag in ((vllm, "--hf-overrides"), (sglang, "--json-model-override-args")):
         if name == "command-r" and method == "ntk_mixed":
             assert engine.fit == "impossible"
-            assert "these interleave" in engine.reason
+            assert "these are interleaved" in engine.reason
             continue
         assert engine.fit == "exact"
         assert "not run here" in engine.reason
@@ -127,7 +127,7 @@ def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, 
 @pytest.mark.parametrize(
     ("model", "method", "runtime", "reason"),
     [
-        ("qwen3-8b", "ntk_mixed", "llama.cpp", "ignores a factor a pair"),
+        ("qwen3-8b", "ntk_mixed", "llama.cpp", "ignores factors by pair"),
         ("qwen3-8b", "yarn", "ollama", "writes llama, mistral, qwen2 models only"),
         ("gemma-3-4b", "ntk", "llama.cpp", "one schedule for all layers"),
         ("mixtral-8x7b", "yarn", "sglang", "does not pass the scaling on"),

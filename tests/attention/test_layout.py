@@ -189,7 +189,7 @@ BAD: list[tuple[Callable[[], Layout], str]] = [
     (lambda: raw([5, 5], [ANCHOR, 0], 1), r"positions\[1\] = 5: must be above 5"),
     (lambda: raw([0.0, 1.0], [0, 0]), "float64 of shape"),
     (lambda: raw([[0, 1]], [0, 0]), r"shape \(1, 2\)"),
-    (lambda: raw(torch.arange(2, device="meta"), [0, 0]), "host's memory"),
+    (lambda: raw(torch.arange(2, device="meta"), [0, 0]), "in host memory"),
     (lambda: Layout.full([3, -1]), r"document_lengths\[1\] = -1"),
     (lambda: Layout.full([0]), "at least one token"),
     (lambda: Layout.anchor([5, 3], tag_lengths=[1]), "1 tags.*2 documents"),

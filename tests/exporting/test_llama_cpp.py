@@ -175,7 +175,10 @@ def test_without_llama_cpp_nothing_is_claimed(
     monkeypatch.setattr(llama_cpp_run, "available", lambda: False)
     exported = export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
     assert exported.parity is None
-    assert any("not compared: pip install" in warning for warning in exported.warnings)
+    assert any(
+        "not compared: " in warning and "pip install 'ropewalk[gguf]'" in warning
+        for warning in exported.warnings
+    )
 
 
 def test_without_gguf_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +272,7 @@ def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:
 
 def test_a_plan_of_another_model_is_refused(tmp_path: Path) -> None:
     other = plan_of(RotarySchedule.plain(geometry()))
-    with pytest.raises(InvalidValue, match=r"4 pairs.*16 pairs"):
+    with pytest.raises(InvalidValue, match=r"4 pairs.*16 rotary pairs"):
         export(BUNDLED, other, tmp_path / "model.gguf")
     sliding = ContextPlan("x", {"sliding_attention": (PlanStep(4096, start_of()),)})
     with pytest.raises(InvalidValue, match="layer types"):

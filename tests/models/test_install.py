@@ -348,7 +348,7 @@ def test_a_plan_for_another_model_is_refused_before_anything_changes() -> None:
     before = logits(model, ids)
     with pytest.raises(InvalidValue, match="layer types"):
         install(model, planned(tiny_model("gemma3_text")))
-    with pytest.raises(InvalidValue, match="8 pairs"):
+    with pytest.raises(InvalidValue, match="8 rotary pairs"):
         install(model, planned(tiny_model("gpt_neox", rotary_pct=0.25)))
     with pytest.raises(InvalidValue, match="plan serves sequences up to 64"):
         install(model, planned(model), length=TARGET + 1)

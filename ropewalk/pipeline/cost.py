@@ -6,8 +6,9 @@ either kind, follow from two lengths; timed several times after a warm-up, they 
 Comparing positions is never faster a multiplication than multiplying weights, so where the lengths
 are too short to tell the second rate, the first stands for it.
 
-What a stage computes beside its forwards (drawing samples, putting plans in and out) is not in the
-estimate; benchmarks/cost_estimate.py shows how far that matters.
+A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the upper
+end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py shows what
+it really takes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from ropewalk.pipeline.stages import stages
 from ropewalk.values import Result
 
 REPEATS = 5
+BESIDES = 1.5
+"""The upper end of a range, in parts of the slowest forwards."""
 LONGEST_TIMED = 4096
 """A longer forward would take as long as what is estimated by it."""
 _IMPORTS = "import torch, transformers; transformers.AutoModelForCausalLM"
@@ -169,7 +172,7 @@ def _seconds(cost: Cost, arithmetic: Arithmetic, rates: Rates, start: float) -> 
     totals = np.full(len(rates.by_weight), start * cost.processes)
     for length, times in cost.forwards:
         totals += times * np.array(arithmetic.seconds(length, rates))
-    return Range(float(totals.min()), float(np.median(totals)), float(totals.max()))
+    return Range(float(totals.min()), float(np.median(totals)), BESIDES * float(totals.max()))
 
 
 def _timed_lengths(window: int, target: int) -> tuple[int, int]:

@@ -6,9 +6,9 @@ either kind, follow from two lengths; timed several times after a warm-up, they 
 Comparing positions is never faster a multiplication than multiplying weights, so where the lengths
 are too short to tell the second rate, the first stands for it.
 
-A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the upper
-end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py shows what
-it really takes.
+A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the
+upper end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py
+shows what it really takes.
 """
 
 from __future__ import annotations

@@ -92,7 +92,10 @@ def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) ->
         assert plan.longest() == done.result(Search).plan.longest()
 
 
-@pytest.mark.parametrize("chosen", HAND_DESIGNED)
+@pytest.mark.parametrize(
+    "chosen",
+    ["ntk", "yarn", *(pytest.param(m, marks=pytest.mark.slow) for m in ("linear", "ntk_mixed"))],
+)
 def test_each_method_is_exported_as_itself(
     done: Extended, folder: Path, tmp_path: Path, chosen: str
 ) -> None:

@@ -54,8 +54,8 @@ FAULTS = {
     ),
     "an edited derived value is believed": Fault(
         "ropewalk/values.py",
-        "        elif given != own:",
-        "        elif False:",
+        "    elif given != own:",
+        "    elif False:",
         ("tests/test_values.py", "tests/pipeline"),
     ),
     "weights that a stage changed are forgotten": Fault(

@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def main() -> int:
     settings = Settings(2048, evaluations=EVALUATIONS)
     with (
         tempfile.TemporaryDirectory() as folder,
-        RunDirectory(Path(folder) / "run", "search", settings.to_json()) as directory,
+        RunDirectory(Path(folder) / "run", "search", asdict(settings)) as directory,
     ):
         # The first installation is verified, which happens once a run.
         began = time.process_time()

@@ -174,10 +174,7 @@ class Fields:
         return whole_number(self.take(key), self.of(key))
 
     def text(self, key: str) -> str:
-        value = self.take(key)
-        if not isinstance(value, str):
-            raise InvalidValue(self.of(key), value, "must be a string", "write it in quotes")
-        return value
+        return text_value(self.take(key), self.of(key))
 
     def items(self, key: str) -> list[object]:
         value = self.take(key)
@@ -230,6 +227,12 @@ def real_number(value: object, path: str) -> float:
     if not math.isfinite(number):
         raise InvalidValue(path, value, "must be a finite number", "write a finite number")
     return number
+
+
+def text_value(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(path, value, "must be a string", "write it in quotes")
+    return value
 
 
 def whole_number(value: object, path: str) -> int:

@@ -36,12 +36,13 @@ from typing import (
 )
 
 from ropewalk.errors import InvalidValue, MissingExtra
-from ropewalk.untrusted import Fields, one_of, real_number, whole_number
+from ropewalk.untrusted import Fields, one_of, real_number, text_value, whole_number
 
 if TYPE_CHECKING:
     from typing import Self
 
 _INFINITE = "null is infinity"
+RESTORE = "restore the file, or create it again"
 Unbounded: TypeAlias = Annotated[float, _INFINITE]
 
 
@@ -114,7 +115,7 @@ class Result(Value):
 def check_filled(members: Sized, key: str) -> None:
     """Refuse an empty collection, where whatever follows reads its first member."""
     if not members:
-        raise InvalidValue(key, members, "must not be empty", "restore the file, or make it anew")
+        raise InvalidValue(key, members, "must not be empty", RESTORE)
 
 
 def check_member(member: object, members: Collection[object], key: str) -> None:
@@ -124,7 +125,7 @@ def check_member(member: object, members: Collection[object], key: str) -> None:
             key,
             member,
             f"must be one of {', '.join(map(str, members))}",
-            "restore the file, or make it anew",
+            RESTORE,
         )
 
 
@@ -179,12 +180,6 @@ def decode(hint: Any, value: object, path: str) -> Any:
     return _from_members(hint, value, path, strict=True)
 
 
-def _text(value: object, path: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidValue(path, value, "must be a string", "write it in quotes")
-    return value
-
-
 def _truth(value: object, path: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidValue(path, value, "must be true or false", "write it without quotes")
@@ -194,11 +189,11 @@ def _truth(value: object, path: str) -> bool:
 _LEAVES: Mapping[object, Any] = {
     Any: lambda value, path: value,
     object: lambda value, path: value,
-    str: _text,
+    str: text_value,
     bool: _truth,
     int: whole_number,
     float: real_number,
-    Path: lambda value, path: Path(_text(value, path)),
+    Path: lambda value, path: Path(text_value(value, path)),
 }
 
 
@@ -256,9 +251,7 @@ def _check_same(given: object, own: object, path: str) -> None:
                     f"remove it; known: {known}",
                 )
             if key not in given:
-                raise InvalidValue(
-                    place, None, "is missing", "restore the file, or create it again"
-                )
+                raise InvalidValue(place, None, "is missing", RESTORE)
             _check_same(given[key], own[key], place)
     elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
         for i, (one, other) in enumerate(zip(given, own, strict=True)):
@@ -275,5 +268,5 @@ def _does_not_follow(given: object, own: object, path: str) -> InvalidValue:
         path,
         given,
         f"does not follow from the rest of the file, which gives {str(own)[:80]}",
-        "restore the file, or create it again",
+        RESTORE,
     )

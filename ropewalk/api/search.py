@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ropewalk.api.common import Corpus, Length, as_documents, as_length
 from ropewalk.errors import InvalidValue
@@ -23,9 +23,6 @@ from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_targ
 from ropewalk.searching.model.objectives import Kind
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.untrusted import whole_number
-
-if TYPE_CHECKING:
-    from ropewalk.searching.model.legs import Leg as Leg
 
 PLAN, RESULTS = "plan.json", "results.json"
 

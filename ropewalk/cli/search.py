@@ -28,8 +28,8 @@ from ropewalk.run_directory import write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ropewalk.api.search import Leg, Searched
-    from ropewalk.searching.model.legs import Score
+    from ropewalk.api.search import Searched
+    from ropewalk.searching.model.legs import Leg, Score
 
 EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 

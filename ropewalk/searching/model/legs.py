@@ -94,19 +94,6 @@ class Settings:
             )
         check_seed(self.seed)
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "target_length": self.target_length,
-            "strategy": self.strategy,
-            "objective": self.objective,
-            "evaluations": self.evaluations,
-            "tokens": self.tokens,
-            "stock_runtimes": self.stock_runtimes,
-            "recover": self.recover,
-            "documents": list(self.documents),
-            "seed": self.seed,
-        }
-
 
 class Score(NamedTuple):
     """Means over documents."""

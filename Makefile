@@ -23,7 +23,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 
 # The main job on the model that ships with the package: eight times its window, beside every
-# hand-made method, exported and verified. Under three minutes on two cores after installation.
+# hand-made method, exported and verified. About three minutes on two cores after installation.
 demo: $(INSTALLED)
 	$(BIN)/ropewalk extend --run runs/demo
 

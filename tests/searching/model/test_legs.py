@@ -17,6 +17,7 @@ import pytest
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, UnknownName
+from ropewalk.evaluation.select import best_hand_designed
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -67,6 +68,19 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert scores == sorted(scores, reverse=True)
     with applied(tiny.model(), found.plan):  # which proves that it took effect
         pass
+
+
+@pytest.mark.parametrize("seed", [3, 5, 7])
+def test_the_choice_is_made_by_other_documents_than_those_of_the_search(seed: int) -> None:
+    """Under these seeds the two sets of documents disagree about the hand-designed methods."""
+    [leg] = searched(replace(SETTINGS, seed=seed, evaluations=5)).legs
+
+    def best_on(documents: str) -> str:
+        standings = {name: getattr(arm, documents).standing for name, arm in leg.baselines.items()}
+        return best_hand_designed(standings, HAND_DESIGNED)
+
+    assert best_on("search") != best_on("selection")
+    assert leg.chosen == best_on("selection")
 
 
 def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.runner import Evaluation
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import AtTarget, Evaluate
+from ropewalk.pipeline.stages.evaluate import AtTarget, Evaluate, conditions_of
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
@@ -32,6 +34,7 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory, read_journal
 from ropewalk.schedule import RotarySchedule
+from ropewalk.searching.model.legs import SEARCHED
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -56,6 +59,11 @@ def work_of(done: Extended, folder: Path, directory: RunDirectory, **results: Re
         str(folder), load(str(folder)), TARGET, texts, texts, directory, print,
         {**done.results, **results},
     )  # fmt: skip
+
+
+def evaluation_of(done: Extended) -> Evaluate:
+    [stage] = [stage for stage in stages(done.settings) if isinstance(stage, Evaluate)]
+    return stage
 
 
 def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
@@ -210,6 +218,40 @@ def test_a_stage_that_changes_the_weights_fits_in(folder: Path, tmp_path: Path) 
     nudged = weights_fingerprint(load(str(tmp_path / "run" / "nudged")).model)
     records = read_journal(tmp_path / "run" / "records.jsonl")
     assert {record["weights"] for record in records} == {nudged[:16]}
+
+
+def test_the_searched_plan_is_evaluated_as_itself(
+    done: Extended, folder: Path, tmp_path: Path
+) -> None:
+    found = done.result(Search)
+    layer = found.plan.main_layer
+    schedule = replace(found.plan.longest(), attention_scaling=1.25)
+    plan = found.plan.with_steps(layer, (PlanStep(TARGET, schedule),))
+    legs = (replace(found.legs[0], chosen=SEARCHED), *found.legs[1:])
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        work = work_of(done, folder, directory, search=replace(found, plan=plan, legs=legs))
+        *others, searched = conditions_of(work)
+    assert (searched.method, searched.plan_id, searched.plan) == (SEARCHED, plan.id, plan)
+    assert plan.id not in {condition.plan_id for condition in others}
+
+
+def test_a_run_is_measured_on_the_text_that_its_search_did_not_see(
+    done: Extended, folder: Path, run: Path
+) -> None:
+    def windows(documents: Sequence[Document]) -> set[str]:
+        settings = replace(evaluation_of(done).settings, tasks=("perplexity",))
+        loaded = load(str(folder))
+        as_it_is = Condition("none", loaded.present_plan.id, None)
+        return {r.sample for r in Evaluation(loaded, documents, settings).run([as_it_is])}
+
+    to_search, to_report = parted(tiny.documents(8))
+    measured = {
+        str(record["sample"])
+        for record in read_journal(run / "records.jsonl")
+        if record["task"] == "perplexity"
+    }
+    assert measured == windows(to_report)
+    assert not measured & windows(to_search)
 
 
 def test_search_and_evaluation_share_no_text() -> None:

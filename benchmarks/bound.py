@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.machine import machine
-from ropewalk.run_directory import write_atomically
+from ropewalk.outputs import write_atomically
 from ropewalk.theory.published import LENGTHS, SU_2024
 
 HEAD_DIM = 128

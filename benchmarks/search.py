@@ -47,10 +47,11 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
+from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.reports.figures import save
-from ropewalk.run_directory import Journal, write_atomically
+from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.adaptive import EVALUATIONS
 from ropewalk.searching.driver import Progress, search

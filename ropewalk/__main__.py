@@ -1,6 +1,147 @@
-"""`python -m ropewalk`."""
+"""The `ropewalk` command, and `python -m ropewalk`: every way in which a call can end.
 
-from ropewalk.cli import main
+    0    done
+    1    the work failed, or a check of ours refuses its result; `verify`: something is wrong
+    2    the user's input is wrong
+    3    `verify`: not established
+    70   a fault of ropewalk, with a report to send
+    130  interrupted (Ctrl-C)
+    141  whoever read the output stopped reading (`| head -1`)
+    143  terminated (SIGTERM)
+
+Nothing slow is imported before the signals are set, so an early Ctrl-C shows no traceback either.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+FAULT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: everything that cleans up after Ctrl-C cleans up after this too."""
+
+
+def main() -> NoReturn:
+    """The entry point of the installed command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    _open_streams()
+    status = run(sys.argv[1:])
+    # What is still to be flushed belongs to a reader or a device that failed.
+    if status == BROKEN_PIPE or not _flushed():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do one call and return its exit status; nothing that goes wrong leaves this function."""
+    try:
+        from ropewalk.errors import RopewalkError
+
+        try:
+            from ropewalk.cli import call
+
+            status = call(arguments)
+            sys.stdout.flush()
+            return status
+        except RopewalkError as error:
+            complain(f"error: {error}")
+            return error.exit_status
+    except KeyboardInterrupt as error:
+        ended = "terminated" if isinstance(error, Terminated) else "interrupted"
+        complain("; ".join([ended, *getattr(error, "__notes__", ())]))
+        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    except BrokenPipeError:
+        return BROKEN_PIPE
+    except MemoryError:
+        complain("error: the memory is not enough for this; give shorter lengths or less text")
+        return 1
+    except OSError as error:
+        import errno
+
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            return _fault(error, arguments)
+        place = error.filename or "the output"
+        complain(f"error: {place}: cannot be written ({error.strerror}); make room and try again")
+        return 1
+    except Exception as error:
+        return _fault(error, arguments)
+
+
+def complain(text: str) -> None:
+    """One line on standard error; where that cannot be written, there is nobody to tell."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _open_streams() -> None:
+    """Every standard stream, open and able to write any character.
+
+    With standard error closed, Python would print errors to standard output, and the next file that
+    is opened would take the place of the closed stream.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if name == "stdin" else os.O_WRONLY)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w"))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
+def _flushed() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _fault(error: Exception, arguments: Sequence[str]) -> int:
+    """The last resort: one line for the user, and the traceback in a file."""
+    import platform
+    import shlex
+    import tempfile
+    import traceback
+
+    from ropewalk import __version__
+
+    report = "\n".join(
+        [
+            f"ropewalk {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"ropewalk {shlex.join(arguments)}",
+            *traceback.format_exception(error),
+        ]
+    )
+    where = "no report could be written"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="ropewalk-report-", suffix=".txt", delete=False, encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:  # fmt: skip
+            file.write(report)
+        where = f"please report it with {file.name}"
+    except OSError:
+        pass
+    told = f"{type(error).__name__}: {error}"
+    complain(f"error: unexpected {told[:200]}; {where}")
+    return FAULT
+
 
 if __name__ == "__main__":
     main()

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH
+from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
@@ -176,6 +177,7 @@ class ContextPlan:
                 f"must be {FORMAT!r}",
                 "create the plan again",
             )
+        fields.ignore("checksum")  # of the file, for whoever would replace it
         schedules = {
             name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
             for name, steps in fields.mapping("schedules").items()
@@ -188,7 +190,10 @@ class ContextPlan:
         )
 
     def dumps(self) -> str:
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        """The plan as a file, with a checksum of its own content."""
+        value = {**self.to_json(), "checksum": UNSIGNED}
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return signed(text.encode()).decode()
 
     @classmethod
     def loads(cls, text: str, source: str = "plan") -> ContextPlan:

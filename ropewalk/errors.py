@@ -30,7 +30,7 @@ class GateFailed(RopewalkError):
 
     def __init__(self, subject: str, problems: Iterable[str]) -> None:
         self.subject, self.problems = subject, tuple(problems)
-        super().__init__(_one_line(f"{subject}: {'; '.join(self.problems)}"))
+        super().__init__(printable(f"{subject}: {'; '.join(self.problems)}"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return GateFailed, (self.subject, self.problems)
@@ -48,7 +48,7 @@ class InvalidValue(InputError):
     def __init__(self, key: str, value: object, rule: str, remedy: str) -> None:
         self.key, self.value, self.rule, self.remedy = key, value, rule, remedy
         super().__init__(
-            _one_line(f"{_clipped(key, SHOWN_KEY)} = {_shortened(value)}: {rule}; {remedy}")
+            printable(f"{_clipped(key, SHOWN_KEY)} = {_shortened(value)}: {rule}; {remedy}")
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -69,7 +69,7 @@ class UnknownName(InputError):
         close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
-        super().__init__(_one_line(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))
+        super().__init__(printable(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return UnknownName, (self.kind, self.name, self.valid)
@@ -110,8 +110,11 @@ def _clipped(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
-def _one_line(text: str) -> str:
-    """Keys come from files too: no line breaks, terminal codes or lone surrogates in a message."""
+def printable(text: str, *, keep: str = "") -> str:
+    """The text in one line, with escapes for line breaks, terminal codes and lone surrogates.
+
+    Names and values come from files too. Characters of `keep` stay as they are.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)

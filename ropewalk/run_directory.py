@@ -12,7 +12,8 @@ bytes, `events.jsonl` aside; started with another one it is refused, with the di
 
 A journal (`*.jsonl`) is only ever appended to, and each line carries a checksum of its own. What
 stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
-before a good one is no crash but damage, and is refused.
+before a good one is no crash but damage, and is refused. Only a damaged `events.jsonl`, which
+decides nothing, is put aside as `events.damaged.jsonl`, and the run goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import hashlib
 import json
 import os
 import socket
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -31,10 +31,12 @@ from types import TracebackType
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.outputs import TEMPORARY, check_place, sync_directory, write_atomically
 from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = "ropewalk-run-1"
 CONFIGURATION, EVENTS, RECORDS, LOCK = "run.json", "events.jsonl", "records.jsonl", "lock"
+DAMAGED_EVENTS = "events.damaged.jsonl"
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -45,13 +47,22 @@ _CHECKSUM = len(',"sha256":""}') + 64
 class RunDirectory:
     """A run directory, held by this process until `close`."""
 
-    def __init__(self, path: str | Path, command: str, configuration: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        command: str,
+        configuration: Mapping[str, object],
+        *,
+        apart_from: Iterable[Path] = (),
+    ) -> None:
         try:
             self.path = Path(path)
         except TypeError:
             raise InvalidValue("run", path, "must be a path", "write 'runs/first'") from None
         self.configuration = dict(configuration)
         self._journals: dict[str, Journal] = {}
+        # A link to a run directory on another disk is welcome; one into the model is not.
+        check_place(self.path.resolve(), key="run", sources=apart_from)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
@@ -60,6 +71,7 @@ class RunDirectory:
             raise InputError(f"{path!s}: is not a run directory ({reason})") from None
         try:
             self.resumed = self._identify(command, configuration)
+            self._sweep()
             self.event("resumed" if self.resumed else "started", pid=os.getpid())
         except BaseException:
             self.close()
@@ -78,6 +90,10 @@ class RunDirectory:
             self.event("finished" if kind is None else "stopped", reason=kind and kind.__name__)
         finally:
             self.close()
+        if isinstance(error, InputError) and not self.resumed:
+            self._abandon()
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(f"kept in {self.path}; run the same command to continue")
 
     def close(self) -> None:
         for journal in self._journals.values():
@@ -99,7 +115,7 @@ class RunDirectory:
             strangers = sorted(
                 name
                 for name in os.listdir(self.path)
-                if name not in (LOCK, EVENTS) and not name.startswith(".")
+                if name not in (LOCK, EVENTS, DAMAGED_EVENTS) and not name.startswith(".")
             )
             if strangers:
                 raise InputError(
@@ -123,10 +139,34 @@ class RunDirectory:
             self._journals[name] = Journal(self.path / name)
         return self._journals[name]
 
+    def _events(self) -> Journal:
+        """The journal of events; a damaged one is put aside."""
+        try:
+            return self.journal(EVENTS)
+        except DamagedJournal as error:
+            os.replace(self.path / EVENTS, self.path / DAMAGED_EVENTS)
+            warnings.warn(f"{error}; it is kept as {DAMAGED_EVENTS}", stacklevel=2)
+            return self.journal(EVENTS)
+
+    def _abandon(self) -> None:
+        """Give the directory up, where the input was refused before anything was computed."""
+        empty = (CONFIGURATION, EVENTS, LOCK)
+        paths = list(self.path.iterdir())
+        if all(path.name in empty or not path.stat().st_size for path in paths):
+            for path in paths:
+                path.unlink()
+            self.path.rmdir()
+
+    def _sweep(self) -> None:
+        """Remove files that a killed process was still writing; the lock says that it is dead."""
+        for name in os.listdir(self.path):
+            if name.startswith(".") and name.endswith(TEMPORARY):
+                (self.path / name).unlink(missing_ok=True)
+
     def event(self, kind: str, **details: object) -> None:
         """Note what happened, and when."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.journal(EVENTS).append([{"time": now, "event": kind, **details}])
+        self._events().append([{"time": now, "event": kind, **details}])
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
@@ -175,7 +215,7 @@ def _short(value: object, limit: int = 60) -> str:
 
 def _hold(path: Path) -> int:
     """Take the lock, or name who has it. The kernel frees it when its holder dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -190,11 +230,16 @@ def _hold(path: Path) -> int:
     return descriptor
 
 
+class DamagedJournal(InputError):
+    """A bad line stands before a good one."""
+
+
 class Journal:
     """An append-only file of JSON objects, one a line. What `append` returned from is on disk."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        check_place(self.path, key="journal")
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
             self.records, self._size = _good_lines(content, self.path)
@@ -203,7 +248,7 @@ class Journal:
                 _warn_of_torn_tail(self.path, len(content) - self._size)
                 os.ftruncate(self._descriptor, self._size)
                 os.fsync(self._descriptor)
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise InputError(f"{path}: cannot be opened ({error.strerror})") from None
 
@@ -253,8 +298,8 @@ def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
 
 def _line(record: Mapping[str, object]) -> bytes:
     """A record as a line, its checksum as the last member of the object."""
-    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    body = text.encode()
+    # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
+    body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
     assert body != b"{}", "a record has at least one member"
     assert "sha256" not in record, "the journal adds the checksum"
     return body[:-1] + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
@@ -284,7 +329,7 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
         if record is None or position > len(content):
             bad = bad or number
         elif bad is not None:
-            raise InputError(
+            raise DamagedJournal(
                 f"{path}: line {bad} is damaged and line {number} is not, so this is no "
                 "interrupted write; restore the file, or start a new run"
             )
@@ -304,39 +349,3 @@ def _warn_of_torn_tail(path: Path, size: int) -> None:
         f"{path}: the last {size} bytes were torn off by an interruption and are dropped",
         stacklevel=3,
     )
-
-
-def write_atomically(path: str | Path, content: str | bytes) -> None:
-    """Replace a file in one step: a reader sees all of the old content or all of the new."""
-    path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's files are private
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_directory(path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _sync_directory(directory: Path) -> None:
-    """The rename itself is on disk only when the directory is."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -166,6 +166,11 @@ class Fields:
             raise InvalidValue(self.of(key), None, "is missing", "add it")
         return self._members.pop(key)
 
+    def ignore(self, key: str) -> None:
+        """A member that may be there and that nothing depends on."""
+        self._known.append(key)
+        self._members.pop(key, None)
+
     def number(self, key: str) -> float:
         """A finite number. JSON has one number type, so 1 stands for 1.0."""
         return real_number(self.take(key), self.of(key))

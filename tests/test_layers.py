@@ -39,12 +39,13 @@ ROOMS = {
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
     "progress": Row(),
     "values": Row(("errors", "untrusted"), lazily=("numpy",)),
-    "context_plan": Row(VALUES, needs=("numpy",)),
+    "context_plan": Row((*VALUES, "outputs"), needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
-    "run_directory": Row(("errors", "untrusted")),
+    "outputs": Row(("errors",)),
+    "run_directory": Row(("errors", "outputs", "untrusted")),
     "records": Row(("errors", "values")),
     "data": Row(("errors", "extras", "untrusted"), lazily=("pyarrow",)),
-    "theory": Row((*VALUES, "run_directory", "theory.kernels"), needs=("numpy",)),
+    "theory": Row((*VALUES, "outputs", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
@@ -127,7 +128,7 @@ ROOMS = {
     "exporting.parity": Row(("errors", "values")),
     "exporting": Row(
         (
-            *(*VALUES, "progress", "context_plan", "models", "models.config"),
+            *(*VALUES, "outputs", "progress", "context_plan", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "gguf", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
@@ -154,7 +155,7 @@ ROOMS = {
     ),
     "reports": Row(
         (
-            *(*VALUES, "progress", "context_plan", "records", "evaluation.results"),
+            *(*VALUES, "outputs", "progress", "context_plan", "records", "evaluation.results"),
             *("evaluation.statistics", "number_formats.results"),
         ),
         needs=("numpy",),
@@ -205,14 +206,16 @@ ROOMS = {
     "cli": Row(
         (
             *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
-            *("run_directory", "records", "theory", "evaluation.results", "exporting.features"),
+            *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
             *("pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),
+        lazily=("rich",),
         wires=True,
     ),
-    "__main__": Row(("cli",), needs=("numpy", "typer")),
+    "cli.terminal": Row(("errors",), needs=("numpy", "rich", "typer")),
+    "__main__": Row(("cli", "errors"), needs=("numpy", "typer")),
 }
 
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError, RopewalkError
+from ropewalk.outputs import TEMPORARY, write_atomically
 from ropewalk.run_directory import (
     Journal,
     RunDirectory,
     differences,
     read_configuration,
     read_journal,
-    write_atomically,
 )
 
 RECORDS: list[dict[str, Any]] = [
@@ -164,6 +164,42 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path: Path) ->
     # The refusal let go of the directory.
     with RunDirectory(tmp_path, "test", {"seed": 1, "lengths": [128, 256], "old": True}):
         pass
+
+
+def test_a_refused_run_leaves_nothing_unless_something_was_computed(tmp_path: Path) -> None:
+    def refused(path: Path, *records: dict[str, object]) -> None:
+        with RunDirectory(path, "test", {"a": 1}) as run:
+            run.journal("records.jsonl").append(records)
+            raise InputError("too short")
+
+    with pytest.raises(InputError, match="too short"):
+        refused(tmp_path / "first")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="too short"):
+        refused(tmp_path / "second", {"score": 1})
+    with RunDirectory(tmp_path / "second", "test", {"a": 1}) as run:
+        assert run.resumed
+        assert run.journal("records.jsonl").records == [{"score": 1}]
+
+
+def test_files_of_a_killed_process_are_swept_and_links_are_refused(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", "test", {}):
+        pass
+    (tmp_path / "run" / f".plan.json.abc{TEMPORARY}").write_text("half")
+    (tmp_path / "run" / ".mine").write_text("kept")
+    with RunDirectory(tmp_path / "run", "test", {}) as run:
+        assert {path.name for path in run.path.iterdir() if path.name[0] == "."} == {".mine"}
+        (run.path / "records.jsonl").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match="is a link"):
+            run.journal("records.jsonl")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_run_is_not_kept_in_its_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(InputError, match="never written to"):
+        RunDirectory(tmp_path / "model" / "run", "test", {}, apart_from=[tmp_path / "model"])
+    assert list((tmp_path / "model").iterdir()) == []
 
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:

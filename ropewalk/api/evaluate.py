@@ -29,7 +29,7 @@ from ropewalk.evaluation.conditions import (
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model
+from ropewalk.models.source import Model, resolve
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
@@ -138,6 +138,7 @@ def evaluate(
     chosen = None if lengths is None else as_lengths(lengths)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     documents = as_documents(corpus, field, notice)
+    source = resolve(model, allow_download=allow_download)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     present = loaded.present_plan
     conditions = conditions_of(present, methods, given, target)
@@ -157,7 +158,9 @@ def evaluate(
                 ],
                 **asdict(settings),
             }
-            directory = stack.enter_context(RunDirectory(run, "evaluate", configuration))
+            directory = stack.enter_context(
+                RunDirectory(run, "evaluate", configuration, apart_from=source.places)
+            )
             journal = directory.journal(RECORDS)
         records = evaluation.run(conditions, journal, share(progress, "scoring"))
         if not records:

@@ -63,7 +63,8 @@ def extend(
     target = asked.settings.target_length
     path = run or Path("runs") / f"extend-{Path(asked.source).name}-{format_length(target)}"
     identity = {**run_identity(asked.loaded, asked.documents), **asdict(asked.settings)}
-    with RunDirectory(path, "extend", identity) as directory:
+    places = resolve(model, allow_download=allow_download).places
+    with RunDirectory(path, "extend", identity, apart_from=places) as directory:
         work = Work(asked.source, asked.loaded, target, to_search, to_report, directory, notice)
         return pipeline.extend(work, asked.settings, progress=progress, done=done)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model
+from ropewalk.models.source import Model, resolve
 from ropewalk.number_formats.results import GIVEN, Findings
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
@@ -85,6 +85,7 @@ def precision(
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
     documents = as_documents(corpus, "text", notice)
+    source = resolve(model, allow_download=allow_download)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     settings = settings_for(
         loaded,
@@ -103,7 +104,9 @@ def precision(
     with ExitStack() as stack:
         journal = directory = None
         if run is not None:
-            directory = stack.enter_context(RunDirectory(run, "precision", measurement.identity()))
+            directory = stack.enter_context(
+                RunDirectory(run, "precision", measurement.identity(), apart_from=source.places)
+            )
             journal = directory.journal(MEASUREMENTS)
         findings = measurement.run(
             journal, lambda done, total: measuring(done / total if total else 1.0)

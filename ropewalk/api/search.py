@@ -15,7 +15,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
 from ropewalk.models.load import load, whole
-from ropewalk.models.source import Model
+from ropewalk.models.source import Model, resolve
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
@@ -87,6 +87,7 @@ def search(
         if ranks is not None:
             stack.enter_context(ranks)
         texts = as_documents(corpus, field, notice)
+        source = resolve(model, allow_download=allow_download)
         loaded = load(
             model,
             dtype=dtype,
@@ -100,7 +101,9 @@ def search(
             # On every rank: reading shared weights takes all that share them.
             identity = {**run_identity(loaded, texts), **asdict(settings)}
             if ranks is None or ranks.rank == 0:
-                directory = stack.enter_context(RunDirectory(run, "search", identity))
+                directory = stack.enter_context(
+                    RunDirectory(run, "search", identity, apart_from=source.places)
+                )
         found = search_model(
             loaded,
             texts,

@@ -7,17 +7,22 @@ the function that needs it, so that the quick verbs start at once.
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp
-from ropewalk.errors import RopewalkError
+from ropewalk.cli.shared import notify
+from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
+# The class of all complaints of the parser, which typer exports no name for.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 
 
@@ -55,12 +60,30 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """Run the command; what is wrong is one line on standard error, and the exit status."""
-    called = sys.argv[1] if len(sys.argv) > 1 else ""
-    try:
-        with required_by(called):
-            command_line([called] if called in VERBS else VERBS)()
-    except RopewalkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+def call(arguments: Sequence[str]) -> int:
+    """Do one call and return its exit status; what is wrong is a RopewalkError."""
+    called = arguments[0] if arguments else ""
+    with required_by(called), _warnings_in_words():
+        command = get_command(command_line([called] if called in VERBS else VERBS))
+        try:
+            with command.make_context("ropewalk", list(arguments)) as context:
+                command.invoke(context)
+        except typer.Exit as done:
+            return int(done.exit_code)
+        except _USAGE_ERROR as error:
+            verb = f"{called} " if called in VERBS else ""
+            said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+            raise InputError(f"{said}; see `ropewalk {verb}--help`") from None
+    return 0
+
+
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """Show Python's warnings as sentences, without the line of code that they come from."""
+
+    def show(message: Warning | str, *details: object, **more: object) -> None:
+        notify(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

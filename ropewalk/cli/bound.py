@@ -9,7 +9,14 @@ import typer
 
 from ropewalk.api.bound import Bounds, Only, bound
 from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, print_json, show_written, table
+from ropewalk.cli.shared import (
+    JsonOption,
+    OverwriteOption,
+    check_outputs,
+    print_json,
+    show_written,
+    table,
+)
 from ropewalk.lengths import format_length, parse_lengths
 from ropewalk.theory.bound import SAMPLING_STEP
 
@@ -30,10 +37,12 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the bounds, as .png or .svg.")
     ] = None,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Bound the base from below for context lengths, with proof."""
     lengths = parse_lengths(words) if words else None
+    check_outputs(plot=plot, overwrite=overwrite)
     with progress_bar() as progress:
         found = bound(lengths, head_dim=head_dim, only=only, progress=progress)
     if plot is not None:
@@ -48,7 +57,7 @@ def command(
 
 
 def _show(found: Bounds) -> None:
-    from rich.console import Console
+    from ropewalk.cli.terminal import Terminal
 
     rows = table(
         "length", "Men 2024", "Su 2024", "infimum", "safe base", "infinite head",
@@ -63,7 +72,7 @@ def _show(found: Bounds) -> None:
             "" if row.safe is None else f"{row.safe:,.7g}{mark}",
             f"{row.asymptotic:,.0f}",
         )
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(rows)
     if any(row.infimum is not None for row in found.rows):
         console.print("infimum: no smaller base works, to a relative width of 1e-9, proven")

@@ -21,6 +21,7 @@ from ropewalk.cli.shared import (
     RunnableModel,
     notify,
     print_json,
+    say,
     table,
 )
 from ropewalk.evaluation.results import labels
@@ -28,7 +29,9 @@ from ropewalk.lengths import format_length, parse_length
 from ropewalk.records import EvalResult, Mode
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.text import Text
+
+    from ropewalk.cli.terminal import Terminal
 
 EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
 
@@ -111,27 +114,24 @@ def command(
         return
     _show(found)
     if run is not None:
-        print(f"records, results and figures are in {run}")
+        say(f"records, results and figures are in {run}")
 
 
 def _show(found: Evaluated) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(found.model)}[/bold], {found.dtype} on {found.device}")
+    console = Terminal()
+    console.print(headed(found.model, f", {found.dtype} on {found.device}"))
     show_results(console, found.results)
     _show_grids(console, found)
     _show_comparisons(console, found)
 
 
-def show_results(console: Console, results: Sequence[EvalResult]) -> None:
+def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
     """One table with a row per task and length, and a column per subject."""
-    from rich.markup import escape
-
     names = labels(result.subject for result in results)
     cells = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
-    rows = table("task", "length", *map(escape, names.values()))
+    rows = table("task", "length", *names.values())
     counts = {r.samples for r in results}
     for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
         name = "next token" if metric == "next_token_accuracy" else task
@@ -163,14 +163,16 @@ def _span(counts: set[int]) -> str:
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
-def _cell(result: EvalResult | None) -> str:
+def _cell(result: EvalResult | None) -> str | Text:
+    from rich.text import Text
+
     if result is None:
         return "–"
     if result.metric == "perplexity":
         value, ends = _figure(result.value, 3), [_figure(end, 2) for end in _ends(result)]
     else:
         value, ends = f"{result.value:.0%}", [f"{100 * end:.0f}" for end in _ends(result)]
-    return f"{value} [dim]{'–'.join(ends)}[/dim]"
+    return Text.assemble(f"{value} ", ("–".join(ends), "dim"))
 
 
 def _ends(result: EvalResult) -> tuple[float, ...]:
@@ -184,9 +186,8 @@ def _figure(value: float, digits: int) -> str:
     return f"{value:.{max(0, digits - whole)}f}"
 
 
-def _show_grids(console: Console, found: Evaluated) -> None:
+def _show_grids(console: Terminal, found: Evaluated) -> None:
     """A small heatmap of the needle, or of the first retrieval task there is."""
-    from rich.markup import escape
     from rich.text import Text
 
     if not found.depth_grids:
@@ -195,7 +196,7 @@ def _show_grids(console: Console, found: Evaluated) -> None:
     task = "needle" if "needle" in tasks else tasks[0]
     console.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
     for grid in (grid for grid in found.depth_grids if grid.task == task):
-        rows = table(escape(grid.method), *(format_length(length) for length in grid.lengths))
+        rows = table(grid.method, *(format_length(length) for length in grid.lengths))
         for low, high, row in zip(grid.edges, grid.edges[1:], grid.rows, strict=False):
             shades = []
             for cell in row:
@@ -209,7 +210,7 @@ def _show_grids(console: Console, found: Evaluated) -> None:
         console.print(rows)
 
 
-def _show_comparisons(console: Console, found: Evaluated) -> None:
+def _show_comparisons(console: Terminal, found: Evaluated) -> None:
     """The significant differences at the longest length, and how many are not."""
     if not found.comparisons:
         return
@@ -227,7 +228,6 @@ def _show_comparisons(console: Console, found: Evaluated) -> None:
         console.print(
             f"  {c.task}{loss}: {names[c.first]} − {names[c.second]} = "
             f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}",
-            markup=False,
             soft_wrap=True,
         )
     if rest := total - len(found.significant):

@@ -15,6 +15,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     RunnableModel,
     print_json,
+    say,
     table,
 )
 from ropewalk.errors import InputError
@@ -117,24 +118,24 @@ def command(
 
 
 def _show(exported: Exported) -> None:
-    print(f"wrote {exported.path}")
+    say(f"wrote {exported.path}")
     if exported.parity is not None:
-        print(f"  {exported.parity.runtime} computes what the plan says: {exported.parity}")
+        say(f"  {exported.parity.runtime} computes what the plan says: {exported.parity}")
     for warning in exported.warnings:
-        print(f"  {warning}")
+        say(f"  {warning}")
     if exported.load:
-        print(f"  {exported.load}")
+        say(f"  {exported.load}")
     if exported.overrides:
-        print(f"or, on the source itself:\n  {exported.overrides}")
+        say(f"or, on the source itself:\n  {exported.overrides}")
 
 
 def _show_preview(preview: Preview) -> None:
-    from rich.console import Console
+    from ropewalk.cli.terminal import Terminal
 
     rows = table("", *RUNTIMES)
     for feature, row in preview.matrix.items():
         rows.add_row(feature, *(row[runtime].fit for runtime in RUNTIMES))
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(rows)
     for feature, row in preview.matrix.items():
         hows: dict[str, list[str]] = {}
@@ -142,9 +143,7 @@ def _show_preview(preview: Preview) -> None:
             if cell.how:
                 hows.setdefault(str(cell), []).append(runtime)
         for said, runtimes in hows.items():
-            console.print(
-                f"  {feature}, {', '.join(runtimes)}: {said}", markup=False, soft_wrap=True
-            )
+            console.print(f"  {feature}, {', '.join(runtimes)}: {said}", soft_wrap=True)
     for runtime, loss in preview.losses.items():
         cost = loss or "not measured: its weights or torch are not here"
-        console.print(f"  approximated in {runtime}: {cost}", markup=False, soft_wrap=True)
+        console.print(f"  approximated in {runtime}: {cost}", soft_wrap=True)

@@ -19,13 +19,13 @@ from ropewalk.cli.shared import (
     RunnableModel,
     notify,
     print_json,
+    say,
 )
 from ropewalk.lengths import parse_length
 from ropewalk.pipeline.settings import EVALUATIONS, SAMPLES
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from ropewalk.cli.terminal import Terminal
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.stage import Stage
     from ropewalk.values import Result
@@ -79,9 +79,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Extend a model without training: search, evaluate, export, verify. Resumable."""
-    from rich.console import Console
-
     from ropewalk.api.extend import extend, extend_preview
+    from ropewalk.cli.terminal import Terminal
 
     asked: dict[str, Any] = {
         "corpus": corpus,
@@ -95,7 +94,7 @@ def command(
         "allow_download": allow_download,
         "notice": notify,
     }
-    console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
+    console = Terminal(sys.stderr if as_json else sys.stdout)
     if not console.is_terminal:
         console.width = WIDTH  # of the table of all methods
     if dry_run:
@@ -118,16 +117,16 @@ def command(
         print_json(found)
     else:
         for line in (found.achieved, found.written, f"load it: {found.load}"):
-            print(line)
+            say(line)
 
 
-def _show_cost(console: Console, estimate: Estimate) -> None:
-    from rich.markup import escape
+def _show_cost(console: Terminal, estimate: Estimate) -> None:
+    from rich.text import Text
 
     for row in estimate.stages:
         tokens = f"{row.tokens:,} tokens, " if row.tokens else ""
         cost = f"{tokens}{row.range}" if row.seconds_high else "quick"
-        told = f"{row.stage:>9}  {escape(row.does)} [dim]({cost})[/dim]"
+        told = Text.assemble(f"{row.stage:>9}  {row.does} ", (f"({cost})", "dim"))
         console.print(told, soft_wrap=True)
     console.print(
         f"{estimate.total} in all, by forwards timed at {estimate.timed_at[0]:,} and "
@@ -136,12 +135,11 @@ def _show_cost(console: Console, estimate: Estimate) -> None:
     )
 
 
-def _show_stage(console: Console, stage: Stage[Any], result: Result) -> None:
-    from rich.markup import escape
-
+def _show_stage(console: Terminal, stage: Stage[Any], result: Result) -> None:
+    from ropewalk.cli.terminal import headed
     from ropewalk.pipeline.stages.evaluate import Evaluated
 
-    console.print(f"[bold]{stage.name}[/bold]  {escape(result.summary())}", soft_wrap=True)
+    console.print(headed(stage.name, f"  {result.summary()}"), soft_wrap=True)
     if isinstance(result, Evaluated):
         from ropewalk.cli.evaluate import show_results
 

@@ -48,13 +48,12 @@ def command(
 
 
 def _show(found: Inspection) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
+    console = Terminal()
     schedule = found.schedule
     geometry = schedule.geometry
-    console.print(f"[bold]{escape(found.model)}[/bold] ({escape(found.source)})", soft_wrap=True)
+    console.print(headed(found.model, f" ({found.source})"), soft_wrap=True)
     console.print(
         f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
         f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"

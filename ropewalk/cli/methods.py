@@ -18,9 +18,10 @@ def command(as_json: JsonOption = False) -> None:
 
 
 def _show(found: Methods) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from ropewalk.cli.terminal import Terminal
 
     listing = Table.grid(padding=(0, 2))
     for method in found.methods:
@@ -28,6 +29,6 @@ def _show(found: Methods) -> None:
         if method.parameters:
             parameters = "  ".join(parameter.usage for parameter in method.parameters)
             listing.add_row("", Text(parameters, style="dim"))
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(listing)
     console.print("\nParameters go with --set; methods stack: --method yarn+resonance")

@@ -15,26 +15,29 @@ from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
     ModelArgument,
+    OverwriteOption,
+    check_outputs,
     pair_rows,
     print_json,
     show_steps,
     show_written,
     table,
+    write_plan,
 )
 from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length, parse_length
+from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import parse_settings
-from ropewalk.run_directory import write_atomically
 from ropewalk.schedule import LogNForm
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ropewalk.api.compare_methods import Comparison
+    from ropewalk.cli.terminal import Terminal
     from ropewalk.exporting.serving import Serving
 
-BEST_PLAN = Path("plan.json")
+USUAL_PLAN = "plan.json"
+"""The name of the plan in the lines to paste."""
 EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 
 
@@ -53,7 +56,7 @@ def command(
         str | None,
         typer.Option(
             help="A method of `ropewalk methods`, or several: yarn+resonance. "
-            "Without one, all are compared and the best by theory is written to plan.json."
+            "Without one, all are compared, and -o writes the best by theory."
         ),
     ] = None,
     settings: Annotated[
@@ -71,11 +74,15 @@ def command(
         bool, typer.Option("--from-original", help="Forget the model's present scaling.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the plan here; - prints it alone."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
+    overwrite: OverwriteOption = False,
     allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,6 +93,9 @@ def command(
     if method is None and (settings or log_n):
         raise InputError("--set and --log-n go with a --method")
     source = resolve(model, allow_download=allow_download)
+    check_outputs(
+        output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
+    )
     with progress_bar() as progress:
         if method is None and (from_original or target != source.present_plan.target_length):
             from ropewalk.api.compare_methods import compare_methods
@@ -93,7 +103,6 @@ def command(
             found = compare_methods(
                 source, target, layers=layers, from_original=from_original, progress=progress
             )
-            output = output or BEST_PLAN
         else:
             found = plan(
                 source,
@@ -105,34 +114,36 @@ def command(
                 from_original=from_original,
                 progress=progress,
             )
-    if output is not None:
-        write_atomically(output, found.plan.dumps())
+    write_plan(found.plan, output)
     if plot is not None:
         from ropewalk.reports.figures import save
 
         save(found.figure(), plot)
     if as_json:
         print_json(found)
+    elif output == STANDARD_OUTPUT:
+        pass  # the plan alone stands there
     elif isinstance(found, Planned):
         _show_plan(found, saved=output is not None)
     else:
-        _show_comparison(found)
+        _show_comparison(found, saved=output is not None)
     show_written(output, plot, as_json=as_json)
 
 
 def _show_plan(found: Planned, *, saved: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
+    console = Terminal()
     before, after = found.present.longest(found.layers[0]), found.schedule
     target = found.plan.target_length
     if target == found.present.target_length:
         _show_serves_already(console, found)
     if not found.nothing_to_change:
         console.print(
-            f"[bold]{escape(found.model)}[/bold]: {format_length(before.length)} to "
-            f"{format_length(target)} by {after.method}",
+            headed(
+                found.model,
+                f": {format_length(before.length)} to {format_length(target)} by {after.method}",
+            ),
             soft_wrap=True,
         )
         show_steps(console, found.plan)
@@ -149,29 +160,28 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         console.print(pairs)
         if found.rope_parameters is None:
             refused = f"no stock config says this: {found.rope_parameters_refused}"
-            console.print(refused, markup=False, soft_wrap=True)
+            console.print(refused, soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
 
 
-def _show_serves_already(console: Console, found: Planned | Comparison) -> None:
+def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None:
     told = serves_already(found.present, found.trained_length)
-    console.print(told, style="bold", markup=False, soft_wrap=True)
+    console.print(told, style="bold", soft_wrap=True)
 
 
-def _show_serving(console: Console, rows: Sequence[Serving], *, saved: bool) -> None:
+def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
     console.print("\nTo serve it:")
     for row in rows:
-        console.print(f"\n# {row.runtime}: {row.fit}. {row.reason}", markup=False, soft_wrap=True)
+        console.print(f"\n# {row.runtime}: {row.fit}. {row.reason}", soft_wrap=True)
         for line in row.lines:
-            console.print(line, markup=False, soft_wrap=True)
-    if not saved and any(str(BEST_PLAN) in line for row in rows for line in row.lines):
-        console.print(f"\n# {BEST_PLAN} is this plan: add -o {BEST_PLAN} to write it")
+            console.print(line, soft_wrap=True)
+    if not saved and any(USUAL_PLAN in line for row in rows for line in row.lines):
+        console.print(f"\n# {USUAL_PLAN} is this plan: add -o {USUAL_PLAN} to write it")
 
 
-def _show_comparison(found: Comparison) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+def _show_comparison(found: Comparison, *, saved: bool) -> None:
+    from ropewalk.cli.terminal import Terminal, headed
 
     target = format_length(found.target_length)
     rows = table("method", "effective length", "below 0", "new angles", "fast pairs", "loads in")
@@ -185,18 +195,18 @@ def _show_comparison(found: Comparison) -> None:
             f"×{candidate.fast_stretch:.3g}",
             _loads_in(candidate.runtimes),
         )
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(found.model)}[/bold] to {target}, by theory", soft_wrap=True)
+    console = Terminal()
+    console.print(headed(found.model, f" to {target}, by theory"), soft_wrap=True)
     console.print(rows)
     for candidate in found.candidates:
         given = ", ".join(f"{key} {value:,}" for key, value in candidate.parameters.items())
         name = f"{candidate.method} ({given})" if given else candidate.method
-        console.print(f"  [bold]{name}[/bold]: {candidate.reason}", soft_wrap=True)
+        console.print(headed(f"  {name}", f": {candidate.reason}"), soft_wrap=True)
     for method, reason in found.refused.items():
         line = f"  {method} is not among them: {reason}"
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+        console.print(line, style="dim", soft_wrap=True)
     console.print(f"\nBest by theory: {found.best.method}; evaluation has the last word.")
-    _show_serving(console, found.serving, saved=True)
+    _show_serving(console, found.serving, saved=saved)
 
 
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:

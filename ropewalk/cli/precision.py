@@ -18,6 +18,7 @@ from ropewalk.cli.shared import (
     RunnableModel,
     notify,
     print_json,
+    say,
     table,
 )
 from ropewalk.errors import InvalidValue
@@ -25,8 +26,7 @@ from ropewalk.lengths import format_length, parse_length
 from ropewalk.number_formats.results import verdict
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from ropewalk.cli.terminal import Terminal
     from ropewalk.number_formats.results import Estimate
 
 EXAMPLE = "ropewalk precision path/to/model --quick"
@@ -128,7 +128,7 @@ def command(
         return
     _show(found, details)
     if run is not None:
-        print(f"measurements, results and figures are in {run}")
+        say(f"measurements, results and figures are in {run}")
 
 
 def _integers(option: str, text: str) -> list[int]:
@@ -141,25 +141,22 @@ def _integers(option: str, text: str) -> list[int]:
 
 
 def _show(found: Precision, details: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]{escape(found.model)}[/bold] on {found.device}, {found.sequences} sequences of "
-        f"{format_length(found.length)} tokens, "
-        + ("a full forward pass per shift" if found.mode == "forward" else "hidden states frozen"),
-        soft_wrap=True,
-    )
+    console = Terminal()
+    forward = found.mode == "forward"
+    mode = "a full forward pass per shift" if forward else "hidden states frozen"
+    measured = f"{found.sequences} sequences of {format_length(found.length)} tokens"
+    console.print(headed(found.model, f" on {found.device}, {measured}, {mode}"), soft_wrap=True)
     if details:
         _show_details(console, found)
     for line in found.diagnosis if details else verdict(found):
-        console.print(f"- {line}", soft_wrap=True, markup=False)
+        console.print(f"- {line}", soft_wrap=True)
     if not details:
         console.print("(--details shows each number format, and all that was found)")
 
 
-def _show_details(console: Console, found: Precision) -> None:
+def _show_details(console: Terminal, found: Precision) -> None:
     from ropewalk.number_formats.arms import SUMMARIES
 
     rows = table("arm", "D", "95%", "first token", "growth", "loss", "moved")

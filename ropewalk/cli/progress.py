@@ -32,11 +32,12 @@ def progress_bar() -> Iterator[Progress]:
 @contextmanager
 def _bar() -> Iterator[Progress]:
     """The bar itself, whose import a quick verb is spared."""
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    console = Console(file=sys.stderr)
+    from ropewalk.cli.terminal import Terminal
+
+    console = Terminal(sys.stderr)
     with Bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=16),

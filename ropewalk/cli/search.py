@@ -16,19 +16,21 @@ from ropewalk.cli.shared import (
     DtypeOption,
     FieldOption,
     JsonOption,
+    OverwriteOption,
     RunnableModel,
+    check_outputs,
     notify,
     print_json,
     show_written,
     table,
+    write_plan,
 )
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.run_directory import write_atomically
+from ropewalk.outputs import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ropewalk.api.search import Searched
+    from ropewalk.cli.terminal import Terminal
     from ropewalk.searching.model.legs import Leg, Score
 
 EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
@@ -98,7 +100,8 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep plan, journal and figures here, and resume (default: only the plan).",
+            help="Keep plan, journal and figures here, and resume from here (default: "
+            "runs/search-MODEL-LENGTH).",
         ),
     ] = None,
     output: Annotated[
@@ -107,7 +110,7 @@ def command(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the plan here (default: plan.json, in the run directory if there is one).",
+            help="Write the plan here too; - prints it alone.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the documents and of the search.")] = 0,
@@ -122,12 +125,17 @@ def command(
             rich_help_panel=ADVANCED,
         ),
     ] = 1,
+    overwrite: OverwriteOption = False,
     allow_download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     from ropewalk.api.search import PLAN, is_first_rank, search
+    from ropewalk.models.source import resolve
 
+    source = resolve(model, allow_download=allow_download)
+    check_outputs(output=output, sources=source.places, overwrite=overwrite, as_json=as_json)
+    run = run or Path("runs") / f"search-{Path(source.name).name}-{format_length(target)}"
     with progress_bar() as progress:
         found = search(
             model,
@@ -151,23 +159,19 @@ def command(
         )
     if not is_first_rank():
         return
-    if run is None:
-        output = output or Path(PLAN)
-    if output is not None:
-        write_atomically(output, found.plan.dumps())
+    write_plan(found.plan, output)
     if as_json:
         print_json(found)
-    else:
+    elif output != STANDARD_OUTPUT:
         _show(found)
-    show_written(output, run and run / PLAN, as_json=as_json)
+    show_written(output, run / PLAN, as_json=as_json)
 
 
 def _show(found: Searched) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(found.model)}[/bold], {found.dtype} on {found.device}")
+    console = Terminal()
+    console.print(headed(found.model, f", {found.dtype} on {found.device}"))
     for leg in found.legs:
         _show_leg(console, leg)
     console.print(
@@ -176,14 +180,16 @@ def _show(found: Searched) -> None:
     )
 
 
-def _show_leg(console: Console, leg: Leg) -> None:
+def _show_leg(console: Terminal, leg: Leg) -> None:
+    from rich.text import Text
+
     rows = table(
         f"to {format_length(leg.length)}, held out", "score", "perplexity", "retrieval", "searched"
     )
     for name, arm in leg.baselines.items():
         rows.add_row(name, *_cells(arm.reporting), _number(arm.search.score, 4))
     rows.add_row(
-        "[bold]search[/bold]" if leg.method is None else f"[bold]chosen: {leg.method}[/bold]",
+        Text("search" if leg.method is None else f"chosen: {leg.method}", style="bold"),
         *_cells(leg.best.reporting),
         _number(leg.best.search.score, 4),
     )

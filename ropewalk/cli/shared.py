@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import numpy as np
 import typer
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, printable
 from ropewalk.lengths import format_length
+from ropewalk.outputs import STANDARD_OUTPUT, check_file, write_atomically
 from ropewalk.scaling import named, names
 from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+
+    from ropewalk.cli.terminal import Terminal
 
 ModelArgument = Annotated[
     str,
@@ -51,34 +55,69 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
 
+OverwriteOption = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace files that ropewalk did not write, or not alone."),
+]
+
 ROWS = 16  # of a table of pairs; all of them are in --json
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print a text in which a name or value of the user's may stand."""
+    print(printable(text, keep="\n"), file=file)
 
 
 def notify(text: str) -> None:
     """What the user should know goes where progress goes."""
-    print(text, file=sys.stderr)
+    say(text, sys.stderr)
 
 
 def print_json(result: Value) -> None:
-    """One JSON object on standard output, and nothing else there."""
-    json.dump(result.to_json(), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    """One JSON object on standard output, and nothing else there; ASCII, for every terminal."""
+    json.dump(result.to_json(), sys.stdout, indent=2, allow_nan=False)
     print()
+
+
+def check_outputs(
+    *,
+    output: Path | None = None,
+    plot: Path | None = None,
+    sources: Iterable[Path] = (),
+    overwrite: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Refuse a place that must not be written, before the work begins."""
+    if output == STANDARD_OUTPUT and as_json:
+        raise InputError("--json and -o - both print to standard output; give one of them")
+    if output is not None and output != STANDARD_OUTPUT:
+        check_file(output, key="--output", sources=sources, overwrite=overwrite)
+    if plot is not None:
+        check_file(plot, key="--plot", sources=sources, overwrite=overwrite)
+
+
+def write_plan(plan: ContextPlan, output: Path | None) -> None:
+    """Write a plan where -o says: to a file, or to standard output."""
+    if output == STANDARD_OUTPUT:
+        print(plan.dumps(), end="")
+    elif output is not None:
+        write_atomically(output, plan.dumps())
 
 
 def show_written(*paths: Path | None, as_json: bool) -> None:
     """The files that a command wrote, if any; with --json, standard output holds that alone."""
     for path in paths:
-        if path is not None:
-            (notify if as_json else print)(f"wrote {path}")
+        if path is not None and path != STANDARD_OUTPUT:
+            (notify if as_json else say)(f"wrote {path}")
 
 
-def show_steps(console: Console, plan: ContextPlan) -> None:
+def show_steps(console: Terminal, plan: ContextPlan) -> None:
     """Every schedule of a plan, one a line."""
     for name, steps in plan.schedules.items():
         for step in steps:
             upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
             told = f"  {name}{upto}: {in_words(step.schedule)}"
-            console.print(told, markup=False, soft_wrap=True)
+            console.print(told, soft_wrap=True)
 
 
 def in_words(schedule: RotarySchedule) -> str:

@@ -87,19 +87,19 @@ class Evaluation:
         kept = [] if journal is None else journal.records
         records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
         done = {record.key for record in records}
-        batches = [
-            (length, batch)
-            for length in self.settings.lengths
-            for name in self.settings.tasks
-            for batch in self._batches(name, length)
-        ]
-        steps, step = len(batches) * len(conditions), 0
+        # Made when their length comes up, so that the first record is written soon.
+        made: dict[int, list[Batch]] = {}
+        total, behind = len(conditions) * sum(self.settings.lengths), 0
         weights = weights_fingerprint(self.loaded.model)[:16]
         for condition in conditions:
             subject = Subject(weights, condition.plan_id, condition.method)
             for length in self.settings.lengths:
+                if length not in made:
+                    made[length] = [
+                        b for name in self.settings.tasks for b in self._batches(name, length)
+                    ]
                 with self._under(condition, length):
-                    for batch in (batch for at, batch in batches if at == length):
+                    for step, batch in enumerate(made[length], start=1):
                         if not all(key in done for key in batch.keys(subject)):
                             scored = batch.score(subject)
                             new = [record for record in scored if record.key not in done]
@@ -107,8 +107,8 @@ class Evaluation:
                                 journal.append(record.to_json() for record in new)
                             done.update(record.key for record in new)
                             records += new
-                        step += 1
-                        progress(step / steps)
+                        progress((behind + length * step / len(made[length])) / total)
+                behind += length
         return records
 
     @cached_property

@@ -94,14 +94,15 @@ def prepare(
     return Job(checkpoint, plan, carried, followed, near, config, rewrite, wanted, compared_in)
 
 
-def write(job: Job, folder: Path) -> None:
-    """The folder: config, weights, tokenizer, and the plan."""
+def write(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write the folder: config, weights, tokenizer, and the plan. Returns what was left out."""
     folder.mkdir()
-    copy_companions(job.checkpoint, folder)
+    left_out = copy_companions(job.checkpoint.folder, folder)
     _raise_tokenizer_limit(folder / "tokenizer_config.json", job.asked.target_length)
     write_json(folder / "config.json", job.config)
     write_json(folder / PLAN, job.carried.to_json())
     write_weights(job.checkpoint, folder, rewrite=job.rewrite)
+    return left_out
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def export_folder(
         sources=(job.checkpoint.folder,),
     ) as folder:
         progress(Status("export", 0.0, "writing"))
-        write(job, folder)
+        left_out = write(job, folder)
         progress(Status("export", 0.2, "running stock transformers"))
         asked = questions(job)
         whole = [*asked.to_compare, *asked.to_measure]
@@ -173,7 +174,7 @@ def export_folder(
             target,
             path,
             parity,
-            (*_caveats(job, loss), *caveats),
+            (*_caveats(job, loss), *caveats, *map(_told_left_out, left_out)),
             load,
             overrides if job.rewrite is None else "",
         )
@@ -190,6 +191,10 @@ def _reference(job: Job) -> Any:
             for weight in model.parameters():  # not the buffers: frequencies are never stored
                 weight.copy_(weight.to(job.dtype))
     return model
+
+
+def _told_left_out(name: str) -> str:
+    return f"{name} was left out: it is a link that leads out of the model's folder, or no file"
 
 
 def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ ends without an error. So whoever finds an export under its name finds a whole o
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -27,11 +29,14 @@ from torch import Tensor
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
+from ropewalk.outputs import STANDARD_OUTPUT, TEMPORARY, cannot_write, check_place
 from ropewalk.untrusted import read_json
 
 _STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
 # What goes along with weights and config. No code, no pickles, and no subfolder.
 _COMPANIONS = ("*.json", "*.txt", "*.jinja", "*.model", "LICENSE*", "NOTICE*", "README*")
+_WRITTEN_ANEW = ("config.json", WEIGHT_INDEX)
+_LOCK, _REPLACED = "lock", "replaced"
 # Room for what is small: tokenizer, config, index.
 _SPARE_BYTES = 32 * 2**20
 
@@ -43,28 +48,33 @@ Rewrite = Callable[[str, Tensor], Tensor]
 def staged(
     out: str | Path, *, needs_bytes: int, overwrite: bool = False, sources: tuple[Path, ...] = ()
 ) -> Iterator[Path]:
-    """A temporary path beside `out`, for a file or folder that is renamed to it at the end.
+    """A temporary path next to `out`, for a file or folder that is renamed to it at the end.
 
-    Refused before anything is written: an `out` that exists, without `overwrite`; one that is or
-    holds one of the `sources`; a disk with too little room. After an error nothing is left.
+    Refused before anything is written: what the policy of outputs.py refuses; an `out` that exists,
+    without `overwrite`; a disk with too little room. After an error nothing is left. What a killed
+    process left is removed by the next export to the same place: a lock tells who is alive.
     """
-    # abspath, not resolve: an `out` that is a link is replaced, and what it leads to is kept.
+    if Path(out) == STANDARD_OUTPUT:
+        raise InvalidValue("out", "-", "cannot be printed", "give the path to write to")
     out = Path(os.path.abspath(out))
+    _remove_dead_rooms(out)
     _check_place(out, overwrite, sources)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(out.parent).free
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+        raise cannot_write(out, error) from None
     if free < needs_bytes + _SPARE_BYTES:
         raise InputError(
             f"{out}: needs {_gigabytes(needs_bytes + _SPARE_BYTES)}, and its disk has "
             f"{_gigabytes(free)} free; free some space, or write to another disk"
         )
     try:
-        room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=TEMPORARY, dir=out.parent))
+        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+        raise cannot_write(out, error) from None
     try:
         yield room / out.name
         _move_into_place(room, out)
@@ -73,14 +83,56 @@ def staged(
         raise RopewalkError(f"{out}: cannot be written ({error})") from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
+        os.close(lock)
 
 
-def copy_companions(checkpoint: Checkpoint, folder: Path) -> None:
-    """Tokenizer, generation config, licence: all that goes along, but config and weights."""
+def _remove_dead_rooms(out: Path) -> None:
+    """Remove what processes left that were killed while they wrote to the same place."""
+    for room in out.parent.glob(f".{glob.escape(out.name)}.*{TEMPORARY}"):
+        try:
+            lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # not ours, or just being made
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _restore(room, out)
+            shutil.rmtree(room, ignore_errors=True)
+        except BlockingIOError:  # its process is alive
+            continue
+        finally:
+            os.close(lock)
+
+
+def _restore(room: Path, out: Path) -> None:
+    """Put back what was moved away by a process that was killed before it put the new one there."""
+    if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
+        os.rename(room / _REPLACED, out)
+
+
+def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
+    """Copy tokenizer, generation config, licence: all but config and weights.
+
+    Returns the names of what was left out: links that lead out of the model, and what is no file.
+    """
+    left_out = []
     for pattern in _COMPANIONS:
-        for path in sorted(checkpoint.folder.glob(pattern)):
-            if path.is_file() and path.name not in ("config.json", WEIGHT_INDEX):
+        for path in sorted(source.glob(pattern)):
+            if path.name in _WRITTEN_ANEW:
+                continue
+            if path.is_file() and _lies_within(path, source):
                 shutil.copyfile(path, folder / path.name)
+            else:
+                left_out.append(path.name)
+    return tuple(left_out)
+
+
+def _lies_within(path: Path, folder: Path) -> bool:
+    """Whether a file is really in the folder, or in the blobs that a hub's snapshot links to."""
+    home = folder.resolve()
+    places = [home]
+    if home.parent.name == "snapshots":
+        places.append(home.parent.parent / "blobs")
+    return any(place in path.resolve().parents for place in places)
 
 
 def write_weights(checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | None = None) -> None:
@@ -140,19 +192,13 @@ def _entry(stored: str, shape: Sequence[int], start: int, end: int) -> dict[str,
 
 
 def _check_place(out: Path, overwrite: bool, sources: tuple[Path, ...]) -> None:
-    for source in sources:
-        kept = source.resolve()
-        if kept == out.resolve() or out.resolve() in kept.parents:
-            raise InvalidValue(
-                "out", str(out), f"is or holds the source {kept}", "choose another path"
-            )
+    check_place(out, key="out", sources=sources)
     if not os.path.lexists(out):
         return
     if not overwrite:
         raise InputError(f"{out}: exists already; pass --overwrite to replace it")
     # A slip of the keyboard must not delete somebody's home.
-    folder = out.is_dir() and not out.is_symlink()
-    if folder and any(out.iterdir()) and not (out / "config.json").is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
         raise InputError(
             f"{out}: is a folder without a model in it, which --overwrite does not replace; "
             "remove it yourself, or choose another path"
@@ -163,12 +209,12 @@ def _move_into_place(room: Path, out: Path) -> None:
     written = room / out.name
     replaced = os.path.lexists(out)
     if replaced:
-        os.rename(out, room / "replaced")  # deleted with the room
+        os.rename(out, room / _REPLACED)  # deleted with the room
     try:
         os.rename(written, out)
     except OSError:
         if replaced:
-            os.rename(room / "replaced", out)
+            os.rename(room / _REPLACED, out)
         raise
 
 

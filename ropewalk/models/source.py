@@ -59,6 +59,11 @@ class Source:
             return f"catalogue: {self.value.source}"
         return self.kind if self.path is None else f"{self.kind}: {self.path}"
 
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folder or file that nothing may be written to."""
+        return () if self.path is None else (self.path,)
+
     @cached_property
     def config(self) -> Config:
         """The transformers config. A GGUF file has none."""

@@ -1,12 +1,17 @@
-"""Figures to files: the ending chooses the format, and the same values give the same bytes."""
+"""Figures to files: the ending chooses the format, and the same values give the same bytes.
+
+A picture carries a checksum of its own content, as everything that ropewalk writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.errors import InputError, MissingExtra
+from ropewalk.outputs import UNSIGNED, cannot_write, signed, write_atomically
 from ropewalk.progress import Notice
 
 if TYPE_CHECKING:
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
 
 PICTURES = ("png", "svg")
 """What a run directory keeps of each figure."""
+_METADATA = {"png": {"ropewalk": UNSIGNED}, "svg": {"Date": None, "Description": UNSIGNED}}
 
 
 def as_text(name: str) -> str:
@@ -30,12 +36,10 @@ def save(figure: Figure, path: str | Path) -> None:
         raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
     import matplotlib
 
-    metadata = {"Date": None} if ending == "svg" else {}
+    drawn = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "ropewalk"}):
-        try:
-            figure.savefig(path, dpi=150, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+        figure.savefig(drawn, format=ending, dpi=150, metadata=_METADATA.get(ending))
+    write_atomically(path, signed(drawn.getvalue()))
 
 
 def keep_figures(draw: Callable[[], Mapping[str, Figure]], folder: Path, notice: Notice) -> None:
@@ -51,6 +55,9 @@ def keep_figures(draw: Callable[[], Mapping[str, Figure]], folder: Path, notice:
 
 def save_pictures(figure: Figure, stem: Path) -> None:
     """Write a figure in every format that a run directory keeps."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(stem.parent, error) from None
     for ending in PICTURES:
         save(figure, stem.with_name(f"{stem.name}.{ending}"))

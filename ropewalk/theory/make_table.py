@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from ropewalk.lengths import parse_length
-from ropewalk.run_directory import write_atomically
+from ropewalk.outputs import write_atomically
 from ropewalk.theory.bound import infima, safe_bases
 from ropewalk.theory.table import FILE
 

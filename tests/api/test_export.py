@@ -19,9 +19,9 @@ from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import load_config, present_plan
+from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
 from ropewalk.progress import Status
-from ropewalk.run_directory import write_atomically
 from tests.api.conformance import check_command, check_result
 from tests.exporting.folders import TARGET, answered_here, saved, spoil_exports
 from tests.models.tiny import WINDOW

@@ -18,8 +18,8 @@ from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.parity import PLAN
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
+from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
-from ropewalk.run_directory import write_atomically
 from tests.api.conformance import check_command, check_result
 from tests.audit.corpus import BROKEN, CLEAN, TARGET
 from tests.exporting.folders import answered_here

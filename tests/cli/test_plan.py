@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from ropewalk.cli import command_line
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
+from tests.cli.test_cli import CONFIGS
 from tests.gguf.gguf_files import header_only
 
 LLAMA2 = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
@@ -40,10 +41,46 @@ def test_with_json_standard_output_holds_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = planned("bundled", "--to", "1k", "--json")
+    done = planned("bundled", "--to", "1k", "--json", "-o", "plan.json")
     value = json.loads(done.stdout)
     assert done.stderr == "wrote plan.json\n"
     assert ContextPlan.read("plan.json").id == value["candidates"][0]["plan_id"]
+
+
+def test_without_a_place_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["--method", "yarn"]):
+        text = planned("llama-3-8b", "--to", "32k", *more).stdout
+        assert "# plan.json is this plan: add -o plan.json to write it" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dash_prints_the_plan_alone() -> None:
+    done = planned("llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-")
+    assert ContextPlan.loads(done.stdout).target_length == 32 * 1024
+    with pytest.raises(InputError, match="both print to standard output"):
+        planned("llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-", "--json")
+
+
+def test_a_config_is_not_overwritten_and_the_work_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "m" / "config.json"
+    config.parent.mkdir()
+    config.write_bytes((CONFIGS / "llama-2-7b.json").read_bytes())
+    before = config.read_bytes()
+    monkeypatch.setattr("ropewalk.cli.plan.plan", None)  # it would be called for the work
+    for out in (config, tmp_path / "m" / "." / "config.json"):
+        for more in ((), ("--overwrite",)):
+            with pytest.raises(InputError, match=r"the source .* which is never written to"):
+                planned(config, "--to", "32k", "--method", "yarn", "-o", out, *more)
+    mine = tmp_path / "mine.json"
+    mine.write_text("{}")
+    with pytest.raises(InputError, match="ropewalk did not write it"):
+        planned(config, "--to", "32k", "--method", "yarn", "-o", mine)
+    assert (config.read_bytes(), mine.read_text()) == (before, "{}")
 
 
 def test_a_plan_is_shown_with_its_stock_setting_and_written_where_that_is_asked(

@@ -52,17 +52,20 @@ def test_a_run_holds_the_plan_the_journal_and_figures_and_goes_on(
         _search(*arguments, "--objective", "needle")
 
 
-def test_without_a_run_the_plan_goes_where_it_is_asked_for(
+def test_without_a_run_directory_there_is_a_default_one(
     model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = _search(model, *QUICK, corpus, "--recover", "--no-stock-runtimes")
-    plan = ContextPlan.read(tmp_path / "plan.json")
+    plan = ContextPlan.read(tmp_path / "runs" / "search-tiny-256" / "plan.json")
     assert [step.up_to_length for step in plan.steps()] == [tiny.WINDOW, 256]
-    for word in ("yarn", "as it is", "held out", "wrote plan.json"):
+    for word in ("yarn", "as it is", "held out", "wrote runs/search-tiny-256/plan.json"):
         assert word in result.stdout
-    _search(model, *QUICK, corpus, "-o", "other.json", "--strategy", "evolution")
+    more = ("--strategy", "evolution", "--run", "second")
+    _search(model, *QUICK, corpus, "-o", "other.json", *more)
     assert ContextPlan.read(tmp_path / "other.json").target_length == 256
+    other = (tmp_path / "other.json").read_text()
+    assert other == (tmp_path / "second" / "plan.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -77,11 +80,19 @@ def test_without_a_run_the_plan_goes_where_it_is_asked_for(
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(
-    model: Path, corpus: Path, arguments: tuple[str, ...], message: str
+    model: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(RopewalkError, match=message) as refused:
         _search(model, *QUICK, corpus, *arguments)
     assert "\n" not in str(refused.value)
+    # Only what was refused after a first measurement keeps its directory.
+    assert ("--tokens" in arguments) == bool(list(tmp_path.rglob("*.json")))
 
 
 def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from ropewalk.cli import command_line
 from ropewalk.errors import InputError
-from ropewalk.run_directory import write_atomically
+from ropewalk.outputs import write_atomically
 from tests.audit.corpus import BROKEN, CLEAN, TARGET
 
 

@@ -19,7 +19,7 @@ from ropewalk.exporting.serving import Serving
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED, Config, load_config, present_plan
 from ropewalk.models.load import load
-from ropewalk.run_directory import write_atomically
+from ropewalk.outputs import write_atomically
 from tests.gguf.gguf_cases import named_plan
 from tests.gguf.gguf_files import header_only
 

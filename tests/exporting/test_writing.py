@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,9 +130,9 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
         staged(home, needs_bytes=0, overwrite=True),
     ):
         pass
-    for place in (source, source.parent):
+    for place in (source, source.parent, source / "inside" / "it"):
         with (
-            pytest.raises(InvalidValue, match="is or holds the source"),
+            pytest.raises(InvalidValue, match=r"the source .* which is never written to"),
             staged(place, needs_bytes=0, overwrite=True, sources=(source,)),
         ):
             pass
@@ -137,6 +140,80 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
     with staged(home, needs_bytes=0, overwrite=True) as place:
         place.mkdir()
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_is_not_replaced(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    with (
+        pytest.raises(InvalidValue, match="is a link"),
+        staged(tmp_path / "out", needs_bytes=0, overwrite=overwrite),
+    ):
+        raise AssertionError("entered")
+    assert (tmp_path / "out").is_symlink()
+
+
+KILLED = """
+import os, signal, sys
+from ropewalk.exporting import writing
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "between":  # what was there is moved away, the new one is not there yet
+    writing.os.rename = lambda a, b, real=os.rename: (real(a, b), die())
+with writing.staged(sys.argv[1], needs_bytes=0, overwrite=True) as place:
+    place.mkdir()
+    (place / "config.json").write_text("new")
+    if sys.argv[2] == "writing":
+        die()
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "between"])
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, moment: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "config.json").write_text("old")
+    died = subprocess.run([sys.executable, "-c", KILLED, str(out), moment], check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert len([path for path in tmp_path.iterdir() if path.name != "out"]) == 1
+    with pytest.raises(InputError, match="--overwrite"), staged(out, needs_bytes=0):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "config.json").read_text() == "old"
+
+
+def test_an_export_that_is_alive_is_left_alone(tmp_path: Path) -> None:
+    with staged(tmp_path / "out", needs_bytes=0) as first:
+        first.write_text("first")
+        with staged(tmp_path / "out", needs_bytes=0) as second:
+            second.write_text("second")
+        assert first.read_text() == "first"
+    assert (tmp_path / "out").read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_nothing_comes_along_from_outside_the_model(broken: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (broken / "added_tokens.json").symlink_to(tmp_path / "secret.txt")
+    (broken / "inner.txt").symlink_to(broken / "config.json")
+    (broken / "folder.json").mkdir()
+    out = tmp_path / "out"
+    out.mkdir()
+    assert copy_companions(broken, out) == ("added_tokens.json", "folder.json")
+    assert (out / "inner.txt").read_text() == (broken / "config.json").read_text()
+    assert not any("secret" in path.read_text() for path in out.iterdir())
+
+
+def test_a_snapshot_of_the_hub_is_copied_whole(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--own--tiny" / "snapshots" / "abc"
+    blobs = snapshot.parent.parent / "blobs"
+    for folder in (snapshot, blobs):
+        folder.mkdir(parents=True)
+    (blobs / "0123").write_text("{}")
+    (snapshot / "tokenizer_config.json").symlink_to("../../blobs/0123")
+    assert copy_companions(snapshot, tmp_path) == ()
+    assert (tmp_path / "tokenizer_config.json").read_text() == "{}"
 
 
 def test_weights_rewritten_are_those_of_safetensors(source: Path, tmp_path: Path) -> None:
@@ -190,7 +267,7 @@ def test_code_and_pickles_stay_behind(broken: Path, tmp_path: Path) -> None:
         (broken / name).write_text("x")
     out = tmp_path / "out"
     out.mkdir()
-    copy_companions(Checkpoint.open(str(broken)), out)
+    copy_companions(broken, out)
     assert {path.name for path in out.iterdir()} == {
         "LICENSE",
         "chat_template.jinja",

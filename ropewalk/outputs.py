@@ -1,0 +1,182 @@
+"""Where ropewalk writes: the one policy for all verbs, and how a file is replaced in one step.
+
+- Only regular files are written. A link, a pipe or a device is refused; `-` prints instead.
+- Nothing is written to the source: not over it, not into its folder.
+- An existing file is replaced only if ropewalk wrote it, or if the user says so (`overwrite`).
+
+What ropewalk writes carries a checksum of its own content, so a file that somebody edited counts as
+theirs. A place is checked before the work begins: a long search must not end in a refusal.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+
+STANDARD_OUTPUT = Path("-")
+TEMPORARY = ".ropewalk-part"
+"""The ending of a file that is still being written."""
+
+_MARK = b"ropewalk-sha256:"
+_DIGITS = 64
+UNSIGNED = f"{_MARK.decode()}{'0' * _DIGITS}"
+"""Put this into a text, where its format allows one, and `signed` fills in the checksum."""
+_MOST_BYTES = 64 * 2**20  # of a file of ours
+_PNG = b"\x89PNG"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+_KINDS = {
+    stat.S_ISLNK: "a link",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+def check_file(
+    path: Path, *, key: str = "output", sources: Iterable[Path] = (), overwrite: bool = False
+) -> None:
+    """Refuse a file that must not be written; nothing is written yet."""
+    if path == STANDARD_OUTPUT:
+        raise InvalidValue(key, "-", "cannot be printed", "give the name of a file")
+    check_place(path, key=key, sources=sources)
+    if path.is_dir():
+        raise InvalidValue(key, str(path), "is a folder", "give the name of a file in it")
+    if not path.parent.is_dir():
+        raise InvalidValue(
+            key, str(path), f"the folder {path.parent} does not exist", "create it, or check it"
+        )
+    if path.exists() and not overwrite and not is_ours(path):
+        raise InvalidValue(
+            key,
+            str(path),
+            "exists, and ropewalk did not write it, or it was edited since",
+            "pass --overwrite to replace it, or choose another name",
+        )
+
+
+def check_place(path: Path, *, key: str = "output", sources: Iterable[Path] = ()) -> None:
+    """Refuse what is no regular file or folder, and what belongs to one of the sources."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        mode = 0
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    for is_kind, kind in _KINDS.items():
+        if is_kind(mode):
+            remedy = "give the path that it leads to" if kind == "a link" else "give a file's name"
+            raise InvalidValue(
+                key, str(path), f"is {kind}, and only regular files are written", remedy
+            )
+    place = path.resolve()
+    for source in sources:
+        kept = source.resolve()
+        if place == kept or place in kept.parents or kept in place.parents:
+            holds = place != kept and place in kept.parents
+            raise InvalidValue(
+                key,
+                str(path),
+                f"{'holds' if holds else 'is, or lies in,'} the source {kept}, which is never "
+                "written to",
+                "choose another path",
+            )
+
+
+def signed(content: bytes) -> bytes:
+    """The content with its checksum in the place that `UNSIGNED` keeps for it."""
+    return _with_digits(content, _checksum(content))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether ropewalk wrote this file and nobody has changed it since."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return False
+        content = path.read_bytes()
+    except OSError:
+        return False
+    start = _digits_of(content)
+    if start is None:
+        return False
+    found = content[start : start + _DIGITS]
+    return found == _checksum(_with_digits(content, b"0" * _DIGITS))
+
+
+def _digits_of(content: bytes) -> int | None:
+    """Where the checksum stands; None: nowhere, or in several places."""
+    place = content.find(_MARK)
+    if place < 0 or content.find(_MARK, place + 1) >= 0:
+        return None
+    return place + len(_MARK)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _with_digits(content: bytes, digits: bytes) -> bytes:
+    start = _digits_of(content)
+    if start is None:
+        return content
+    end = start + _DIGITS
+    changed = content[:start] + digits + content[end:]
+    if content.startswith(_PNG):  # a text chunk of a PNG ends with its own, shorter checksum
+        chunk = content.rfind(b"tEXt", 0, start)
+        crc = zlib.crc32(changed[chunk:end]).to_bytes(4, "big")
+        changed = changed[:end] + crc + changed[end + 4 :]
+    return changed
+
+
+def cannot_write(path: str | Path, error: OSError) -> RopewalkError:
+    """The error for a failed write: a full or broken disk is no mistake of the user."""
+    said = f"{path}: cannot be written ({error.strerror or error})"
+    if error.errno in _FULL:
+        return RopewalkError(f"{said}; make room and run the same command again")
+    return InputError(f"{said}; check the path")
+
+
+def write_atomically(path: str | Path, content: str | bytes) -> None:
+    """Replace a file in one step: a reader sees all of the old content or all of the new."""
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        descriptor, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's files are private
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def sync_directory(directory: Path) -> None:
+    """The rename itself is on disk only when the directory is."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,170 @@
+"""How a call can end, as real processes: statuses, streams, signals, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ropewalk.__main__ import run
+from ropewalk.run_directory import RunDirectory
+
+COMMAND = [sys.executable, "-m", "ropewalk"]
+PLAN = ["plan", "llama-3-8b", "--to", "32k", "--method", "yarn"]
+
+
+def called(
+    *arguments: str, shell: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A call; `shell` redirects its streams."""
+    line = f'exec "$@" {shell}' if "|" not in shell else f'"$@" {shell}; exit ${{PIPESTATUS[0]}}'
+    return subprocess.run(
+        ["bash", "-c", line, "bash", *COMMAND, *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("arguments", [["methods"], PLAN, [*PLAN, "--json"]])
+def test_any_encoding_can_be_printed_to(encoding: str, arguments: list[str]) -> None:
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "yarn" in done.stdout.decode(encoding)
+
+
+def test_a_full_device_is_one_line() -> None:
+    done = called(*PLAN, shell="> /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the output: cannot be written (No space left on device); make room and try again\n"
+    )
+
+
+def test_a_broken_pipe_ends_as_other_tools_do() -> None:
+    for arguments in (["methods"], [*PLAN, "--json"]):
+        done = called(*arguments, shell="| true")
+        assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_with_standard_error_closed_errors_do_not_go_to_standard_output(tmp_path: Path) -> None:
+    done = called("inspect", "nowhere/config.json", shell="2>&-")
+    assert (done.returncode, done.stdout) == (2, "")
+    # Nor does a file take the place of the stream that is missing.
+    path = tmp_path / "plan.json"
+    done = called(*PLAN, "-o", str(path), shell="2>&- >&-")
+    assert done.returncode == 0
+    assert json.loads(path.read_text())["format"] == "ropewalk-plan-1"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "told"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_signal_keeps_the_run_and_says_where(
+    tmp_path: Path, number: signal.Signals, status: int, told: str
+) -> None:
+    path = tmp_path / "run"
+    with subprocess.Popen(
+        [*COMMAND, "search", "bundled", "--to", "1k", "--run", str(path)],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while not list(path.glob("search*.jsonl")) and time.monotonic() < deadline:
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(number)
+        out, errors = child.communicate(timeout=60)
+    assert child.returncode == status
+    assert (out, errors) == ("", f"{told}; kept in {path}; run the same command to continue\n")
+    assert [file.name for file in path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_an_early_interrupt_shows_no_traceback() -> None:
+    for milliseconds in (60, 100, 150):
+        child = subprocess.Popen(
+            [*COMMAND, "methods"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        time.sleep(milliseconds / 1000)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+        assert child.returncode in (0, 130, -signal.SIGINT)
+        assert "Traceback" not in errors or "site.py" in errors
+
+
+def test_a_fault_of_ours_is_one_line_and_a_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(arguments: object) -> int:
+        raise ZeroDivisionError("by\x1b[31m nothing")
+
+    monkeypatch.setattr("ropewalk.cli.call", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert run(["plan", "a b"]) == 70
+    [report] = tmp_path.iterdir()
+    line = capsys.readouterr().err
+    assert line == (
+        "error: unexpected ZeroDivisionError: by\\x1b[31m nothing; "
+        f"please report it with {report}\n"
+    )
+    text = report.read_text()
+    assert "ropewalk plan 'a b'" in text
+    assert "Traceback" in text
+
+
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(arguments: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("ropewalk.cli.call", broken)
+    assert run([]) == 1
+    assert capsys.readouterr().err.startswith("error: the memory is not enough")
+
+
+HOSTILE = "a\x1b[31mred\x9b2J\u202e[/nope][bold]:smile:"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_names_reach_the_terminal_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    config = json.loads(
+        (Path(__file__).parent / "golden" / "configs" / "gemma-3-4b.json").read_text()
+    )
+    (tmp_path / "model [/nope][bold]:smile:").mkdir(parents=True)
+    path = tmp_path / "model [/nope][bold]:smile:" / "config.json"
+    path.write_text(json.dumps({**config, HOSTILE: 1, "_name_or_path": HOSTILE}))
+    more = ["--json"] if as_json else []
+    for arguments in (["inspect"], ["plan", "--to", "256k", "--method", "linear"]):
+        status = run([arguments[0], str(path), *arguments[1:], *more])
+        shown = capsys.readouterr()
+        assert status != 70, shown.err
+        for text in (shown.out, shown.err):
+            assert all(c.isprintable() or c == "\n" for c in text)
+        assert "[/nope][bold]:smile:" in shown.out
+
+
+def test_damage_to_what_decides_nothing_does_not_stop_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        with RunDirectory(tmp_path / "run", "test", {}):
+            pass
+    events = tmp_path / "run" / "events.jsonl"
+    content = events.read_bytes()
+    events.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    with pytest.warns(UserWarning, match=r"damaged .* kept as events\.damaged\.jsonl"):
+        run_directory = RunDirectory(tmp_path / "run", "test", {})
+    assert run_directory.resumed
+    run_directory.close()
+    assert (tmp_path / "run" / "events.damaged.jsonl").read_bytes()[:20] == content[:20]

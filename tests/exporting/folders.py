@@ -29,11 +29,12 @@ def spoil_exports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every folder is written without the attention scaling that its plan asks for."""
     write = folder.write
 
-    def spoilt(job: Job, place: Path) -> None:
-        write(job, place)
+    def spoilt(job: Job, place: Path) -> tuple[str, ...]:
+        left_out = write(job, place)
         config = load_config(place)
         config["rope_parameters"]["attention_factor"] = 1.0
         (place / "config.json").write_text(json.dumps(config))
+        return left_out
 
     monkeypatch.setattr(folder, "write", spoilt)
 

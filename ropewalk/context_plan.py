@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.lengths import MAX_LENGTH
+from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
@@ -87,6 +87,10 @@ class ContextPlan:
 
     def __reduce__(self) -> tuple[object, ...]:
         return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
+
+    def __repr__(self) -> str:
+        method, length = self.longest(self.main_layer).method, format_length(self.target_length)
+        return f"<ContextPlan {self.id}: {self.model} up to {length} by {method}>"
 
     def __hash__(self) -> int:
         return hash((self.model, self.id))

@@ -44,6 +44,7 @@ class Comparison(Result):
     """By runtime, how it can express the best plan, and the lines that start it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.candidates, "candidates")
         check_filled(self.layers, "layers")
 

@@ -62,6 +62,7 @@ class Evaluated(Result):
     device: str
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.results, "results")
 
     @property

@@ -32,6 +32,7 @@ class Preview(Result):
     the torch needed to measure it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, row in self.matrix.items():
             for runtime in RUNTIMES:
                 check_member(runtime, row, f"matrix.{name}")

@@ -44,6 +44,7 @@ class Planned(Result):
     """By runtime, what it makes of the plan, and the lines that start it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.layers, "layers")
 
     @property

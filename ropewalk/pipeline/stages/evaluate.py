@@ -60,6 +60,7 @@ class Evaluated(Result):
     at_target: Mapping[str, AtTarget]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_member(AS_IT_IS, self.at_target, "at_target")
         select.best(self._standings, HAND_DESIGNED)  # refuses where there is nothing to choose
 

@@ -24,6 +24,7 @@ class Exports(Result):
     left_out: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.written, "written")
 
     def summary(self) -> str:

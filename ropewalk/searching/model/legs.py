@@ -134,6 +134,7 @@ class Leg(Value):
     tokens: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.baselines, "baselines")
         check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
 
@@ -165,6 +166,7 @@ class Found(Result):
     legs: tuple[Leg, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.legs, "legs")
 
     def derived(self) -> dict[str, object]:

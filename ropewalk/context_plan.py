@@ -52,6 +52,12 @@ class ContextPlan:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_label("model", self.model)
+        for key, text in self.provenance.items():
+            _check_label("provenance", key)
+            _check_label(f"provenance.{key}", text)
+        for name in self.schedules:
+            _check_label("schedules", name)
         if not self.schedules:
             raise InvalidValue("schedules", {}, "must contain at least one layer type", "add one")
         for layer_type, steps in self.schedules.items():
@@ -201,6 +207,17 @@ class ContextPlan:
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
         return cls.from_json(read_json(path), f"{path}: ")
+
+
+def _check_label(key: str, text: object) -> None:
+    """Labels are shown in tables, figures and terminals."""
+    if not isinstance(text, str) or not text.isprintable():
+        raise InvalidValue(
+            key,
+            text,
+            "must be one line of printable characters",
+            "remove line breaks and control characters",
+        )
 
 
 def ladder(

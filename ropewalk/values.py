@@ -242,7 +242,6 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 1
 
 
-
 def _truth(value: object, path: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidValue(path, value, "must be true or false", "write it without quotes")

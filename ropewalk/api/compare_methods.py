@@ -100,7 +100,7 @@ def compare_methods(
     model's present scaling and starts from the pretrained frequencies.
     """
     source = resolve(model, allow_download=allow_download)
-    target = as_length(to)
+    target = as_length(to, "to")
     present = source.present_plan
     chosen = chosen_layers(present, layers)
     given, without = {}, {}

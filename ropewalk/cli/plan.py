@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.common import serves_already
+from ropewalk.api.common import as_length, serves_already
 from ropewalk.api.plan import Planned, plan
+from ropewalk.cli.naming import in_options
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     DownloadOption,
@@ -23,7 +24,7 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.planning.extension import parse_settings
 from ropewalk.run_directory import write_atomically
 from ropewalk.schedule import LogNForm
@@ -41,11 +42,10 @@ EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 def command(
     model: ModelArgument,
     target: Annotated[
-        int,
+        str,
         typer.Option(
             "--to",
             metavar="LENGTH",
-            parser=parse_length,
             help="Target length, such as 32768 or 32k.",
         ),
     ],
@@ -87,7 +87,9 @@ def command(
         raise InputError("--set and --log-n go with a --method")
     source = resolve(model, allow_download=allow_download)
     with progress_bar() as progress:
-        if method is None and (from_original or target != source.present_plan.target_length):
+        if method is None and (
+            from_original or as_length(target, "to") != source.present_plan.target_length
+        ):
             from ropewalk.api.compare_methods import compare_methods
 
             found = compare_methods(
@@ -148,7 +150,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         console.print()
         console.print(pairs)
         if found.rope_parameters is None:
-            refused = f"no stock config says this: {found.rope_parameters_refused}"
+            refused = in_options(f"no stock config says this: {found.rope_parameters_refused}")
             console.print(refused, markup=False, soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
 
@@ -162,7 +164,8 @@ def _show_serving(console: Console, rows: Sequence[Serving], *, saved: bool) -> 
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
     console.print("\nTo serve it:")
     for row in rows:
-        console.print(f"\n# {row.runtime}: {row.fit}. {row.reason}", markup=False, soft_wrap=True)
+        told = in_options(f"\n# {row.runtime}: {row.fit}. {row.reason}")
+        console.print(told, markup=False, soft_wrap=True)
         for line in row.lines:
             console.print(line, markup=False, soft_wrap=True)
     if not saved and any(str(BEST_PLAN) in line for row in rows for line in row.lines):
@@ -193,7 +196,7 @@ def _show_comparison(found: Comparison) -> None:
         name = f"{candidate.method} ({given})" if given else candidate.method
         console.print(f"  [bold]{name}[/bold]: {candidate.reason}", soft_wrap=True)
     for method, reason in found.refused.items():
-        line = f"  {method} is not among them: {reason}"
+        line = in_options(f"  {method} is not among them: {reason}")
         console.print(line, style="dim", markup=False, soft_wrap=True)
     console.print(f"\nBest by theory: {found.best.method}; evaluation has the last word.")
     _show_serving(console, found.serving, saved=True)

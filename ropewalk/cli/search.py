@@ -22,7 +22,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
 )
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.run_directory import write_atomically
 
 if TYPE_CHECKING:
@@ -37,11 +37,10 @@ EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 def command(
     model: RunnableModel,
     target: Annotated[
-        int,
+        str,
         typer.Option(
             "--to",
             metavar="LENGTH",
-            parser=parse_length,
             help="Target length, such as 32768 or 32k.",
         ),
     ],

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.lengths import MAX_LENGTH
+from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
@@ -53,6 +53,12 @@ class ContextPlan:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_label("model", self.model)
+        for key, text in self.provenance.items():
+            _check_label("provenance", key)
+            _check_label(f"provenance.{key}", text)
+        for name in self.schedules:
+            _check_label("schedules", name)
         if not self.schedules:
             raise InvalidValue("schedules", {}, "must contain at least one layer type", "add one")
         for layer_type, steps in self.schedules.items():
@@ -88,6 +94,10 @@ class ContextPlan:
 
     def __reduce__(self) -> tuple[object, ...]:
         return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
+
+    def __repr__(self) -> str:
+        method, length = self.longest(self.main_layer).method, format_length(self.target_length)
+        return f"<ContextPlan {self.id}: {self.model} up to {length} by {method}>"
 
     def __hash__(self) -> int:
         return hash((self.model, self.id))
@@ -202,6 +212,17 @@ class ContextPlan:
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
         return cls.from_json(read_json(path), f"{path}: ")
+
+
+def _check_label(key: str, text: object) -> None:
+    """Labels are shown in tables, figures and terminals."""
+    if not isinstance(text, str) or not text.isprintable():
+        raise InvalidValue(
+            key,
+            text,
+            "must be one line of printable characters",
+            "remove line breaks and control characters",
+        )
 
 
 def ladder(

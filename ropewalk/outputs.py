@@ -59,7 +59,7 @@ def check_file(
             key,
             str(path),
             "exists, and ropewalk did not write it, or it was edited since",
-            "pass --overwrite to replace it, or choose another name",
+            "allow it to be replaced (`overwrite`), or choose another name",
         )
 
 

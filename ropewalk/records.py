@@ -59,6 +59,7 @@ class EvalRecord(Value):
     """What the model wrote, in mode `generate`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not math.isfinite(self.score):
             raise InvalidValue(
                 "score",

@@ -237,6 +237,13 @@ class RotarySchedule:
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt_from_fields(self)
 
+    def __repr__(self) -> str:
+        low, high = self.rescale_factors.min(), self.rescale_factors.max()
+        return (
+            f"<RotarySchedule: {self.method}, {self.geometry.pairs} factors from {low:.4g} to "
+            f"{high:.4g}, serves {format_length(self.length)}>"
+        )
+
     @classmethod
     def plain(cls, geometry: RotaryGeometry) -> RotarySchedule:
         """The schedule of pretraining: every factor 1."""

@@ -12,6 +12,9 @@ it; on the way back it must still follow. So a file that was damaged or edited i
 
 JSON has no infinity: a number that may be infinite has the type `Unbounded`, and null stands for
 infinity.
+
+Fields are read-only all the way down: a value makes its mappings a `FrozenDict`, its lists tuples,
+and its arrays unwritable.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import reprlib
 import types
 from collections.abc import Collection, Mapping, Sized
 from functools import cache
@@ -28,6 +32,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NoReturn,
     TypeAlias,
     Union,
     get_args,
@@ -46,8 +51,42 @@ RESTORE = "restore the file, or create it again"
 Unbounded: TypeAlias = Annotated[float, _INFINITE]
 
 
+SHOWN = 160  # characters of a value at Python's prompt
+
+
+class FrozenDict(dict[str, Any]):
+    """A mapping that cannot be changed. `dict(…)` is a copy that can."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this mapping belongs to an immutable value; change a copy: dict(…)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:  # else it would be filled item by item
+        return FrozenDict, (dict(self),)
+
+
 class Value:
     """A frozen dataclass with a JSON form. Equal when its JSON is equal."""
+
+    def __init_subclass__(cls) -> None:
+        # In the class itself: else @dataclass writes one that prints every array and record.
+        cls.__repr__ = Value.__repr__  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        """Make the fields read-only; a subclass with checks of its own calls this first."""
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, frozen(value))
+
+    def __repr__(self) -> str:
+        line = " ".join(f"<{type(self).__name__}: {self._told()}>".split())
+        return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…>"
+
+    def _told(self) -> str:
+        """The value in short, for Python's prompt."""
+        kind: Any = type(self)
+        return ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in _hints(kind))
 
     def derived(self) -> dict[str, object]:
         """What follows from the fields, and is shown beside them."""
@@ -93,6 +132,9 @@ class Result(Value):
     def __str__(self) -> str:
         return self.summary()
 
+    def _told(self) -> str:
+        return self.summary()
+
     def _repr_html_(self) -> str:
         from html import escape
 
@@ -127,6 +169,22 @@ def check_member(member: object, members: Collection[object], key: str) -> None:
             f"must be one of {', '.join(map(str, members))}",
             RESTORE,
         )
+
+
+def frozen(value: Any) -> Any:
+    """A value with the same content that cannot be changed."""
+    if isinstance(value, FrozenDict):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenDict({key: frozen(item) for key, item in value.items()})
+    if hasattr(value, "_fields"):
+        return type(value)(*map(frozen, value))
+    if isinstance(value, tuple | list):
+        return tuple(map(frozen, value))
+    if hasattr(value, "setflags") and value.flags.writeable:  # an array: its owner may change it
+        value = value.copy()
+        value.setflags(write=False)
+    return value
 
 
 def encode(value: object) -> Any:
@@ -178,6 +236,10 @@ def decode(hint: Any, value: object, path: str) -> Any:
     if hasattr(hint, "from_json"):
         return hint.from_json(value, path)
     return _from_members(hint, value, path, strict=True)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 1
 
 
 def _truth(value: object, path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ PAIR = plan(PlanStep(16, PLAIN), PlanStep(64, LONG))
 @st.composite
 def plans(draw: st.DrawFn) -> ContextPlan:
     target = draw(st.integers(8, 2**40))
-    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+    text = st.text(st.characters().filter(str.isprintable), max_size=8)
 
     def steps() -> tuple[PlanStep, ...]:
         geometry = draw(geometries().filter(lambda g: g.pairs <= 8))
@@ -288,3 +289,19 @@ def test_the_trained_length_stays_through_extensions() -> None:
     plan = ContextPlan("m", {"full_attention": (PlanStep(2048, long),)})
     assert plan.original_length == 512
     assert plan.target_length == 2048
+
+
+@pytest.mark.parametrize(
+    ("key", "make"),
+    [
+        ("provenance.methods", lambda text: plan(PAIR.steps()[0], provenance={"methods": text})),
+        ("provenance", lambda text: plan(PAIR.steps()[0], provenance={text: "yarn"})),
+        ("model", lambda text: ContextPlan(text, PAIR.schedules)),
+        ("schedules", lambda text: ContextPlan("m", {text: PAIR.steps()})),
+    ],
+)
+@pytest.mark.parametrize("text", ["two\nlines", "\x1b[31mred", "a\u2028b", "tab\t"])
+def test_a_label_is_one_line(key: str, make: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^{key} = .*: must be one line") as refused:
+        make(text)
+    assert str(refused.value).isprintable()

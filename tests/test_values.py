@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
 from ropewalk.schedule import FloatArray, RotaryGeometry
-from ropewalk.values import Result, Unbounded, Value
+from ropewalk.values import SHOWN, Result, Unbounded, Value
 from tests.strategies import geometries
 
 
@@ -233,12 +234,48 @@ def test_values_are_equal_when_their_json_is() -> None:
     assert len({Inner((1.0,)), Inner((1.0,)), Inner((2.0,))}) == 2
 
 
+def test_a_value_cannot_be_changed_at_any_depth() -> None:
+    given: Any = {"k": [True]}
+    numbers = np.array([0.5])
+    value = replace(SAMPLE, by_name=given, anything={"free": [{"a": 1}]}, array=numbers)
+    mapping: Any = value.by_name
+    for change in (
+        lambda: mapping.update(k=()),
+        lambda: mapping.__setitem__("k", ()),
+        lambda: mapping.pop("k"),
+        lambda: value.anything["free"][0].clear(),  # type: ignore[index]
+        lambda: value.array.fill(0),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"change a copy: dict\(|read-only"):
+            change()
+    # Neither through what it was made from, nor is that frozen for its owner.
+    given["k"].append(False)
+    numbers[0] = 7
+    assert value.by_name == {"k": (True,)}
+    assert value.array[0] == 0.5
+    assert {**mapping, "k": 1} == {"k": 1}
+    assert json.dumps(mapping) == '{"k": [true]}'
+    for again in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert again == value
+        with pytest.raises(TypeError, match="change a copy"):
+            again.by_name["k"] = ()  # type: ignore[index]
+
+
 @dataclass(frozen=True, eq=False)
 class Said(Result):
     text: str
 
     def summary(self) -> str:
         return self.text
+
+
+def test_a_prompt_shows_one_short_line() -> None:
+    assert repr(Said("a\nb")) == "<Said: a b>"
+    assert repr(Inner((1.0, 2.0))) == "<Inner: numbers=(1.0, 2.0)>"
+    long = repr(Said("a " * 1000))
+    assert len(long) == SHOWN
+    assert long.endswith("…>")
+    assert len(repr(Inner((0.5,) * 10_000))) <= SHOWN
 
 
 def test_a_result_is_told_by_its_summary_and_escaped_in_a_notebook() -> None:

@@ -38,7 +38,10 @@ def as_length(value: Length, key: str = "length") -> int:
     """The number of tokens that `131072` or `"128k"` stands for."""
     if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise InvalidValue(key, value, "must be a length", "write 131072 or '128k'")
-    return parse_length(str(value))
+    try:
+        return parse_length(str(value))
+    except InvalidValue as error:
+        raise InvalidValue(key, value, error.rule, error.remedy) from None
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
@@ -60,7 +63,7 @@ def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...
 def as_plan(value: PlanLike) -> ContextPlan:
     """The plan itself, of what bears one, or in a file."""
     if isinstance(value, str | Path):
-        return ContextPlan.read(value)
+        return ContextPlan.read(as_path(value, "plan"))
     plan = value if isinstance(value, ContextPlan) else getattr(value, "plan", None)
     if not isinstance(plan, ContextPlan):
         raise InvalidValue(
@@ -73,8 +76,11 @@ def as_plan(value: PlanLike) -> ContextPlan:
 
 
 def as_path(value: str | Path, key: str) -> Path:
+    """A path. An empty text is refused: to the system, it is the current folder."""
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
+    if not str(value).strip():
+        raise InvalidValue(key, value, "must not be empty", "write '.' for the current folder")
     return Path(value)
 
 
@@ -83,6 +89,7 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     from ropewalk.data.corpora import Document, read_documents
 
     if isinstance(corpus, str | Path):
+        as_path(corpus, "corpus")
         documents = read_documents(corpus, field=field)
     else:
         if not isinstance(corpus, Iterable):

@@ -44,6 +44,7 @@ class Comparison(Result):
     """By runtime, how it can express the best plan, and the lines that start it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.candidates, "candidates")
         check_filled(self.layers, "layers")
 
@@ -99,7 +100,7 @@ def compare_methods(
     model's present scaling and starts from the pretrained frequencies.
     """
     source = resolve(model, allow_download=allow_download)
-    target = as_length(to)
+    target = as_length(to, "to")
     present = source.present_plan
     chosen = chosen_layers(present, layers)
     given, without = {}, {}

@@ -17,6 +17,7 @@ from ropewalk.api.common import (
     as_length,
     as_lengths,
     as_list,
+    as_path,
     as_plan,
 )
 from ropewalk.errors import InputError
@@ -62,6 +63,7 @@ class Evaluated(Result):
     device: str
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.results, "results")
 
     @property
@@ -137,6 +139,7 @@ def evaluate(
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
     chosen = None if lengths is None else as_lengths(lengths)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+    run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, field, notice)
     source = resolve(model, allow_download=allow_download)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)

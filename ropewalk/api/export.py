@@ -32,6 +32,7 @@ class Preview(Result):
     the torch needed to measure it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, row in self.matrix.items():
             for runtime in RUNTIMES:
                 check_member(runtime, row, f"matrix.{name}")
@@ -77,12 +78,10 @@ def export(
         raise UnknownName("runtime", runtime, RUNTIMES)
     if v4_keys and runtime != "transformers":
         raise InputError(
-            f"v4_keys (--v4-keys) is for transformers, not for {runtime}, which reads today's keys"
+            f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys"
         )
     if fold and runtime == LLAMA_CPP:
-        raise InputError(
-            "fold (--fold) is not for llama.cpp, which has an attention factor of its own"
-        )
+        raise InputError("`fold` is not for llama.cpp, which has an attention factor of its own")
     given, out = as_plan(plan), as_path(out, "out")
     folder = str(resolve(model, allow_download=allow_download).folder)
     if runtime == LLAMA_CPP:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_path
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED
-from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.load import load
 from ropewalk.models.source import Model, resolve
 from ropewalk.pipeline import extend as pipeline
 from ropewalk.pipeline.cost import Estimate, estimate
@@ -25,7 +25,7 @@ from ropewalk.pipeline.settings import (
     parted,
     settings_for,
 )
-from ropewalk.pipeline.stage import Work
+from ropewalk.pipeline.stage import Start, Work
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import RunDirectory
 
@@ -55,18 +55,19 @@ def extend(
     default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
     interrupted run resumes. `done` is called with each stage and its result.
     """
+    run = None if run is None else as_path(run, "run")
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, notice,
     )  # fmt: skip
-    to_search, to_report = parted(asked.documents)
-    target = asked.settings.target_length
-    path = run or Path("runs") / f"extend-{Path(asked.source).name}-{format_length(target)}"
-    identity = {**run_identity(asked.loaded, asked.documents), **asdict(asked.settings)}
+    start, settings = asked.start, asked.settings
+    length = format_length(settings.target_length)
+    path = run or Path("runs") / f"extend-{asked.name}-{length}"
+    identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
     places = resolve(model, allow_download=allow_download).places
     with RunDirectory(path, "extend", identity, apart_from=places) as directory:
-        work = Work(asked.source, asked.loaded, target, to_search, to_report, directory, notice)
-        return pipeline.extend(work, asked.settings, progress=progress, done=done)
+        work = Work(**vars(start), directory=directory, notice=notice)
+        return pipeline.extend(work, settings, progress=progress, done=done)
 
 
 @required_by("extend_preview")
@@ -90,15 +91,15 @@ def extend_preview(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, notice,
     )  # fmt: skip
-    return estimate(asked.source, asked.loaded, asked.settings)
+    return estimate(asked.start.source, asked.start.loaded, asked.settings)
 
 
 @dataclass(frozen=True)
 class _Asked:
     """The arguments of a run, found and checked."""
 
-    source: str
-    loaded: LoadedModel
+    name: str
+    start: Start
     documents: Sequence[Document]
     settings: Settings
 
@@ -131,4 +132,6 @@ def _ask(
         lengths=as_lengths(lengths),
         seed=seed,
     )
-    return _Asked(source, loaded, documents, settings)
+    start = Start(source, loaded, settings.target_length, *parted(documents))
+    pipeline.check(start, settings)
+    return _Asked(found.short_name, start, documents, settings)

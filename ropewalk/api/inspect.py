@@ -155,7 +155,7 @@ def theory_of(schedule: RotarySchedule) -> Theory:
     )
 
 
-@required_by("measure (--measure)")
+@required_by("`measure`")
 def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: Notice) -> Measured:
     """Run a model over some text, in sequences within its window."""
     from ropewalk.evaluation.encoding import Encoder

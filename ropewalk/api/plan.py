@@ -44,6 +44,7 @@ class Planned(Result):
     """By runtime, what it makes of the plan, and the lines that start it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.layers, "layers")
 
     @property
@@ -115,12 +116,14 @@ def plan(
     the plan is the one that the model follows now.
     """
     source = resolve(model, allow_download=allow_download)
-    target = as_length(to)
+    target = as_length(to, "to")
     present = source.present_plan
     chosen = chosen_layers(present, layers)
     if method is None:
         if parameters or log_n is not None:
-            raise InputError("parameters and log_n belong to a method: name it, as in 'yarn'")
+            raise InputError(
+                "`parameters` and `log_n` belong to a method: name it (`method`), as in 'yarn'"
+            )
         if target == present.target_length and not from_original:
             return _planned(source, present, chosen)
         from ropewalk.api.compare_methods import compare_methods

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
+from ropewalk.api.common import (
+    Corpus,
+    Length,
+    as_documents,
+    as_length,
+    as_lengths,
+    as_list,
+    as_path,
+)
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
@@ -84,6 +92,7 @@ def precision(
     chosen_shifts = None
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
+    run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, "text", notice)
     source = resolve(model, allow_download=allow_download)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_path
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
@@ -19,7 +19,7 @@ from ropewalk.models.source import Model, resolve
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
-from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_target, search_model
+from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_search, search_model
 from ropewalk.searching.model.objectives import Kind
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.untrusted import whole_number
@@ -81,6 +81,7 @@ def search(
         documents=documents,
         seed=seed,
     )
+    run = None if run is None else as_path(run, "run")
     began = time.monotonic()
     ranks = _ranks(ranks_per_copy)
     with ExitStack() as stack:
@@ -95,7 +96,7 @@ def search(
             allow_download=allow_download,
             place=whole if ranks is None else ranks.place,
         )
-        check_target(loaded.present_plan.longest(loaded.present_plan.extended_layer), settings)
+        check_search(loaded, texts, settings)
         directory = None
         if run is not None:
             # On every rank: reading shared weights takes all that share them.
@@ -138,7 +139,7 @@ def _ranks(per_copy: int) -> Ranks | None:
         raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
     if size % per_copy:
         raise InvalidValue(
-            "--ranks-per-copy",
+            "ranks_per_copy",
             per_copy,
             f"the number of ranks must be a multiple of it, and is {size}",
             f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",

@@ -25,7 +25,7 @@ from ropewalk.cli.shared import (
     table,
 )
 from ropewalk.evaluation.results import labels
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.records import EvalResult, Mode
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ def command(
         ),
     ] = None,
     target: Annotated[
-        int | None,
-        typer.Option(
-            "--to", metavar="LENGTH", parser=parse_length, help="Target length of the methods."
-        ),
+        str | None,
+        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
     ] = None,
     tasks: Annotated[
         str,

@@ -21,7 +21,6 @@ from ropewalk.cli.shared import (
     print_json,
     say,
 )
-from ropewalk.lengths import parse_length
 from ropewalk.pipeline.settings import EVALUATIONS, SAMPLES
 
 if TYPE_CHECKING:
@@ -37,11 +36,10 @@ EXAMPLE = "ropewalk extend path/to/model --to 32k --run runs/extend"
 def command(
     model: RunnableModel = "bundled",
     target: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--to",
             metavar="LENGTH",
-            parser=parse_length,
             help="Target length, such as 32k (default: eight times what the model serves).",
         ),
     ] = None,
@@ -87,7 +85,7 @@ def command(
         "field": field,
         "evaluations": evaluations,
         "samples": samples,
-        "lengths": [parse_length(part) for part in lengths.split(",")] if lengths else [],
+        "lengths": lengths.split(",") if lengths else [],
         "seed": seed,
         "dtype": dtype,
         "device": device,

@@ -5,11 +5,16 @@ Plain text, wrapped at the width of the terminal and never cut off.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from inspect import cleandoc
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from ropewalk.cli.naming import options_named
+from ropewalk.errors import InputError
 
 ADVANCED = "Advanced"
 """The heading of options that few people need."""
@@ -44,7 +49,19 @@ Rows = list[tuple[str, str]]
 
 
 class VerbHelp(TyperCommand):
-    """The help of one verb."""
+    """One verb: its errors name its options, and its help has headings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for option, word in pairwise(["", *args]):
+            # As from "$RUN" in a shell where RUN is not set; an empty path would be this folder.
+            if not word or re.fullmatch(r"--[\w-]+=", word):
+                name = option if option.startswith("-") else word.strip("=") or "an argument"
+                raise InputError(f"{name}: is empty; give a value, or leave it out")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with options_named(self.params):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, Rows] = {"Arguments": [], "Options": [], ADVANCED: []}

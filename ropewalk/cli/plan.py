@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.common import serves_already
+from ropewalk.api.common import as_length, serves_already
 from ropewalk.api.plan import Planned, plan
+from ropewalk.cli.naming import in_options
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     DownloadOption,
@@ -26,7 +27,7 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import parse_settings
 from ropewalk.schedule import LogNForm
@@ -44,11 +45,10 @@ EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 def command(
     model: ModelArgument,
     target: Annotated[
-        int,
+        str,
         typer.Option(
             "--to",
             metavar="LENGTH",
-            parser=parse_length,
             help="Target length, such as 32768 or 32k.",
         ),
     ],
@@ -97,7 +97,9 @@ def command(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
     with progress_bar() as progress:
-        if method is None and (from_original or target != source.present_plan.target_length):
+        if method is None and (
+            from_original or as_length(target, "to") != source.present_plan.target_length
+        ):
             from ropewalk.api.compare_methods import compare_methods
 
             found = compare_methods(
@@ -159,7 +161,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         console.print()
         console.print(pairs)
         if found.rope_parameters is None:
-            refused = f"no stock config says this: {found.rope_parameters_refused}"
+            refused = in_options(f"no stock config says this: {found.rope_parameters_refused}")
             console.print(refused, soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
 
@@ -173,7 +175,8 @@ def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) ->
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
     console.print("\nTo serve it:")
     for row in rows:
-        console.print(f"\n# {row.runtime}: {row.fit}. {row.reason}", soft_wrap=True)
+        told = in_options(f"\n# {row.runtime}: {row.fit}. {row.reason}")
+        console.print(told, soft_wrap=True)
         for line in row.lines:
             console.print(line, soft_wrap=True)
     if not saved and any(USUAL_PLAN in line for row in rows for line in row.lines):
@@ -203,7 +206,7 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         name = f"{candidate.method} ({given})" if given else candidate.method
         console.print(headed(f"  {name}", f": {candidate.reason}"), soft_wrap=True)
     for method, reason in found.refused.items():
-        line = f"  {method} is not among them: {reason}"
+        line = in_options(f"  {method} is not among them: {reason}")
         console.print(line, style="dim", soft_wrap=True)
     console.print(f"\nBest by theory: {found.best.method}; evaluation has the last word.")
     _show_serving(console, found.serving, saved=saved)

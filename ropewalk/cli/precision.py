@@ -22,7 +22,7 @@ from ropewalk.cli.shared import (
     table,
 )
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import verdict
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ def command(
         bool, typer.Option("--quick", help="Few shifts and sequences, and no random weights.")
     ] = False,
     length: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             metavar="LENGTH",
-            parser=parse_length,
             help="Tokens per sequence (default: the window, up to 4k, or 512 with --quick).",
         ),
     ] = None,

@@ -25,7 +25,7 @@ from ropewalk.cli.shared import (
     table,
     write_plan,
 )
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 from ropewalk.outputs import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
@@ -39,11 +39,10 @@ EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 def command(
     model: RunnableModel,
     target: Annotated[
-        int,
+        str,
         typer.Option(
             "--to",
             metavar="LENGTH",
-            parser=parse_length,
             help="Target length, such as 32768 or 32k.",
         ),
     ],
@@ -130,12 +129,14 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
+    from ropewalk.api.common import as_length
     from ropewalk.api.search import PLAN, is_first_rank, search
     from ropewalk.models.source import resolve
 
     source = resolve(model, allow_download=allow_download)
     check_outputs(output=output, sources=source.places, overwrite=overwrite, as_json=as_json)
-    run = run or Path("runs") / f"search-{Path(source.name).name}-{format_length(target)}"
+    length = format_length(as_length(target, "to"))
+    run = run or Path("runs") / f"search-{source.short_name}-{length}"
     with progress_bar() as progress:
         found = search(
             model,

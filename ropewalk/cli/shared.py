@@ -91,9 +91,9 @@ def check_outputs(
     if output == STANDARD_OUTPUT and as_json:
         raise InputError("--json and -o - both print to standard output; give one of them")
     if output is not None and output != STANDARD_OUTPUT:
-        check_file(output, key="--output", sources=sources, overwrite=overwrite)
+        check_file(output, key="output", sources=sources, overwrite=overwrite)
     if plot is not None:
-        check_file(plot, key="--plot", sources=sources, overwrite=overwrite)
+        check_file(plot, key="plot", sources=sources, overwrite=overwrite)
 
 
 def write_plan(plan: ContextPlan, output: Path | None) -> None:

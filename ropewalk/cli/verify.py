@@ -15,7 +15,7 @@ from ropewalk.audit.reading import Reading
 from ropewalk.audit.result import Audit
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, print_json
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
 
@@ -31,10 +31,9 @@ def command(
         ),
     ] = None,
     length: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             metavar="LENGTH",
-            parser=parse_length,
             help="The length that it should serve, such as 128k (default: its own).",
         ),
     ] = None,

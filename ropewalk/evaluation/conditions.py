@@ -35,7 +35,7 @@ def check_methods(methods: Iterable[str], target: int | None) -> None:
 
 def _length_for(method: str, target: int | None) -> int:
     if target is None:
-        raise InputError(f"{method} needs a target length; add --to LENGTH (in Python, to=…)")
+        raise InputError(f"{method} needs a target length; give it (`to`)")
     return target
 
 
@@ -85,5 +85,5 @@ def check_reach(conditions: Iterable[Condition], lengths: Iterable[int]) -> None
                 "lengths",
                 longest,
                 f"{condition.method} is planned for {condition.plan.target_length} tokens",
-                "extend further (--to), or give shorter lengths",
+                "extend further (`to`), or give shorter lengths",
             )

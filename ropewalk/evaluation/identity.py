@@ -1,8 +1,12 @@
-"""What makes two runs the same computation: the model, what it follows, and the text."""
+"""What makes two runs the same computation: the model, what it follows, and the text.
+
+All are known by their content. A model's folder may be named otherwise, or have moved.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +24,7 @@ def run_identity(loaded: LoadedModel, documents: Sequence[Document]) -> dict[str
     """
     encoder = Encoder(loaded.tokenizer)
     return {
-        "model": loaded.name,
+        "config_sha256": config_fingerprint(loaded.model.config),
         "present_plan": loaded.present_plan.id,
         "weights_sha256": weights_fingerprint(loaded.model),
         "tokenizer_sha256": encoder.fingerprint,
@@ -29,6 +33,20 @@ def run_identity(loaded: LoadedModel, documents: Sequence[Document]) -> dict[str
         "dtype": loaded.dtype,
         "device": loaded.model.device.type,
     }
+
+
+def config_fingerprint(config: Any) -> str:
+    """A SHA-256 of a model's config; run.json has the versions, and the identity the dtype."""
+    text = json.dumps(_without_origin(config.to_dict()), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_origin(value: object) -> object:
+    """Less where the model was loaded from and how, which transformers writes into its config."""
+    if not isinstance(value, dict):
+        return value
+    origin = ("_name_or_path", "dtype", "torch_dtype", "transformers_version")
+    return {key: _without_origin(item) for key, item in value.items() if key not in origin}
 
 
 def weights_fingerprint(model: Any) -> str:

@@ -171,7 +171,7 @@ def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
         most = max((len(text.tokens) for text in request.texts), default=0)
         raise InputError(
             f"no document of the corpus holds {room} tokens, which a length of {request.longest} "
-            f"needs (the longest holds {most}); give longer documents (--corpus) or shorter lengths"
+            f"needs (the longest holds {most}); give longer documents (`corpus`) or shorter lengths"
         )
     drawn = Stream("perplexity", VERSION, request.seed).sample(
         len(slots), min(request.samples, len(slots))

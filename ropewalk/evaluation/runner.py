@@ -111,6 +111,13 @@ class Evaluation:
                 behind += length
         return records
 
+    def check(self) -> None:
+        """Refuse documents that are too short for a length, before anything is measured."""
+        for name in self.settings.tasks:
+            if name in perplexity.DEFINITIONS:
+                for length in self.settings.lengths:
+                    perplexity.DEFINITIONS[name].windows(self._request(length))
+
     @cached_property
     def encoder(self) -> Encoder:
         return Encoder(self.loaded.tokenizer)
@@ -160,20 +167,7 @@ class Evaluation:
 
     def _windows(self, definition: Definition, length: int) -> Iterator[Batch]:
         settings = self.settings
-        start = self.loaded.tokenizer.bos_token_id
-        windows = definition.windows(
-            perplexity.Request(
-                texts=self._texts,
-                bos=self.encoder.bos,
-                start_token=() if start is None else (int(start),),
-                length=length,
-                longest=max(settings.lengths),
-                scored=perplexity.scored_tokens(settings.lengths),
-                samples=settings.samples,
-                seed=settings.seed,
-                original_length=self.loaded.present_plan.original_length,
-            )
-        )
+        windows = definition.windows(self._request(length))
         if not windows:
             self.notice(f"left out: {definition.name} at {length}: no document is long enough")
         bins = []
@@ -185,6 +179,20 @@ class Evaluation:
                 for window in part
             ]
             yield Windows(self._scorer, definition, length, part, ids, bins)
+
+    def _request(self, length: int) -> perplexity.Request:
+        settings, start = self.settings, self.loaded.tokenizer.bos_token_id
+        return perplexity.Request(
+            texts=self._texts,
+            bos=self.encoder.bos,
+            start_token=() if start is None else (int(start),),
+            length=length,
+            longest=max(settings.lengths),
+            scored=perplexity.scored_tokens(settings.lengths),
+            samples=settings.samples,
+            seed=settings.seed,
+            original_length=self.loaded.present_plan.original_length,
+        )
 
 
 @dataclass(frozen=True)

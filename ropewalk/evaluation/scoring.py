@@ -75,10 +75,7 @@ class Scorer:
             right.append((logits.argmax(-1) == target).cpu())
         all_losses = torch.cat(losses).double().numpy()
         if np.isnan(all_losses).any():
-            raise RopewalkError(
-                f"{_name(self.model)}: its logits are not numbers (NaN) at a length of "
-                f"{max(map(len, sequences))}; try --dtype float32, and check its plan"
-            )
+            raise self._not_numbers(max(map(len, sequences)))
         all_right = torch.cat(right).numpy()
         ends = np.cumsum([len(row) - start for row, start in zip(sequences, starts, strict=True)])
         return [
@@ -124,6 +121,8 @@ class Scorer:
         """Whether body and head together give what the model itself gives."""
         tokens = torch.arange(8).remainder(self._head.weight.shape[0]).unsqueeze(0)
         whole = self.model(input_ids=tokens.to(self.model.device), use_cache=False).logits
+        if not whole.isfinite().all():
+            raise self._not_numbers(tokens.shape[1])
         parts = self._finish(self._head(self._run(tokens)))
         tolerance = 16 * torch.finfo(parts.dtype).eps
         if whole.shape != parts.shape or not torch.allclose(
@@ -133,6 +132,12 @@ class Scorer:
                 f"{_name(self.model)} changes its logits after the head in a way that ropewalk "
                 "does not know, so scores would be wrong; this model cannot be scored yet"
             )
+
+    def _not_numbers(self, length: int) -> RopewalkError:
+        return RopewalkError(
+            f"{_name(self.model)}: its logits are not numbers (NaN or infinite) at a length of "
+            f"{length}; try float32 (`dtype`), and check its weights and its plan"
+        )
 
 
 def _finishing(config: Any) -> Callable[[Tensor], Tensor]:

@@ -128,7 +128,7 @@ def expressible(
     if not approximate:
         raise Unsupported(
             f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
-            "(--approximate) to export the approximation with its measured cost, or create a plan "
+            "(`approximate`) to export the approximation with its measured cost, or create a plan "
             "without it"
         )
     if runtime == "transformers":

@@ -76,7 +76,7 @@ def prepare(
         if (wanted or checkpoint.dtype) not in (torch.float32, torch.float64):
             raise Unsupported(
                 "folding: a factor rounds weights in half precision once more, which no gate "
-                "could tell from an error; write float32 (--dtype float32), or do not fold"
+                "could tell from an error; write float32 (`dtype`), or do not fold"
             )
         folding = folded(checkpoint, plan)
         carried = folding.plan

@@ -32,6 +32,7 @@ class Parity(Value):
     """How many positions were compared, beyond the trained length as well as below it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "max_difference", _bound(self.max_difference))
 
     @property
@@ -57,6 +58,7 @@ class Loss(Value):
     max_logit_difference: Unbounded
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "nats", _bound(self.nats))
         object.__setattr__(self, "max_logit_difference", _bound(self.max_logit_difference))
 

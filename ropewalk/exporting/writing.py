@@ -196,11 +196,11 @@ def _check_place(out: Path, overwrite: bool, sources: tuple[Path, ...]) -> None:
     if not os.path.lexists(out):
         return
     if not overwrite:
-        raise InputError(f"{out}: exists already; pass --overwrite to replace it")
+        raise InputError(f"{out}: exists already; allow it to be replaced (`overwrite`)")
     # A slip of the keyboard must not delete somebody's home.
     if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
         raise InputError(
-            f"{out}: is a folder without a model in it, which --overwrite does not replace; "
+            f"{out}: is a folder without a model in it, which `overwrite` does not replace; "
             "remove it yourself, or choose another path"
         )
 

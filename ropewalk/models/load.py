@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.extras import required_by
+from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
@@ -41,6 +42,10 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     present_plan: ContextPlan
+
+    def __repr__(self) -> str:
+        serves = format_length(self.present_plan.target_length)
+        return f"<LoadedModel {self.name}: {self.dtype} on {self.device}, serves {serves}>"
 
     @property
     def dtype(self) -> str:

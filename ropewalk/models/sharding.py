@@ -42,6 +42,6 @@ def _layers(model: nn.Module) -> nn.ModuleList:
     if not lists:
         raise Unsupported(
             f"{type(model).__name__} holds no list of layers, so its copy cannot be split over "
-            "ranks; search with one rank per copy (--ranks-per-copy 1)"
+            "ranks; search with one rank per copy (`ranks_per_copy`)"
         )
     return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))

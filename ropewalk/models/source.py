@@ -29,8 +29,17 @@ Model: TypeAlias = "str | Path | Mapping[str, Any] | Source | Any"
 """Any: a transformers config, a live model, or what `load` returned."""
 
 Kind = Literal[
-    "folder", "config file", "GGUF file", "bundled", "catalogue", "hub", "config", "live model"
+    "folder",
+    "config file",
+    "GGUF file",
+    "bundled",
+    "catalogue",
+    "hub",
+    "config",
+    "live model",
+    "model in memory",
 ]
+"""A live model is what `load` returned, with its tokenizer; other models in memory lack one."""
 BUNDLED_TRAINED_LENGTH = 512
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # What a download brings: no pickles and no code.
@@ -63,6 +72,16 @@ class Source:
     def places(self) -> tuple[Path, ...]:
         """The folder or file that nothing may be written to."""
         return () if self.path is None else (self.path,)
+
+    @property
+    def short_name(self) -> str:
+        """The model's own name, without the places that it comes from."""
+        if self.kind not in ("folder", "config file", "GGUF file") or self.path is None:
+            return self.name.rpartition("/")[2]
+        path = self.path.resolve()
+        if path.parent.name == "snapshots":  # of the hub's cache, models--ORG--NAME/snapshots/HASH
+            return path.parents[1].name.rpartition("--")[2]
+        return path.name
 
     @cached_property
     def config(self) -> Config:
@@ -120,15 +139,20 @@ class Source:
         raise InputError(f"{self.name}: {_NO_WEIGHTS[self.kind]}")
 
 
+_IN_MEMORY = (
+    "is a model in memory, and this needs a model's folder, since it copies and compares files; "
+    "save the model and its tokenizer with save_pretrained, and pass that folder"
+)
 _NO_WEIGHTS = {
     "config file": "is a file; give the folder that holds config.json and weights",
     "GGUF file": "is a GGUF file; give the folder of safetensors that it was converted from",
     "catalogue": (
         "the catalogue knows its config and holds no weights; give the model's folder, or allow a "
-        "download from the Hugging Face hub (--allow-download)"
+        "download from the Hugging Face hub (`allow_download`)"
     ),
     "config": "is a config without weights; give the folder that has both",
-    "live model": "is in memory and has no folder; save it (save_pretrained) and give that folder",
+    "live model": _IN_MEMORY,
+    "model in memory": _IN_MEMORY,
 }
 
 
@@ -144,7 +168,8 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         name = str(config.get("_name_or_path") or config.get("model_type") or "model")
         return Source(name, "config", value=config)
     if hasattr(model, "config") and hasattr(model, "parameters"):
-        return replace(resolve(model.config), installed=_installed(model))
+        found = resolve(model.config)
+        return replace(found, kind="model in memory", installed=_installed(model))
     if not isinstance(model, str | Path):
         raise InvalidValue(
             "model",
@@ -189,7 +214,7 @@ def _named(name: str, allow_download: bool) -> Source:
         raise InputError(
             f"{name}: there is no such file or folder, and no known model of that name{hint}; "
             "ropewalk is offline unless told otherwise: to fetch a model of that name from the "
-            "Hugging Face hub, allow it (--allow-download)"
+            "Hugging Face hub, allow it (`allow_download`)"
         ) from None
     return Source(name, "catalogue", value=entry, allow_download=allow_download)
 

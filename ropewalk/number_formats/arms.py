@@ -111,7 +111,9 @@ def check_device(arms: Iterable[Arm], device: torch.device) -> None:
                 "run it on an Ampere GPU or later; tf32_angles runs anywhere",
             )
         if "float64" in formats and device.type == "mps":
-            raise InvalidValue("arm", arm.name, "mps has no float64", "add --device cpu")
+            raise InvalidValue(
+                "arm", arm.name, "mps has no float64", "compute on the CPU (`device`)"
+            )
 
 
 def dtype_of(format: Format) -> torch.dtype:

@@ -109,7 +109,7 @@ class Settings:
                 "lengths",
                 max(self.lengths),
                 f"the sequences are only {self.length} tokens long",
-                "give a larger --length, or shorter --lengths",
+                "give a larger `length`, or shorter `lengths`",
             )
         for shift in (*self.shifts, self.reference, *self.retrieval_shifts):
             if whole_number(shift, "shifts") < 0:
@@ -375,7 +375,7 @@ def cut(
             "sequences",
             count,
             f"the text holds only {len(windows)} of {format_length(length)} tokens",
-            "give a larger --corpus, fewer --sequences, or a shorter --length",
+            "give a larger `corpus`, fewer `sequences`, or a shorter `length`",
         )
     bos = np.array(encoder.bos, dtype=np.int64)
     for index in range(count):

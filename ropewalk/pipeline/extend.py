@@ -19,7 +19,7 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.pipeline.settings import Settings
-from ropewalk.pipeline.stage import Stage, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.pipeline.stages.export import Export
@@ -113,6 +113,12 @@ class Extended(Result):
         return built
 
 
+def check(start: Start, settings: Settings) -> None:
+    """Refuse a run that would fail in a later stage, before it has a directory."""
+    for each in stages(settings):
+        each.check(start)
+
+
 def extend(
     work: Work, settings: Settings, *, progress: Progress = silent, done: Done = lambda *_: None
 ) -> Extended:
@@ -129,12 +135,14 @@ def run_stages(
     done: Done = lambda *_: None,
 ) -> Extended:
     """The same, with other stages."""
-    name = work.source
+    name, redo = work.source, False
     for each in to_do:
         file = work.directory.path / f"{each.name}.json"
-        if file.exists():
-            result = _read(file, each, work.directory)
-        else:
+        result = None
+        if file.exists() and not redo:
+            result = each.recalled(work, _read(file, each, work.directory))
+            redo = result is None
+        if result is None:
             work.directory.event("stage", name=each.name)
             result = each.run(work, progress)
             _write(file, each, work.directory, result)

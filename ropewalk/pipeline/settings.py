@@ -52,7 +52,7 @@ def settings_for(
     window = present.target_length
     if target_length <= window:
         raise InvalidValue(
-            "--to",
+            "to",
             target_length,
             f"must be above {window}, the length that the model already serves",
             f"give a target above {format_length(window)}",
@@ -66,10 +66,10 @@ def settings_for(
     at = tuple(sorted({*lengths, target_length}))
     if at[-1] > target_length:
         raise InvalidValue(
-            "--lengths",
+            "lengths",
             at[-1],
             f"the model is extended to {target_length} tokens",
-            "extend further (--to), or give shorter lengths",
+            "extend further (`to`), or give shorter lengths",
         )
     return Settings(target_length, evaluations, samples, at, seed)
 

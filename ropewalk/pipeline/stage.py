@@ -37,8 +37,8 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
-    """What every stage of one run is given."""
+class Start:
+    """What a run begins with, before it has a directory."""
 
     source: str
     """What an export reads: a folder, or `bundled`."""
@@ -47,6 +47,12 @@ class Work:
     to_search: Sequence[Document]
     to_report: Sequence[Document]
     """What the evaluation measures on shares no text with what the search looks at."""
+
+
+@dataclass(frozen=True)
+class Work(Start):
+    """What every stage of one run is given."""
+
     directory: RunDirectory
     notice: Notice
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
@@ -73,9 +79,16 @@ class Stage(Generic[R]):
         """What it will take, for `--dry-run`."""
         return Cost()
 
+    def check(self, start: Start) -> None:
+        """Refuse a run that this stage could not finish, before anything is computed or kept."""
+
     def run(self, work: Work, progress: Progress) -> R:
         """Do the work; what is on disk already is not done again."""
         raise NotImplementedError
+
+    def recalled(self, work: Work, result: R) -> R | None:
+        """An earlier result as it holds now; None to have the stage and all later ones redone."""
+        return result
 
     def model_after(self, result: R) -> str | None:
         """The folder of the model that later stages continue with, where this one changed it."""

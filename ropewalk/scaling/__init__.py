@@ -118,7 +118,7 @@ class Method(Generic[P]):
         if self.geometric_start and start.geometric_base is None:
             raise Unsupported(
                 f"{self.name} needs geometric frequencies, and the start ({start.method}) has "
-                "others; start from the plain ones (--from-original), or use one that composes: "
+                "others; start from the plain ones (`from_original`), or use one that composes: "
                 + ", ".join(name for name in names() if not named(name).geometric_start)
             )
 

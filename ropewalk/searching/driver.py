@@ -72,14 +72,32 @@ class Finalist(NamedTuple):
 
 
 class Result(NamedTuple):
-    best: Candidate
-    score: float
     finalists: tuple[Finalist, ...]
-    """The best distinct candidates, best first: for a choice by something else than the score."""
+    """The best distinct candidates, best first: for a choice by something else than the score.
+
+    None where every candidate failed, or none had seen all documents when the budget was spent.
+    """
     history: tuple[Point, ...]
     evaluations: float
     """How many scores over all documents the work comes to."""
     tokens: int
+
+    @property
+    def best(self) -> Candidate:
+        return self._winner.candidate
+
+    @property
+    def score(self) -> float:
+        return self._winner.score
+
+    @property
+    def _winner(self) -> Finalist:
+        if not self.finalists:
+            raise RopewalkError(
+                "no candidate has a finite score on every document; allow more evaluations, or "
+                "check the objective's values under the model's present schedule"
+            )
+        return self.finalists[0]
 
 
 def search(
@@ -171,15 +189,8 @@ class Ledger:
             raise self._of_another_search()
 
     def result(self, finalists: int) -> Result:
-        if self._best is None:
-            raise RopewalkError(
-                "no candidate has a finite score on every document; allow more evaluations, or "
-                "check the objective's values under the model's present schedule"
-            )
         ranked = sorted(self._scores.items(), key=lambda item: item[1])
         return Result(
-            self._best,
-            self._scores[self._best],
             tuple(Finalist(*item) for item in ranked[:finalists] if np.isfinite(item[1])),
             tuple(self._history),
             self._spent / self._objective.documents,

@@ -95,7 +95,8 @@ class Space:
                 "target_length",
                 self.target_length,
                 f"must be above {served}, the length that the model already serves",
-                f"give a target above {format_length(served)}, or request short-context recovery",
+                f"give a target above {format_length(served)}, or request short-context recovery "
+                "(`recover`)",
             )
         if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
             raise InvalidValue(

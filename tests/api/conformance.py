@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import pytest
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InvalidValue
-from ropewalk.values import Result
+from ropewalk.values import SHOWN, FrozenDict, Result, Value
 
 R = TypeVar("R", bound=Result)
 
@@ -39,12 +39,36 @@ def check_result(result: R) -> R:
     assert summary.strip() == summary
     assert summary
     assert "\n" not in summary
+    shown = repr(result)
+    assert shown.startswith(f"<{type(result).__name__}: {summary[:40]}")
+    assert len(shown) <= SHOWN
+    assert "\n" not in shown
+    check_frozen(result)
     shown = result._repr_html_()
     assert shown.startswith("<p>")
     if hasattr(result, "figure"):
         assert isinstance(result.figure(), Figure)
         assert "data:image/png;base64," in shown
     return result
+
+
+def check_frozen(value: Any) -> None:
+    """Nothing within a value can be changed."""
+    if isinstance(value, Value):
+        for member in vars(value).values():
+            check_frozen(member)
+    elif isinstance(value, Mapping):
+        if isinstance(value, dict):
+            assert type(value) is FrozenDict
+        for member in value.values():
+            check_frozen(member)
+    elif isinstance(value, tuple):
+        for member in value:
+            check_frozen(member)
+    elif hasattr(value, "setflags"):
+        assert not value.flags.writeable
+    else:
+        assert not isinstance(value, list | set)
 
 
 def run_command(*arguments: object) -> Any:

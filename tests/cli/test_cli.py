@@ -97,8 +97,8 @@ class TestErrors:
         [
             (["inspect", "nowhere/config.json"], "there is no such file or folder"),
             (["inspect", "llama-3-8"], "the closest known names are llama-3-8b"),
-            (["plan", "llama-2-7b", "--to", "12x", "--method", "yarn"], "length = '12x'"),
-            (["plan", "llama-2-7b", "--to", "2k", "--method", "yarn"], "target_length = 2048"),
+            (["plan", "llama-2-7b", "--to", "12x", "--method", "yarn"], "--to = '12x'"),
+            (["plan", "llama-2-7b", "--to", "2k", "--method", "yarn"], "--to = 2048"),
             (["plan", "llama-2-7b", "--to", "8k", "--method", "yran"], "did you mean 'yarn'?"),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta=1"],

@@ -123,7 +123,7 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
     home = tmp_path / "home"
     home.mkdir()
     (home / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="--overwrite"), staged(home, needs_bytes=0):
+    with pytest.raises(InputError, match="`overwrite`"), staged(home, needs_bytes=0):
         pass
     with (
         pytest.raises(InputError, match="without a model in it"),
@@ -177,7 +177,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, moment
     died = subprocess.run([sys.executable, "-c", KILLED, str(out), moment], check=False)
     assert died.returncode == -signal.SIGKILL
     assert len([path for path in tmp_path.iterdir() if path.name != "out"]) == 1
-    with pytest.raises(InputError, match="--overwrite"), staged(out, needs_bytes=0):
+    with pytest.raises(InputError, match="`overwrite`"), staged(out, needs_bytes=0):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (out / "config.json").read_text() == "old"

@@ -97,9 +97,31 @@ def test_what_is_loaded_and_what_is_found_are_models_too() -> None:
     assert found.config["model_type"] == "llama"
     assert found.has_weights
     assert resolve(found) is found
-    for model in (loaded.model, loaded.model.config):
-        assert resolve(model).kind == "config"
+    for model, kind in ((loaded.model, "model in memory"), (loaded.model.config, "config")):
+        assert resolve(model).kind == kind
         assert resolve(model).present_plan.schedules == loaded.present_plan.schedules
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("Llama-3.1-8B", "Llama-3.1-8B"),
+        (
+            "models--meta-llama--Llama-3.1-8B/snapshots/0e9e39f249a16976918f6564b8830bc8",
+            "Llama-3.1-8B",
+        ),
+        ("models--gpt2/snapshots/607a30d7", "gpt2"),
+    ],
+)
+def test_the_short_name_is_the_models_own(
+    place: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / place)
+    for given in (tmp_path / place, ".", "./", f"../{Path(place).name}"):
+        assert resolve(given).short_name == name
+    assert resolve("Qwen/Qwen3-8B").short_name == "Qwen3-8B"
+    assert resolve("bundled").short_name == "bundled"
 
 
 def test_a_gguf_file_is_known_by_its_content(tmp_path: Path) -> None:
@@ -119,9 +141,10 @@ def test_a_gguf_file_is_known_by_its_content(tmp_path: Path) -> None:
     [
         ("config file", "is a file; give the folder that holds config.json and weights"),
         ("GGUF file", "is a GGUF file; give the folder of safetensors"),
-        ("catalogue", "the catalogue knows its config and holds no weights.*--allow-download"),
+        ("catalogue", "the catalogue knows its config and holds no weights.*`allow_download`"),
         ("config", "is a config without weights"),
-        ("live model", "is in memory and has no folder; save it"),
+        ("live model", "is a model in memory, and this needs a model's folder.*save_pretrained"),
+        ("model in memory", "is a model in memory, and this needs a model's folder"),
     ],
 )
 def test_what_has_no_folder_says_why(kind: Kind, reason: str, tmp_path: Path) -> None:
@@ -131,6 +154,7 @@ def test_what_has_no_folder_says_why(kind: Kind, reason: str, tmp_path: Path) ->
         "catalogue": "llama-3.1-8b",
         "config": load_config(LLAMA31),
         "live model": load("bundled", device="cpu"),
+        "model in memory": load("bundled", device="cpu").model,
     }
     found = resolve(models[kind])
     assert found.kind == kind
@@ -142,7 +166,7 @@ def test_what_has_no_folder_says_why(kind: Kind, reason: str, tmp_path: Path) ->
 def test_the_hub_is_asked_for_a_config_alone_and_only_where_that_is_allowed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match=r"no known model of that name; .*offline.*--allow-down"):
+    with pytest.raises(InputError, match=r"no known model of that name; .*offline.*`allow_down"):
         resolve("someone/some-model")
     asked = []
 

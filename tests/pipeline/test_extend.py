@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+import ropewalk as rw
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
@@ -172,6 +173,119 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
         assert extended(folder, copy).results[name] == done.results[name]
 
 
+@pytest.fixture
+def copied(done: Extended, run: Path, tmp_path: Path) -> Path:
+    """A finished run that may be damaged."""
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def test_what_was_deleted_of_an_export_is_exported_again(
+    done: Extended, folder: Path, copied: Path
+) -> None:
+    gone, told = copied / "model", list[str]()
+    shutil.rmtree(gone)
+    again = extended(folder, copied, notice=told.append)
+    assert f"exporting again what was deleted: {gone}" in told
+    assert_follows(copied / "model", ContextPlan.read(copied / "plan.json").longest())
+    assert str(copied / "model") in again.summary()
+    assert again.method == done.method
+    assert (copied / "verify.json").stat().st_mtime >= (copied / "export.json").stat().st_mtime
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "complaint"),
+    [
+        ("model/config.json", lambda file: file.unlink(), "config.json: is missing"),
+        ("model/config.json", edited("rope_parameters", to={}), "has changed since it was"),
+        # One bit, and not a byte longer.
+        ("model/model.safetensors", lambda file: flip(file, -1), "has changed since it was"),
+        ("plan.json", edited("provenance", to={}), "has changed since it was exported"),
+    ],
+)
+def test_a_damaged_export_is_not_claimed_nor_overwritten(
+    folder: Path, copied: Path, name: str, damage: Any, complaint: str
+) -> None:
+    damage(copied / name)
+    before = {
+        path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.suffix != ".jsonl"
+    }
+    with pytest.raises(InputError, match=complaint) as refused:
+        extended(folder, copied)
+    whole = copied / Path(name).parts[0]
+    assert f"remove {whole} to have it exported again" in str(refused.value)
+    before.pop(copied / "lock")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_moved_run_of_a_moved_model_is_the_same_run(
+    done: Extended, folder: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights under another name, and the run as seen from another folder."""
+    moved = Path(shutil.copytree(folder, copied.parent / "renamed"))
+    monkeypatch.chdir(copied.parent)
+    for name in ("renamed", "./renamed/", str(moved)):
+        again = extended(Path(name), Path("run"))
+        assert again.result(Evaluate) == done.result(Evaluate)
+        assert again.result(Export).written[0].path == Path("run/model")
+        assert again.load == "AutoModelForCausalLM.from_pretrained('run/model')"
+    config = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
+    with pytest.raises(InputError, match=r"configuration\.config_sha256 was"):
+        extended(moved, Path("run"))
+
+
+SHORT = [Document("short", "a few words\n" * 40)]
+THEN_SHORT = [
+    Document("long", "a long one\n" * 200),
+    *(Document(f"{i}", "x\n" * 40) for i in range(20)),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"corpus": SHORT}, r"a search needs at least 3.*documents \(`corpus`\), or a shorter"),
+        ({"corpus": THEN_SHORT}, "no document of the corpus holds .* 256 needs"),
+        ({"evaluations": 0}, "evaluations = 0: must be at least 1"),
+        ({"samples": 0}, "samples = 0: must be at least 1"),
+        ({"lengths": [1]}, "lengths = 1: must be at least 2"),
+        ({"lengths": ["8k"]}, r"lengths = 8192: .*extend further \(`to`\)"),
+        ({"corpus": ""}, "corpus = '': must not be empty"),
+        ({"dtype": "int4"}, "unknown dtype 'int4'"),
+    ],
+)
+def test_a_run_that_is_refused_leaves_nothing(
+    folder: Path, tmp_path: Path, given: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        extended(folder, tmp_path / "runs" / "run", **given)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_least_budget_ends_in_a_hand_designed_method(folder: Path, tmp_path: Path) -> None:
+    loaded, texts = load(str(folder)), parted(tiny.documents(8))
+    settings = settings_for(loaded.present_plan, TARGET, evaluations=1, samples=1, lengths=[TARGET])
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        work = Work(str(folder), loaded, TARGET, *texts, directory, print)
+        found = run_stages(work, settings, stages(settings)[:4])
+    assert found.result(Search).legs[0].history == ()
+    assert found.method in HAND_DESIGNED
+
+
+def test_a_model_in_memory_is_refused_with_the_way_out(folder: Path, tmp_path: Path) -> None:
+    loaded = load(str(folder))
+    for model in (loaded, loaded.model):
+        with pytest.raises(InputError, match=r"needs a model's folder.*save_pretrained, and pass"):
+            rw.extend(model, TARGET, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @dataclass(frozen=True, eq=False)
 class Trained(Result):
     folder: str
@@ -206,7 +320,7 @@ def test_a_stage_that_changes_the_weights_fits_in(folder: Path, tmp_path: Path) 
     loaded, texts = load(str(folder)), tiny.documents(8)
     settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
     to_search, to_report = parted(texts)
-    inspect, compare, search, *rest = stages(settings)
+    inspect, compare, search, *rest, _ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
         work = Work(str(folder), loaded, TARGET, to_search, to_report, directory, print)
         found = run_stages(work, settings, (inspect, compare, search, Nudge(), *rest))

@@ -71,7 +71,7 @@ def test_the_best_at_the_target_is_chosen_and_lengths_below_do_not_count(
 
 def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
     unproven = Exported("llama.cpp", Path("model.gguf"), None)
-    assert "nothing is proven" in Exports((unproven,), {}).summary()
+    assert "nothing is proven" in Exports((unproven,), {}, {}).summary()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ropewalk.evaluation import select
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import MethodComparison, compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation, Settings
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED, hand_designed
 from ropewalk.progress import Progress, share
@@ -60,6 +60,7 @@ class Evaluated(Result):
     at_target: Mapping[str, AtTarget]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_member(AS_IT_IS, self.at_target, "at_target")
         select.best(self._standings, HAND_DESIGNED)  # refuses where there is nothing to choose
 
@@ -125,6 +126,9 @@ class Evaluate(Stage[Evaluated]):
         methods = 2 + len(HAND_DESIGNED)  # the model as it is and the searched schedule too
         count = methods * len(self.tasks) * self.samples
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
+
+    def check(self, start: Start) -> None:
+        Evaluation(start.loaded, start.to_report, self.settings).check()
 
     def run(self, work: Work, progress: Progress) -> Evaluated:
         evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
 from ropewalk.exporting.parity import Exported
-from ropewalk.pipeline.stage import Cost, Stage, Work
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.pipeline.stage import Cost, Stage, Start, Work
 from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.progress import Progress, Status
 from ropewalk.values import Result, check_filled
@@ -22,8 +25,11 @@ class Exports(Result):
 
     written: tuple[Exported, ...]
     left_out: Mapping[str, str]
+    sha256: Mapping[str, str]
+    """Of every file that was written, by its path in the run directory."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.written, "written")
 
     def summary(self) -> str:
@@ -39,6 +45,9 @@ class Export(Stage[Exports]):
     def cost(self) -> Cost:
         return Cost(processes=2)
 
+    def check(self, start: Start) -> None:
+        Checkpoint.open(start.source)
+
     def run(self, work: Work, progress: Progress) -> Exports:
         plan, path = chosen_plan(work), work.directory.path
         work.directory.write(PLAN, plan.dumps())
@@ -50,4 +59,45 @@ class Export(Stage[Exports]):
         except Unsupported as error:
             left_out["llama.cpp"] = str(error)
             work.notice(f"not exported to llama.cpp: {error}")
-        return Exports(tuple(written), left_out)
+        return Exports(tuple(written), left_out, _digests(path))
+
+    def recalled(self, work: Work, result: Exports) -> Exports | None:
+        """The exports, if they are still on disk as they were written.
+
+        What was deleted is written again; what was changed may be somebody's work, and is not.
+        """
+        path = work.directory.path
+        found = _digests(path)
+        deleted: dict[Path, None] = {}
+        for name, digest in result.sha256.items():
+            whole = path / Path(name).parts[0]
+            if not whole.exists():
+                deleted[whole] = None
+            elif found.get(name) != digest:
+                state = "has changed since it was exported" if name in found else "is missing"
+                raise InputError(
+                    f"{path / name}: {state}; remove {whole} to have it exported again, or give "
+                    "another run directory (`run`)"
+                )
+        if deleted:
+            work.notice(f"exporting again what was deleted: {', '.join(map(str, deleted))}")
+            return None
+        return replace(result, written=tuple(_moved(each, path) for each in result.written))
+
+
+def _digests(run: Path) -> dict[str, str]:
+    """The SHA-256 of every exported file in a run directory."""
+    folder = sorted(path for path in (run / FOLDER).rglob("*") if path.is_file())
+    files = [path for path in (run / PLAN, *folder, run / FILE) if path.is_file()]
+    return {path.relative_to(run).as_posix(): _digest(path) for path in files}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _moved(exported: Exported, run: Path) -> Exported:
+    """The run directory may have moved, or be named from another working directory."""
+    path = run / exported.path.name
+    return replace(exported, path=path, load=exported.load.replace(str(exported.path), str(path)))

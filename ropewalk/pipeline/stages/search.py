@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
-from ropewalk.searching.model.legs import FINALISTS, Found, Settings, search_model
+from ropewalk.searching.model.legs import (
+    FINALISTS,
+    Found,
+    Settings,
+    check_search,
+    search_model,
+)
 
 
 @dataclass(frozen=True)
@@ -34,18 +40,24 @@ class Search(Stage[Found]):
         )
         return Cost((Forwards(self.target_length, count),))
 
-    def run(self, work: Work, progress: Progress) -> Found:
-        settings = Settings(
+    @property
+    def settings(self) -> Settings:
+        return Settings(
             target_length=self.target_length,
             evaluations=self.evaluations,
             stock_runtimes=True,
             documents=self.documents,
             seed=self.seed,
         )
+
+    def check(self, start: Start) -> None:
+        check_search(start.loaded, start.to_search, self.settings)
+
+    def run(self, work: Work, progress: Progress) -> Found:
         return search_model(
             work.loaded,
             work.to_search,
-            settings,
+            self.settings,
             journal=work.directory.journal,
             progress=progress,
             notice=work.notice,

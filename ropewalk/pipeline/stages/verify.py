@@ -41,6 +41,10 @@ class Verify(Stage[Verified]):
     def cost(self) -> Cost:
         return Cost(processes=2)
 
+    def recalled(self, work: Work, result: Verified) -> Verified:
+        at = work.directory.path
+        return Verified(tuple(each._replace(path=at / each.path.name) for each in result.verified))
+
     def run(self, work: Work, progress: Progress) -> Verified:
         plan = ContextPlan.read(work.directory.path / PLAN)
         found = []

@@ -20,7 +20,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import InvalidValue, RopewalkError, UnknownName
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.select import Standing, best, best_hand_designed
@@ -134,6 +134,7 @@ class Leg(Value):
     tokens: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.baselines, "baselines")
         check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
 
@@ -165,6 +166,7 @@ class Found(Result):
     legs: tuple[Leg, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_filled(self.legs, "legs")
 
     def derived(self) -> dict[str, object]:
@@ -252,9 +254,8 @@ def search_model(
     """
     present = loaded.present_plan
     layer = present.extended_layer
-    check_target(present.longest(layer), settings)
     legs: list[Leg] = []
-    for name, start, length in _legs(present.longest(layer), settings):
+    for name, start, length in _legs(_checked_start(present, settings), settings):
         if name == "recovery" and legs:
             start = legs[0].best.schedule
         work = _Work(loaded, documents, settings, layer, name, start, length, notice)
@@ -270,10 +271,20 @@ def search_model(
     return found or Found.from_json(parse_json(text, source="rank 0"))
 
 
-def check_target(start: RotarySchedule, settings: Settings) -> None:
-    """Refuse a target before anything is computed for it."""
+def check_search(loaded: LoadedModel, documents: Sequence[Document], settings: Settings) -> None:
+    """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
+    start = _checked_start(loaded.present_plan, settings)
+    for _, _, length in _legs(start, settings):
+        encoder = Encoder(loaded.tokenizer)
+        split_corpus(documents, encoder, length, settings.documents, settings.seed)
+
+
+def _checked_start(present: ContextPlan, settings: Settings) -> RotarySchedule:
+    """The schedule that a search starts from; a target that it cannot be taken to is refused."""
+    start = present.longest(present.extended_layer)
     for _, leg_start, length in _legs(start, settings):
         _space(leg_start, length, settings)
+    return start
 
 
 def _legs(start: RotarySchedule, settings: Settings) -> list[tuple[str, RotarySchedule, int]]:
@@ -380,6 +391,13 @@ class _Work:
             progress,
             min(beside.items(), key=lambda item: item[1]),
         )
+        if not result.finalists:
+            if not np.isfinite([*beside.values()]).any():
+                raise RopewalkError(
+                    f"the model has no finite score at {self.length:,} tokens under any schedule; "
+                    "try float32 (`dtype`), and check that the model works as it is"
+                )
+            self.notice("the search's budget ended before it had scored a schedule")
         finalists = {
             f"finalist {rank}": space.schedule(finalist.candidate)
             for rank, finalist in enumerate(result.finalists, start=1)

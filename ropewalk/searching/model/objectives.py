@@ -115,7 +115,7 @@ class LocalMeasure:
                 if isinstance(error, RuntimeError) and self._in_step:
                     raise RopewalkError(
                         f"out of memory on {document.source}, on a rank that shares the model with "
-                        "others; give a copy more ranks (--ranks-per-copy)"
+                        "others; give a copy more ranks (`ranks_per_copy`)"
                     ) from None
                 if isinstance(error, RopewalkError) or last_try:
                     self._notice(f"failed on {document.source}: {error}")

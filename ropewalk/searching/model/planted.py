@@ -230,7 +230,7 @@ def _too_short(short: Sequence[tuple[str, int]], found: int, length: int, least:
     return (
         f"the corpus holds {found} stretches of {length:,} tokens, and a search needs at least "
         f"{least}" + (f": too short are {_named(short)}" if short else "") + "; give longer "
-        "documents (--corpus), or a shorter target"
+        "documents (`corpus`), or a shorter target (`to`)"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import signal
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.errors import InputError, InvalidValue, UnknownName
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.evaluation.select import best_hand_designed
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
@@ -287,3 +289,25 @@ def test_a_search_killed_for_real_goes_on(tmp_path: Path) -> None:
     assert kills > 0
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:
+    told: list[str] = []
+    found = check_result(searched(replace(SETTINGS, evaluations=1), notice=told.append))
+    [leg] = found.legs
+    assert leg.history == ()
+    assert leg.chosen == leg.best_hand_designed
+    assert found.plan.longest() == leg.baselines[leg.chosen].schedule
+    assert "the search's budget ended before it had scored a schedule" in told
+
+
+def test_a_model_that_fails_under_every_schedule_is_refused() -> None:
+    broken = copy.deepcopy(tiny.model())
+    with torch.no_grad():  # on one letter, which the documents hold and a short probe does not
+        broken.model.embed_tokens.weight[tiny.tokenizer()("e")["input_ids"][-1]] = math.nan
+    with pytest.raises(RopewalkError, match=r"no finite score at 256 tokens under any schedule"):
+        searched(model=broken)
+    with torch.no_grad():
+        broken.model.norm.weight.fill_(math.nan)
+    with pytest.raises(RopewalkError, match=r"its logits are not numbers \(NaN or infinite\)"):
+        searched(model=broken)

@@ -1,0 +1,64 @@
+"""Where an error names a parameter of a Python function, the command names its option.
+
+in Python     give longer documents (`corpus`)      samples = 0: must be at least 1
+in a shell    give longer documents (--corpus)      --samples = 0: must be at least 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from ropewalk.errors import InvalidValue, RopewalkError
+
+# Parameters whose option has another name; most have the same.
+_OTHERWISE = {
+    "evaluations": "budget",
+    "methods": "method",
+    "model_on_disk": "model",
+    "out": "output",
+    "parameters": "set",
+    "plans": "plan",
+    "runtimes": "runtime",
+    "target_length": "to",
+}
+_OPTIONS: ContextVar[Mapping[str, str] | None] = ContextVar("options", default=None)
+
+
+@contextmanager
+def options_named(parameters: Iterable[Any]) -> Iterator[None]:
+    """Raise the errors of a command with these parameters again, in its words."""
+    outside = _OPTIONS.set(dict(_options(parameters)))
+    try:
+        yield
+    except RopewalkError as error:
+        text = in_options(str(error))
+        if isinstance(error, InvalidValue):
+            text = re.sub(r"^\w+", lambda key: _option(key[0]) or key[0], text)
+        error.args = (text,)
+        raise
+    finally:
+        _OPTIONS.reset(outside)
+
+
+def in_options(text: str) -> str:
+    """A text of the package, for users of the command that runs."""
+    return re.sub(r"`(\w+)`", lambda name: _option(name[1]) or name[0], text)
+
+
+def _option(parameter: str) -> str | None:
+    """How the command spells a parameter; None where it has no such option."""
+    options = _OPTIONS.get() or {}
+    return options.get(parameter) or options.get(_OTHERWISE.get(parameter, ""))
+
+
+def _options(parameters: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            yield parameter.name, parameter.metavar
+        for option in parameter.opts:
+            if option.startswith("--"):
+                yield option.removeprefix("--").replace("-", "_"), option

@@ -6,7 +6,6 @@ far as the plan reaches; the same weights with the plan installed compute them t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +15,14 @@ from ropewalk.audit.reading import STOCK
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.tokens import PROBE
 
 if TYPE_CHECKING:
+    from ropewalk.exporting import gate
     from ropewalk.models.checkpoint import Checkpoint
 
 MOST_BYTES = 8 * 2**30
 """Of weights in float32, of which two copies are in memory."""
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth")
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Trial:
     notes: tuple[str, ...] = ()
 
 
-def trial(folder: Path, plan: ContextPlan) -> Trial:
-    """Run it where that can be done here."""
-    if not folder.is_dir() or not any(_weights(folder)):
-        return Trial(notes=("no weights here: rotary modules were measured, no model was run",))
+def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
+    """Run a folder whose weights are there, as far as that can be done here.
+
+    Its tokenizer is loaded too, in the same process.
+    """
     import torch
 
     from ropewalk.models.checkpoint import Checkpoint
@@ -51,14 +52,22 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
     if checkpoint.bytes(torch.float32) > MOST_BYTES:
         return Trial(notes=("too large to be run here: only its rotary modules were measured",))
     try:
-        parity = _compared(checkpoint, plan)
+        parity, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
-    return Trial(parity, () if parity.passed else (differs(STOCK, parity),))
+    except InputError as error:
+        return Trial(findings=(_failed("refused", str(error), "it does not load"),))
+    found = [] if parity.passed else [differs(STOCK, parity)]
+    if tokens is not None and tokens.error:
+        said = f"stock transformers cannot load the tokenizer ({tokens.error})"
+        found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
+    return Trial(parity, tuple(found))
 
 
-def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
+def _compared(
+    checkpoint: Checkpoint, plan: ContextPlan, text: str
+) -> tuple[Parity, gate.Tokens | None]:
     import torch
 
     from ropewalk.exporting import gate
@@ -67,13 +76,8 @@ def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
 
     model = settle(read_model(checkpoint.folder, torch.float32))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
-    (answers,) = gate.ask_stock([(checkpoint.folder, asked)])
-    return gate.compare(model, plan, asked, answers)
-
-
-def _weights(folder: Path) -> Iterator[Path]:
-    for pattern in WEIGHTS:
-        yield from folder.glob(pattern)
+    (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
+    return gate.compare(model, plan, asked, answered.answers), answered.tokens
 
 
 def differs(runtime: str, parity: Parity) -> Finding:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
+from ropewalk.gguf import digest
 from ropewalk.gguf.rotation import FAMILIES, GGUFRope
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
@@ -94,6 +95,7 @@ class GGUFModel:
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
             writer.add_name(name)
+            digest.reserve(writer)
             self._write_sizes(writer)
             self._write_rope(writer)
             tokenizer.write(writer)

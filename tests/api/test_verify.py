@@ -36,7 +36,7 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
     plan = tmp_path / "plan.json"
     write_atomically(plan, export.plan.dumps())
     found = check_result(rw.verify(folder, plan=plan))
-    assert found.passed
+    assert not found.wrong
     assert wrong(found) == set()
     assert found.target == "transformers folder"
     assert found.parity is None, "there are no weights to run"
@@ -59,7 +59,7 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
 def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -> None:
     folder = BROKEN["attention_factor of longrope without mscale"].export.write(tmp_path)
     found = check_result(rw.verify(folder))
-    assert not found.passed
+    assert found.verdict == "wrong"
     (finding,) = found.wrong
     assert finding.trap == "attention-factor-ignored"
     assert finding.runtimes == ("vllm", "sglang")
@@ -67,13 +67,13 @@ def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -
     assert found.summary().endswith("1 thing wrong (attention-factor-ignored).")
     check_command(found, "verify", folder)
     alone = rw.verify(folder, runtimes=["transformers"])
-    assert alone.passed
+    assert not alone.wrong
     check_command(alone, "verify", folder, "--runtime", "transformers")
 
 
 def test_a_length_is_checked_where_there_is_no_plan(tmp_path: Path) -> None:
     folder = CLEAN["any λ"].write(tmp_path)
-    assert rw.verify(folder, length=TARGET).passed
+    assert not rw.verify(folder, length=TARGET).wrong
     found = rw.verify(folder, length="8k")
     assert found.length == 8192
     assert "not-extended" in wrong(found)
@@ -103,7 +103,7 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
-    assert found.passed
+    assert not found.wrong
     assert found.parity is not None
     assert found.parity.passed
     assert found.parity.quantity == "logits"
@@ -135,7 +135,7 @@ def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> N
 
 def test_the_bundled_model_is_well() -> None:
     found = rw.verify("bundled", run=False)
-    assert found.passed
+    assert not found.wrong
     assert found == rw.verify(BUNDLED_FOLDER, run=False)
     check_command(found, "verify", "bundled", "--no-run")
 
@@ -183,7 +183,7 @@ def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
     folder = CLEAN["plain"].write(tmp_path)
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     found = rw.verify(folder)
-    assert found.passed
+    assert not found.wrong
     assert any("pickle" in note for note in found.notes)
 
 
@@ -192,7 +192,7 @@ def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Pa
     source = load_config(BUNDLED_FOLDER)
     plan = extend_plan(present_plan(source), 1024, "ntk_mixed")
     _write_json(tmp_path / "config.json", stock_config(source, plan))
-    assert rw.verify(tmp_path, runtimes=["transformers"]).passed
+    assert not rw.verify(tmp_path, runtimes=["transformers"]).wrong
     assert wrong(rw.verify(tmp_path)) == {"attention-factor-ignored"}
 
 
@@ -207,6 +207,6 @@ def test_a_gguf_file_is_compared_with_the_plan_next_to_it(tmp_path: Path) -> Non
     assert wrong(found) == wrong(rw.verify(path, plan=plan, run=False)) != set()
     write_atomically(tmp_path / PLAN, rw.plan("gemma-3-4b", "256k", "linear").plan.dumps())
     other = rw.verify(path, run=False)
-    assert other.passed
+    assert not other.wrong
     assert not other.compared
     assert "not compared with the plan.json next to it, which is of another model" in other.notes

@@ -299,6 +299,9 @@ def _tokenizer_limit(path: Path) -> int | None:
     file = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
     if not file.is_file():
         return None
-    value = read_json(file, max_bytes=64 * 2**20)
+    try:
+        value = read_json(file, max_bytes=64 * 2**20)
+    except InputError:  # named when the tokenizer is checked
+        return None
     limit = value.get("model_max_length") if isinstance(value, dict) else None
     return limit if isinstance(limit, int) and not isinstance(limit, bool) else None

@@ -37,7 +37,7 @@ from ropewalk.errors import (
 )
 from ropewalk.exporting.parity import PLAN
 from ropewalk.extras import required_by
-from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
@@ -166,7 +166,11 @@ def _of_file(
     header = read_header(path)
     geometry = geometry_of(header)
     notes: tuple[str, ...] = ()
-    if plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
+    own = header.values.get(carried.PLAN)
+    if plan is None and isinstance(own, str):
+        plan = ContextPlan.loads(own, f"{path}: {carried.PLAN}")
+        notes = ("compared with the plan in its metadata",)
+    elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
@@ -190,17 +194,19 @@ def _of_file(
         progress(Status("verify", 0.3, "running llama.cpp"))
         tried = list(trial(header))
         found += tried
-        notes += (f"run in {llama_cpp_run.runtime()}",)
         wrong = any(finding.wrong for finding in found)
         if not wrong:
             reading = replace(reading, source=RUN)
             checked = _established(checked, "loaded by llama.cpp")
-        if plan is not None and not wrong:  # what is named already would only be said again
+        if plan is None or wrong:  # what is named already would only be said again
+            notes += (f"run in {llama_cpp_run.runtime()}",)
+        else:
             try:
                 with required_by("its own model"):
                     parity = compared(header, plan.longest())
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
+                notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
     elif run and not broken:

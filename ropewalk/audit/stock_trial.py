@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.audit.finding import Finding
 from ropewalk.audit.reading import STOCK
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import GateFailed, InputError, Unsupported
+from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
 from ropewalk.exporting.parity import Parity
 from ropewalk.exporting.tokens import PROBE
 
@@ -56,6 +56,8 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
+    except Unsupported as error:
+        return Trial(notes=(f"the model was not run: {error}",))
     except InputError as error:
         return Trial(findings=(_failed("refused", str(error), "it does not load"),))
     found = [] if parity.passed else [differs(STOCK, parity)]
@@ -68,16 +70,27 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
 def _compared(
     checkpoint: Checkpoint, plan: ContextPlan, text: str
 ) -> tuple[Parity, gate.Tokens | None]:
-    import torch
-
     from ropewalk.exporting import gate
     from ropewalk.exporting.stock_run import settle
-    from ropewalk.models.load import read_model
 
-    model = settle(read_model(checkpoint.folder, torch.float32))
+    model = settle(_loaded(checkpoint.folder))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
     return gate.compare(model, plan, asked, answered.answers), answered.tokens
+
+
+def _loaded(folder: Path) -> Any:
+    import torch
+
+    from ropewalk.models.load import read_model
+
+    try:
+        return read_model(folder, torch.float32)
+    except RopewalkError:
+        raise
+    except Exception as error:  # whatever the many model classes raise for what a config says
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise InputError(f"transformers cannot load it: {type(error).__name__}: {said}") from None
 
 
 def differs(runtime: str, parity: Parity) -> Finding:

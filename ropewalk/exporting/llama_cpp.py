@@ -27,7 +27,7 @@ from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.exporting.writing import staged
-from ropewalk.gguf import digest, llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.rotation import rope
@@ -104,8 +104,8 @@ def export(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         progress(Status("export", 0.0, "writing"))
-        model.write(path, plan.model, words)
-        digest.seal(path)
+        model.write(path, plan, words)
+        carried.seal(path)
         if not check:
             return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
         if not llama_cpp_run.available():

@@ -36,8 +36,9 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
     plan = tmp_path / "plan.json"
     write_atomically(plan, export.plan.dumps())
     found = check_result(rw.verify(folder, plan=plan))
-    assert not found.wrong
     assert wrong(found) == set()
+    assert found.verdict == "not established", "there are neither weights nor a tokenizer"
+    assert {found.verdict_in(name) for name in found.runtimes} == {"well"}
     assert found.target == "transformers folder"
     assert found.parity is None, "there are no weights to run"
     assert {name: reading.source for name, reading in found.runtimes.items()} == {
@@ -51,7 +52,10 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
         np.testing.assert_allclose(
             step.inverse_frequencies, export.plan.longest().inverse_frequencies, rtol=1e-6
         )
-    assert found.summary().endswith("all well: it serves 4k.")
+    assert [check.verdict for check in found.checks] == ["not established"] * 3
+    assert found.not_established == tuple(str(check) for check in found.checks[:2])
+    assert "vllm well (by its rules)" in found.summary()
+    assert "not established: weights: none in this folder; give the folder" in found.summary()
     assert rw.verify(folder, plan=export.plan) == found
     check_command(found, "verify", folder, "--plan", plan)
 
@@ -64,7 +68,9 @@ def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -
     assert finding.trap == "attention-factor-ignored"
     assert finding.runtimes == ("vllm", "sglang")
     assert "add short_mscale and long_mscale = 1.05" in finding.remedy
-    assert found.summary().endswith("1 thing wrong (attention-factor-ignored).")
+    assert found.verdict_in("transformers") == "well"
+    assert found.verdict_in("vllm") == found.verdict_in("sglang") == "wrong"
+    assert found.summary().endswith("; wrong: attention-factor-ignored.")
     check_command(found, "verify", folder)
     alone = rw.verify(folder, runtimes=["transformers"])
     assert not alone.wrong
@@ -103,7 +109,9 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
-    assert not found.wrong
+    assert found.verdict == "well"
+    assert found.runtimes["transformers"].basis == "run"
+    assert found.runtimes["vllm"].basis == "by its rules"
     assert found.parity is not None
     assert found.parity.passed
     assert found.parity.quantity == "logits"
@@ -129,13 +137,47 @@ def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> N
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     found = rw.verify(folder)
+    assert wrong(found) == {"weights-damaged"}
+    assert found.parity is None, "what is damaged is not run"
+    assert rw.verify(folder, run=False).wrong == found.wrong
+
+
+def test_a_tokenizer_that_only_stock_transformers_refuses_is_named(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is whole, and the class that its settings name is not."""
+    monkeypatch.setattr(subprocess, "run", answered_here)
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    _write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "Own",
+            "auto_map": {"AutoTokenizer": [None, "own.Own"]},
+            "model_max_length": 2048,
+        },
+    )
+    found = rw.verify(folder)
+    assert wrong(found) == {"tokenizer-broken"}
+    assert found.verdict_in("transformers") == "wrong"
+    assert found.verdict_in("vllm") == "well"
+
+
+def test_weights_that_stock_transformers_cannot_load_are_wrong(
+    exported: Path, tmp_path: Path
+) -> None:
+    """No header shows it, and it was an error of the arguments."""
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _write_json(folder / "config.json", config | {"hidden_act": "none such"})
+    found = rw.verify(folder, runtimes=["transformers"])
     assert wrong(found) == {"refused"}
-    assert "is not a whole safetensors file" in found.warnings[-1].what
 
 
 def test_the_bundled_model_is_well() -> None:
     found = rw.verify("bundled", run=False)
-    assert not found.wrong
+    assert found.verdict == "well"
     assert found == rw.verify(BUNDLED_FOLDER, run=False)
     check_command(found, "verify", "bundled", "--no-run")
 
@@ -184,7 +226,8 @@ def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     found = rw.verify(folder)
     assert not found.wrong
-    assert any("pickle" in note for note in found.notes)
+    assert found.verdict == "not established"
+    assert any("only in a pickle" in line for line in found.not_established)
 
 
 def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
-from ropewalk.gguf import digest
+from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
 
 NO_MANIFEST = "not compared: no manifest"
@@ -51,15 +51,15 @@ def of_folder(folder: Path, progress: Told) -> Checked:
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
     """A GGUF file beside the digest in its metadata."""
-    seal = digest.compare(header, progress)
+    seal = carried.compare(header, progress)
     if seal == "none":
         return unknown("bytes", NO_MANIFEST)
     if seal == "of another file":
         return unknown("bytes", "not compared: the file was written anew since its digest was made")
     if seal == "broken":
-        said = f"the file is not as it was written: {digest.SHA256} in it is of other bytes"
+        said = f"the file is not as it was written: {carried.SHA256} in it is of other bytes"
         return wrong("bytes", _changed(said))
-    return well("bytes", f"as {digest.SHA256} in the file says")
+    return well("bytes", f"as {carried.SHA256} in the file says")
 
 
 def _listed(names: list[str]) -> str:

@@ -16,7 +16,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.errors import InvalidValue
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.manifest import MANIFEST, FileDigest, Manifest
-from ropewalk.gguf import digest, llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
@@ -130,7 +130,6 @@ def test_a_manifest_is_a_value(folder: Path) -> None:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sealed") / "model.gguf"
     plan = extend_plan(present_plan(BUNDLED_FOLDER), 1024, "ntk_mixed")
-    (path.parent / "plan.json").write_text(plan.dumps(), encoding="utf-8")
     llama_cpp.export(BUNDLED_FOLDER, plan, path, dtype="Q8_0", check=False)
     return path
 
@@ -142,6 +141,7 @@ def by_rules(path: Path) -> Audit:
 def test_an_exported_file_is_well(file: Path) -> None:
     found = by_rules(file)
     assert found.verdict == "well"
+    assert found.notes == ("compared with the plan in its metadata",)
     assert [str(check) for check in found.checks] == [
         "weights: 30 tensors, all within the file",
         "tokenizer: 1,024 tokens, as many as the embedding has rows",
@@ -155,7 +155,6 @@ def test_llama_cpp_loads_a_file_with_a_digest(file: Path) -> None:
 
 
 def _copy(file: Path, tmp_path: Path, change: Callable[[bytes], bytes]) -> Path:
-    (tmp_path / "plan.json").write_bytes((file.parent / "plan.json").read_bytes())
     path = tmp_path / "model.gguf"
     path.write_bytes(change(file.read_bytes()))
     return path
@@ -164,7 +163,7 @@ def _copy(file: Path, tmp_path: Path, change: Callable[[bytes], bytes]) -> Path:
 def test_every_byte_of_a_file_counts(file: Path, tmp_path: Path) -> None:
     size = file.stat().st_size
     header = read_header(file)
-    places = [size // 2, size - 1, header.places[digest.SHA256][0] + 5]
+    places = [size // 2, size - 1, header.places[carried.SHA256][0] + 5]
     for at in places:
         path = _copy(file, tmp_path, lambda content: content)
         flip(path, at)

@@ -1,7 +1,8 @@
-"""The digest that an exported GGUF file carries in its own metadata.
+"""What an exported GGUF file carries in its own metadata: its plan, and a digest of itself.
 
-It is the SHA-256 of the whole file with the 64 characters of the digest as zeros, so it covers
-every other byte: keys, vocabulary and tensors. llama.cpp passes over keys that it does not know.
+The digest is the SHA-256 of the whole file with the 64 characters of the digest as zeros, so it
+covers every other byte: keys, vocabulary and tensors. llama.cpp passes over keys that it does not
+know.
 The size of the file is kept with it: a tool that writes the file anew, such as llama-quantize,
 copies both into a file of another size, of which the digest says nothing.
 """
@@ -17,14 +18,17 @@ from typing import Any, Literal
 from ropewalk.gguf.header import GGUFHeader, read_header
 
 SHA256, SIZE = "ropewalk.sha256", "ropewalk.size"
+PLAN = "ropewalk.plan"
+"""The plan that the file follows, as JSON."""
 BLANK = "0" * 64
 _CHUNK = 2**20
 
 Seal = Literal["none", "of another file", "kept", "broken"]
 
 
-def reserve(writer: Any) -> None:
-    """Room for both in a file that is being written."""
+def reserve(writer: Any, plan: str) -> None:
+    """The plan, and room for the digest, in a file that is being written."""
+    writer.add_string(PLAN, plan)
     writer.add_string(SHA256, BLANK)
     writer.add_uint64(SIZE, 0)
 

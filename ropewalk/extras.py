@@ -11,6 +11,7 @@ EXTRAS = {
     "numba": "theory",
     "huggingface_hub": "models",
     "safetensors": "models",
+    "tokenizers": "models",
     "torch": "models",
     "transformers": "models",
     "matplotlib": "plots",

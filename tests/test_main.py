@@ -145,7 +145,7 @@ def test_names_reach_the_terminal_as_text(
     path = tmp_path / "model [/nope][bold]:smile:" / "config.json"
     path.write_text(json.dumps({**config, HOSTILE: 1, "_name_or_path": HOSTILE}))
     more = ["--json"] if as_json else []
-    for arguments in (["inspect"], ["plan", "--to", "256k", "--method", "linear"]):
+    for arguments in (["inspect"], ["plan", "--to", "256k", "--method", "linear"], ["verify"]):
         status = run([arguments[0], str(path), *arguments[1:], *more])
         shown = capsys.readouterr()
         assert status != 70, shown.err

@@ -26,7 +26,10 @@ def verify(
     It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
     `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
     stock converter), transformers-4 and vllm-2025; the default is the first three. If weights and
-    runtime are available, the model is run, unless `run` is False.
+    runtime are available, the model is run, unless `run` is False. Its files are always checked.
+
+    The result's `verdict` is "well", "wrong" or "not established"; `verdict_in(runtime)` is that
+    of one runtime.
     """
     from ropewalk.audit.examination import audit
 

@@ -1,20 +1,27 @@
 """Examines a model on disk: what it will really do in each runtime, and which traps it is in.
 
-A folder is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is
-built and asked, and where weights are there the model is run, at once and through its cache. A GGUF
-file is read by llama.cpp's rules, and run where llama.cpp is here. The rules need numpy alone; what
-is left out where transformers or llama.cpp is not installed is said, and is no fault of the model.
+Its files are checked first: whether they are whole and belong together (files/). Then a folder is
+read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is built and
+asked, and where weights are there the model is run, at once and through its cache. A GGUF file is
+read by llama.cpp's rules, and run where llama.cpp is here. Files and rules need numpy alone; what
+is left out where transformers or llama.cpp is not installed is said, and is not established.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ropewalk.audit import stock_trial, traps
+from ropewalk.audit.files import gguf as gguf_file
+from ropewalk.audit.files.check import Check
+from ropewalk.audit.files.content import of_file, of_folder
+from ropewalk.audit.files.tokenizer import tokenizer
+from ropewalk.audit.files.weights import weights
 from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.reading import MEASURED, NOT_MEASURED, STOCK, Reading
+from ropewalk.audit.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
@@ -30,10 +37,11 @@ from ropewalk.errors import (
 )
 from ropewalk.exporting.parity import PLAN
 from ropewalk.extras import required_by
-from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
+from ropewalk.models.families import FAMILIES
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotaryGeometry
@@ -85,6 +93,7 @@ def _of_folder(
 ) -> Audit:
     progress(Status("verify", 0.0, "reading"))
     config = load_config(path)
+    check_counts(config)
     notes: tuple[str, ...] = ()
     if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
         plan, notes = ContextPlan.read(path / PLAN), (f"compared with its own {PLAN}",)
@@ -100,14 +109,17 @@ def _of_folder(
             "create the plan from this model's config",
         )
     served = meant.target_length if meant else _stated_length(config)
-    tokenizer = _tokenizer_limit(path)
+    limit = _tokenizer_limit(path)
     lengths = {served, length or served}
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
+    weighed = weights(path, config)
+    words = tokenizer(path, config, weighed.rows)
+    content = of_folder(path, _comparing(progress))
     readings = tuple(
         _measured(config, layers, sorted(lengths))
         if name == STOCK
-        else BY_RULES[name](config, tokenizer)
+        else _known_type(BY_RULES[name](config, limit), config)
         for name in runtimes
     )
     subject = Subject(
@@ -116,22 +128,31 @@ def _of_folder(
         plan=meant,
         planned=plan is not None,
         config=config,
-        tokenizer_limit=tokenizer,
+        tokenizer_limit=limit,
     )
     found = traps.find(subject)
     tried = Trial()
-    measured = any(reading.source == MEASURED for reading in readings)
-    if run and meant is not None and measured:
+    measured = any(reading.source == MEASURED and not reading.unread for reading in readings)
+    whole = weighed.checked.check.verdict != "wrong"
+    if run and meant is not None and measured and weighed.files and whole:
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
-        tried = stock_trial.trial(path, meant)
+        tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "well")
     explained = any(f.wrong and STOCK in f.runtimes for f in found)
+    checked = weighed.checked.check
+    if tried.parity is not None:
+        readings = tuple(replace(r, source=RUN) if r.source == MEASURED else r for r in readings)
+        checked = _established(checked, "loaded whole by stock transformers")
     return Audit(
         target="transformers folder",
         path=path,
         length=subject.length,
         runtimes={reading.runtime: reading for reading in readings},
-        # What the traps have named already, the run would only say again.
-        warnings=found if explained else (*found, *tried.findings),
+        checks=(checked, words.check, content.check),
+        warnings=(
+            *(*weighed.checked.findings, *words.findings, *content.findings, *found),
+            # What the traps have named already, the run would only say again.
+            *(() if explained else tried.findings),
+        ),
         compared=meant is not None and not all(reading.unread for reading in readings),
         parity=tried.parity,
         notes=(*notes, *tried.notes),
@@ -145,7 +166,11 @@ def _of_file(
     header = read_header(path)
     geometry = geometry_of(header)
     notes: tuple[str, ...] = ()
-    if plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
+    own = header.values.get(carried.PLAN)
+    if plan is None and isinstance(own, str):
+        plan = ContextPlan.loads(own, f"{path}: {carried.PLAN}")
+        notes = ("compared with the plan in its metadata",)
+    elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
     if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
         raise InvalidValue(
@@ -159,32 +184,65 @@ def _of_file(
     subject = Subject(
         readings=(reading,), length=length or served, plan=plan, planned=plan is not None
     )
-    found = [*findings(header), *traps.find(subject)]
-    parity = None
-    if run and llama_cpp_run.available():
+    weighed, words = gguf_file.weights(header), gguf_file.tokenizer(header)
+    content = of_file(header, _comparing(progress))
+    found = [*weighed.findings, *words.findings, *content.findings]
+    broken = bool(weighed.findings)
+    found += [*findings(header), *traps.find(subject)]
+    parity, checked = None, weighed.check
+    if run and llama_cpp_run.available() and not broken:
         progress(Status("verify", 0.3, "running llama.cpp"))
-        found += trial(header)
-        notes += (f"run in {llama_cpp_run.runtime()}",)
+        tried = list(trial(header))
+        found += tried
         wrong = any(finding.wrong for finding in found)
-        if plan is not None and not wrong:  # what is named already would only be said again
+        if not wrong:
+            reading = replace(reading, source=RUN)
+            checked = _established(checked, "loaded by llama.cpp")
+        if plan is None or wrong:  # what is named already would only be said again
+            notes += (f"run in {llama_cpp_run.runtime()}",)
+        else:
             try:
                 with required_by("its own model"):
                     parity = compared(header, plan.longest())
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
+                notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
                 found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
-    elif run:
+    elif run and not broken:
         notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",
         path=path,
         length=subject.length,
         runtimes={reading.runtime: reading},
+        checks=(checked, words.check, content.check),
         warnings=tuple(found),
         compared=plan is not None,
         parity=parity,
         notes=notes,
+    )
+
+
+def _comparing(progress: Progress) -> Callable[[float], None]:
+    return lambda done: progress(Status("verify", 0.3 * done, "comparing bytes"))
+
+
+def _established(check: Check, how: str) -> Check:
+    """Running the model loads all its weights, whatever the headers leave open."""
+    if check.verdict == "well":
+        return check
+    return replace(check, verdict="well", what=f"{check.what}; {how}", remedy="")
+
+
+def _known_type(reading: Reading, config: Config) -> Reading:
+    """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
+    if reading.unread or (kind := ConfigReader(config).model_type) in FAMILIES:
+        return reading
+    return replace(
+        reading,
+        unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
+        "judge it by running it there",
     )
 
 
@@ -247,6 +305,9 @@ def _tokenizer_limit(path: Path) -> int | None:
     file = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
     if not file.is_file():
         return None
-    value = read_json(file, max_bytes=64 * 2**20)
+    try:
+        value = read_json(file, max_bytes=64 * 2**20)
+    except InputError:  # named when the tokenizer is checked
+        return None
     limit = value.get("model_max_length") if isinstance(value, dict) else None
     return limit if isinstance(limit, int) and not isinstance(limit, bool) else None

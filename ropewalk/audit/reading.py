@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
@@ -15,10 +15,14 @@ from ropewalk.values import Value
 
 BY_ITS_RULES = "by its rules, not run"
 MEASURED = "measured"
+RUN = "run"
 NOT_MEASURED = "not measured"
 STOCK = "transformers"
 """The runtime that is measured; the others are read by their rules."""
+MOST_LAYERS = 1024
+MOST_OF_ANYTHING = 100_000  # experts, heads and the like: what building loops over
 
+Basis = Literal["run", "by its rules", "not looked at"]
 Switch = Literal["never", "by the length at hand", "by the declared length"]
 
 
@@ -48,7 +52,7 @@ class Reading(Value):
 
     runtime: str
     source: str
-    """`measured`, or from written-down rules."""
+    """`run` with its weights, `measured` by its own rotary modules, or from written-down rules."""
     layers: Mapping[str, tuple[Effective, ...]] = field(default_factory=dict)
     """By layer type, in order of length; the last step serves all longer sequences too."""
     switches: Switch = "never"
@@ -60,6 +64,16 @@ class Reading(Value):
     unread: str | None = None
     """Why its behaviour is unknown."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def basis(self) -> Basis:
+        """What a judgement of this runtime rests on."""
+        if self.unread:
+            return "not looked at"
+        return "run" if self.source == RUN else "by its rules"
+
+    def derived(self) -> dict[str, object]:
+        return {"basis": self.basis}
 
     def at(self, length: int, layer_type: str) -> Effective | None:
         steps = self.layers.get(layer_type, ())
@@ -86,6 +100,23 @@ def by_rules(
         return Reading(runtime, BY_ITS_RULES, refused=str(error))
     changes = any(len(own) > 1 for own in layers.values())
     return Reading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
+
+
+def check_counts(config: Mapping[str, Any]) -> None:
+    """A config may come from anywhere: refuse what would take for ever to build."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            check_counts(value)
+        elif isinstance(value, int):
+            layers = "layer" in key
+            most = MOST_LAYERS if layers else MOST_OF_ANYTHING
+            if (layers or key.startswith(("num_", "n_"))) and value > most:
+                raise InvalidValue(
+                    f"config.{key}",
+                    value,
+                    f"is more than {most}",
+                    "check that it is the right file",
+                )
 
 
 def ropes_of(config: Config) -> dict[str, Config]:

@@ -1,4 +1,4 @@
-"""What a verification comes to."""
+"""What a verification comes to: a verdict for each runtime, and one over all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import Finding
 from ropewalk.audit.reading import Reading
 from ropewalk.exporting.parity import Parity
@@ -18,13 +19,15 @@ Target = Literal["transformers folder", "GGUF file"]
 
 @dataclass(frozen=True, eq=False)
 class Audit(Result):
-    """What a model on disk does in each runtime, and the traps it is in."""
+    """What a model on disk does in each runtime, the state of its files, and its traps."""
 
     target: Target
     path: Path
     length: int
     """The length that it was asked for."""
     runtimes: Mapping[str, Reading]
+    checks: tuple[Check, ...]
+    """Of the files themselves: weights, tokenizer, bytes."""
     warnings: tuple[Finding, ...]
     compared: bool
     """There was something to compare the rotation with."""
@@ -38,29 +41,55 @@ class Audit(Result):
         return tuple(finding for finding in self.warnings if finding.wrong)
 
     @property
-    def passed(self) -> bool:
-        return not self.wrong
+    def verdict(self) -> Verdict:
+        """Well: its files were checked, and every runtime was run, or read by its rules."""
+        if self.wrong:
+            return "wrong"
+        return "not established" if self.not_established else "well"
 
-    def derived(self) -> dict[str, object]:
-        return {"passed": self.passed}
+    def verdict_in(self, runtime: str) -> Verdict:
+        """The verdict for one runtime. What is wrong with the files is wrong in all."""
+        if any(not finding.runtimes or runtime in finding.runtimes for finding in self.wrong):
+            return "wrong"
+        return "well" if self.compared and not self.runtimes[runtime].unread else "not established"
 
     @property
-    def verdict(self) -> str:
-        if self.wrong:
-            return f"{len(self.wrong)} thing{'s' * (len(self.wrong) > 1)} wrong"
-        unread = [name for name, reading in self.runtimes.items() if reading.unread]
-        if len(unread) == len(self.runtimes):
-            return f"no trap found, but what {', '.join(unread)} would do is unknown"
-        if self.compared:
-            but = f" (unknown in {', '.join(unread)})" if unread else ""
-            return f"all well: it serves {format_length(self.length)}{but}"
-        return "no trap found, but its rotation could not be compared: give a plan"
+    def not_established(self) -> tuple[str, ...]:
+        """What nobody looked at, each with the reason and with what would establish it."""
+        # Bytes are compared where that can be done; without a manifest, the headers judge.
+        lines = [
+            str(check)
+            for check in self.checks
+            if check.verdict == "not established" and check.subject != "bytes"
+        ]
+        unread: dict[str, list[str]] = {}
+        for name, reading in self.runtimes.items():
+            if reading.unread:
+                unread.setdefault(reading.unread, []).append(name)
+        lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
+        if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
+            lines.append("rotation: nothing to compare it with; give a plan (--plan)")
+        return tuple(lines)
+
+    def derived(self) -> dict[str, object]:
+        return {
+            "verdict": self.verdict,
+            "verdicts": {name: self.verdict_in(name) for name in self.runtimes},
+            "not_established": self.not_established,
+        }
 
     def summary(self) -> str:
-        told = f"{self.path} ({self.target}), judged for {', '.join(self.runtimes)}: {self.verdict}"
+        told = ", ".join(
+            f"{name} {self.verdict_in(name)} ({reading.basis})"
+            for name, reading in self.runtimes.items()
+        )
+        length = format_length(self.length)
+        text = f"{self.path} ({self.target}, for {length}): {self.verdict}; {told}"
         if self.wrong:
             names = dict.fromkeys(finding.trap for finding in self.wrong)
-            told += f" ({', '.join(names)})"
+            text += f"; wrong: {', '.join(names)}"
+        elif self.not_established:
+            text += f"; not established: {'; '.join(self.not_established)}"
         if self.parity is not None:
-            told += f"; {self.parity.runtime} gives {self.parity}"
-        return f"{told}."
+            text += f"; {self.parity.runtime} gives {self.parity}"
+        return f"{text}."

@@ -7,7 +7,7 @@ no code of the folder. Its rotary modules are then built again for real and aske
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,13 +23,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ropewalk.audit.reading import MEASURED, STOCK, Effective, Reading
+from ropewalk.audit.reading import MEASURED, STOCK, Effective, Reading, check_counts
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config
-
-MOST_LAYERS = 1024
-MOST_OF_ANYTHING = 100_000  # experts, heads and the like: what building loops over
 
 
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
@@ -71,26 +68,9 @@ def stock_config(config: Config) -> Any:
         raise Unsupported(
             f"model type {kind!r} {needs or 'is not known to the installed transformers'}"
         )
-    _check_counts(config)
+    check_counts(config)
     own = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
     return AutoConfig.for_model(kind, **copy.deepcopy(own))  # it writes into nested settings
-
-
-def _check_counts(config: Mapping[str, Any]) -> None:
-    """A config may come from anywhere: refuse what would take for ever to build."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            _check_counts(value)
-        elif isinstance(value, int):
-            layers = "layer" in key
-            most = MOST_LAYERS if layers else MOST_OF_ANYTHING
-            if (layers or key.startswith(("num_", "n_"))) and value > most:
-                raise InvalidValue(
-                    f"config.{key}",
-                    value,
-                    f"is more than {most}",
-                    "check that it is the right file",
-                )
 
 
 def _rotaries(config: Config) -> list[Any]:

@@ -6,23 +6,23 @@ far as the plan reaches; the same weights with the plan installed compute them t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.audit.finding import Finding
 from ropewalk.audit.reading import STOCK
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import GateFailed, InputError, Unsupported
+from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
 from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.tokens import PROBE
 
 if TYPE_CHECKING:
+    from ropewalk.exporting import gate
     from ropewalk.models.checkpoint import Checkpoint
 
 MOST_BYTES = 8 * 2**30
 """Of weights in float32, of which two copies are in memory."""
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth")
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Trial:
     notes: tuple[str, ...] = ()
 
 
-def trial(folder: Path, plan: ContextPlan) -> Trial:
-    """Run it where that can be done here."""
-    if not folder.is_dir() or not any(_weights(folder)):
-        return Trial(notes=("no weights here: rotary modules were measured, no model was run",))
+def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
+    """Run a folder whose weights are there, as far as that can be done here.
+
+    Its tokenizer is loaded too, in the same process.
+    """
     import torch
 
     from ropewalk.models.checkpoint import Checkpoint
@@ -51,29 +52,45 @@ def trial(folder: Path, plan: ContextPlan) -> Trial:
     if checkpoint.bytes(torch.float32) > MOST_BYTES:
         return Trial(notes=("too large to be run here: only its rotary modules were measured",))
     try:
-        parity = _compared(checkpoint, plan)
+        parity, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
-    return Trial(parity, () if parity.passed else (differs(STOCK, parity),))
+    except Unsupported as error:
+        return Trial(notes=(f"the model was not run: {error}",))
+    except InputError as error:
+        return Trial(findings=(_failed("refused", str(error), "it does not load"),))
+    found = [] if parity.passed else [differs(STOCK, parity)]
+    if tokens is not None and tokens.error:
+        said = f"stock transformers cannot load the tokenizer ({tokens.error})"
+        found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
+    return Trial(parity, tuple(found))
 
 
-def _compared(checkpoint: Checkpoint, plan: ContextPlan) -> Parity:
-    import torch
-
+def _compared(
+    checkpoint: Checkpoint, plan: ContextPlan, text: str
+) -> tuple[Parity, gate.Tokens | None]:
     from ropewalk.exporting import gate
     from ropewalk.exporting.stock_run import settle
+
+    model = settle(_loaded(checkpoint.folder))
+    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
+    (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
+    return gate.compare(model, plan, asked, answered.answers), answered.tokens
+
+
+def _loaded(folder: Path) -> Any:
+    import torch
+
     from ropewalk.models.load import read_model
 
-    model = settle(read_model(checkpoint.folder, torch.float32))
-    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
-    (answers,) = gate.ask_stock([(checkpoint.folder, asked)])
-    return gate.compare(model, plan, asked, answers)
-
-
-def _weights(folder: Path) -> Iterator[Path]:
-    for pattern in WEIGHTS:
-        yield from folder.glob(pattern)
+    try:
+        return read_model(folder, torch.float32)
+    except RopewalkError:
+        raise
+    except Exception as error:  # whatever the many model classes raise for what a config says
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise InputError(f"transformers cannot load it: {type(error).__name__}: {said}") from None
 
 
 def differs(runtime: str, parity: Parity) -> Finding:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ropewalk.api.verify import verify
+from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import TOLERANCE, Finding
-from ropewalk.audit.reading import Reading
+from ropewalk.audit.reading import MEASURED, Reading
 from ropewalk.audit.result import Audit
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, print_json
 from ropewalk.lengths import format_length
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
+EXIT: Mapping[Verdict, int] = {"well": 0, "wrong": 1, "not established": 3}
+_COLOUR: Mapping[Verdict, str] = {"well": "green", "wrong": "red", "not established": "yellow"}
 
 
 def command(
@@ -45,11 +49,18 @@ def command(
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option(help="Run the model where its weights and its runtime are here.")
+        bool,
+        typer.Option(
+            help="Run the model where its weights and its runtime are here; its files are checked "
+            "in any case."
+        ),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Examine an exported model, also one made by others, for what would silently go wrong."""
+    """Examine an exported model, also one made by others, for what would silently go wrong.
+
+    The exit code is 0 if all is well, 1 if something is wrong, and 3 if that is not established.
+    """
     with progress_bar() as progress:
         found = verify(
             model,
@@ -63,40 +74,54 @@ def command(
         print_json(found)
     else:
         _show(found)
-    if not found.passed:
-        raise typer.Exit(1)
+    if found.verdict != "well":
+        raise typer.Exit(EXIT[found.verdict])
 
 
 def _show(found: Audit) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from ropewalk.cli.terminal import Terminal, headed
 
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]{escape(str(found.path))}[/bold]: {found.target}, "
-        f"asked for {format_length(found.length)}",
-        soft_wrap=True,
-    )
-    for reading in found.runtimes.values():
-        console.print(f"  {escape(_in_words(reading))}", soft_wrap=True)
+    console = Terminal()
+    title = headed(str(found.path), f" ({found.target}, for {format_length(found.length)}): ")
+    console.print(title.append(found.verdict, _COLOUR[found.verdict]), soft_wrap=True)
+    for name, reading in found.runtimes.items():
+        verdict, basis = found.verdict_in(name), _basis(reading)
+        line = f"{name}: {verdict}, {basis}: {_in_words(reading)}"
+        if reading.unread:  # its reason stands below
+            line = f"{name}: {verdict}, {basis}"
+        console.print(f"  {line}", soft_wrap=True)
     if found.parity is not None:
         console.print(f"  run in {found.parity.runtime}: {found.parity}", soft_wrap=True)
+    for check in found.checks:
+        console.print(f"  {_checked(check)}", soft_wrap=True)
     for note in found.notes:
-        console.print(f"  {escape(note)}", soft_wrap=True)
+        console.print(f"  {note}", soft_wrap=True)
     for finding in found.warnings:
         console.print()
-        console.print(escape(_told(finding)), soft_wrap=True)
-    console.print()
-    colour = "red" if found.wrong else "green" if found.compared else "default"
-    console.print(f"[{colour}]{escape(found.verdict)}[/{colour}]", soft_wrap=True)
+        console.print(_told(finding), soft_wrap=True)
+    if found.not_established:
+        console.print()
+    for line in found.not_established:
+        console.print(f"not established: {line}", soft_wrap=True)
+
+
+def _basis(reading: Reading) -> str:
+    if reading.basis == "by its rules" and reading.source == MEASURED:
+        return "by its rules (its own rotary module, measured)"
+    return reading.basis
+
+
+def _checked(check: Check) -> str:
+    if check.subject == "bytes" and check.verdict == "not established":
+        return f"{check.subject} {check.what}"
+    if check.verdict == "well":
+        return f"{check.subject}: well, {check.what}"
+    return f"{check.subject}: {check.verdict}"  # the reason stands below
 
 
 def _in_words(reading: Reading) -> str:
-    start = f"{reading.runtime} ({reading.source}): "
     if reading.refused:
-        return f"{start}does not load: {reading.refused}"
-    if reading.unread:
-        return f"{start}unknown: {reading.unread}"
+        return f"does not load: {reading.refused}"
     parts = []
     for layer_type, steps in reading.layers.items():
         longest = steps[-1]
@@ -109,7 +134,7 @@ def _in_words(reading: Reading) -> str:
         parts.append(f"factors change {reading.switches}")
     if reading.limit is not None:
         parts.append(f"accepts up to {format_length(reading.limit)}")
-    return start + "; ".join([*parts, *reading.notes])
+    return "; ".join([*parts, *reading.notes])
 
 
 def _told(finding: Finding) -> str:

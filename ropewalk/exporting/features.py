@@ -29,6 +29,12 @@ Fit = Literal["exact", "equivalent", "approximated", "refused"]
 # It refuses the tensor for these, and takes it once they are saved as llama with attention bias.
 _SAVED_AS_LLAMA = {"qwen2"}
 
+# Model classes of SGLang 0.5.23 that call its rotary module without the scaling.
+SGLANG_DROPS_SCALING = {
+    *("gemma", "gemma2", "mixtral", "granitemoe", "olmo", "phi", "stablelm", "starcoder2"),
+    "persimmon",
+}
+
 LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
@@ -55,7 +61,7 @@ def matrix(plan: ContextPlan, config: Config) -> Matrix:
     settings = _settings(plan if is_dynamic(plan) else approximation(plan), config)
     rows: Matrix = {}
     for setting in settings:
-        rows |= _turning(setting, plan, config)
+        rows |= _passed_on(_turning(setting, plan, config), setting, config)
         rows |= _attention(setting, plan, config)
     rows |= _beside_the_factors(plan)
     return rows
@@ -229,6 +235,30 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
             transformers=longrope, vllm=served, sglang=served, llama_cpp=factors
         )
     }
+
+
+def _passed_on(rows: Matrix, setting: Mapping[str, object], config: Config) -> Matrix:
+    """The same, but refused where the model's class in a runtime does not pass the setting on."""
+    reader, kind = ConfigReader(config), str(setting["rope_type"])
+    why = {engine: not_passed_on(reader, kind, setting, engine) for engine in ("vllm", "sglang")}
+    refused = {engine: Cell("refused", reason) for engine, reason in why.items() if reason}
+    return {feature: {**cells, **refused} for feature, cells in rows.items()}
+
+
+def not_passed_on(
+    reader: ConfigReader, kind: str, setting: Mapping[str, object], engine: str
+) -> str:
+    """Why a rope type has no effect in an engine's class of this model, or another; else empty."""
+    if kind == "default":
+        return ""
+    if engine == "sglang" and reader.model_type in SGLANG_DROPS_SCALING:
+        return f"SGLang's class for {reader.model_type} does not pass the scaling on: no effect"
+    if engine == "vllm" and reader.model_type == "gpt_oss":
+        if kind != "yarn" or "attention_factor" in setting:
+            return "vLLM's class for gpt_oss knows YaRN with its default attention factor only"
+    elif reader.get("qk_rope_head_dim") and kind != "yarn":
+        return f"latent attention is turned by YaRN whatever the type, here {kind}"
+    return ""
 
 
 def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:

@@ -16,12 +16,14 @@ from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.exporting import gate
+from ropewalk.exporting import gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import fold as folded
+from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.parity import PLAN, Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.stock_run import settle
+from ropewalk.exporting.tokens import PROBE
 from ropewalk.exporting.writing import Rewrite, copy_companions, staged, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
@@ -156,6 +158,7 @@ def export_folder(
 ) -> Exported:
     """Write the job's folder, prove it, and give it its name."""
     path = Path(out)
+    tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
         path,
         needs_bytes=job.checkpoint.bytes(job.dtype),
@@ -167,20 +170,27 @@ def export_folder(
         progress(Status("export", 0.2, "running stock transformers"))
         asked = questions(job)
         whole = [*asked.to_compare, *asked.to_measure]
-        (answers,) = gate.ask_stock([(folder, whole)], job.compared_in)
+        text = "" if tokens is None else PROBE
+        (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
+        tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
-        parity, loss = prove(job, asked, answers)
+        parity, loss = prove(job, asked, answered.answers)
         exported = Exported(
             target,
             path,
             parity,
-            (*_caveats(job, loss), *caveats, *map(_told_left_out, left_out)),
+            (*_caveats(job, loss), *untold, *caveats, *map(_told_left_out, left_out)),
             load,
             overrides if job.rewrite is None else "",
         )
         if not parity.passed:
             raise NotTheSame(exported, parity)
+        Manifest.of(folder, lambda done: progress(_hashing(done))).write(folder)
     return exported
+
+
+def _hashing(done: float) -> Status:
+    return Status("export", 0.9 + done / 10, "writing the manifest")
 
 
 def _reference(job: Job) -> Any:

@@ -74,6 +74,29 @@ class Answer:
     """By the name of the buffer."""
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """What stock transformers made of a text."""
+
+    ids: tuple[int, ...] = ()
+    error: str = ""
+    """Why the tokenizer cannot be loaded."""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Tokens:
+        return cls(tuple(said.get("ids", ())), str(said.get("error", "")))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What stock transformers made of one folder."""
+
+    answers: list[Answer]
+    """One for each sequence."""
+    tokens: Tokens | None = None
+    """Of the text, if there was one."""
+
+
 def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
     """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
@@ -124,14 +147,21 @@ def probe_ids(folder: Path) -> list[int]:
 
 
 def ask_stock(
-    jobs: Sequence[tuple[Path, Sequence[Asked]]], dtype: torch.dtype = torch.float32
-) -> list[list[Answer]]:
-    """The answers of stock transformers, in one fresh process for all folders."""
+    jobs: Sequence[tuple[Path, Sequence[Asked]]],
+    dtype: torch.dtype = torch.float32,
+    *,
+    text: str = "",
+) -> list[Answered]:
+    """The answers of stock transformers, in one fresh process for all folders.
+
+    Where a text is given, the tokenizer of every folder is loaded too.
+    """
     with tempfile.TemporaryDirectory(prefix="ropewalk-gate-") as room:
         job = {
             "threads": torch.get_num_threads(),
             "dtype": str(dtype).removeprefix("torch."),
             "answers": room,
+            "text": text,
             "models": [
                 {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in asked]}
                 for folder, asked in jobs
@@ -150,7 +180,10 @@ def ask_stock(
             lines = done.stderr.strip().splitlines() or ["it said nothing"]
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])
         return [
-            list(_answers(load_file(Path(room) / f"{n}.safetensors"), len(asked)))
+            Answered(
+                list(_answers(load_file(Path(room) / f"{n}.safetensors"), len(asked))),
+                _tokens(Path(room) / f"{n}.tokens.json"),
+            )
             for n, (_, asked) in enumerate(jobs)
         ]
 
@@ -265,6 +298,10 @@ def _answers(values: Mapping[str, Tensor], count: int) -> Iterator[Answer]:
             values[f"{i}.logits"],
             {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
         )
+
+
+def _tokens(path: Path) -> Tokens | None:
+    return Tokens.of(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def _spread(length: int) -> set[int]:

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.exporting.tokens import PROBE
 from ropewalk.exporting.writing import staged
-from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.rotation import rope
@@ -57,10 +58,6 @@ _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
 _VERIFY = "run `ropewalk verify` on it"
-_PROBE = (
-    "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
-    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
-)
 
 
 def export(
@@ -107,7 +104,8 @@ def export(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         progress(Status("export", 0.0, "writing"))
-        model.write(path, plan.model, words)
+        model.write(path, plan, words)
+        carried.seal(path)
         if not check:
             return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
         if not llama_cpp_run.available():
@@ -212,7 +210,7 @@ def beside(
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
     """Raise GateFailed where a text becomes other tokens, for more than was warned of."""
-    text = _PROBE
+    text = PROBE
     if OTHER_SPACES not in words.warnings:
         text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
     ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)

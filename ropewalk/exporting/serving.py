@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,7 +31,7 @@ from ropewalk.exporting.configs import (
 )
 from ropewalk.exporting.features import expressible
 from ropewalk.gguf.rotation import FAMILIES, rope
-from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.config import ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
@@ -55,11 +54,6 @@ _ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_neox": "gptneox",
-}
-# Model classes of SGLang 0.5.23 that call its rotary module without the scaling.
-_SGLANG_DROPS_SCALING = {
-    *("gemma", "gemma2", "mixtral", "granitemoe", "olmo", "phi", "stablelm", "starcoder2"),
-    "persimmon",
 }
 
 
@@ -114,9 +108,6 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
     if plan == source.present_plan:
         line = SERVE[engine](here, length, None)
         return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
-    lost = _lost_on_the_way(written, engine)
-    if lost:
-        return Serving(engine, "impossible", lost)
     if tokenizer_limit(Path(here)) < length:
         out = f"{Path(here).name}-{engine}"
         allow = " --approximate" if near else ""
@@ -129,25 +120,6 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
         )
     line = SERVE[engine](here, length, changes(source.config, written))
     return _row(engine, near, _NOT_RUN, line)
-
-
-def _lost_on_the_way(written: Config, engine: str) -> str:
-    """Why the model's class in this engine does not pass the setting on, or nothing."""
-    inner = text_config(written)
-    reader = ConfigReader(written)
-    rope = inner["rope_parameters"]
-    settings = [value for value in rope.values() if isinstance(value, Mapping)] or [rope]
-    kinds = {str(setting["rope_type"]) for setting in settings} - {"default"}
-    if not kinds:
-        return ""
-    if engine == "sglang" and reader.model_type in _SGLANG_DROPS_SCALING:
-        return f"SGLang's class for {reader.model_type} does not pass the scaling on: no effect"
-    if engine == "vllm" and reader.model_type == "gpt_oss":
-        if kinds != {"yarn"} or any("attention_factor" in setting for setting in settings):
-            return "vLLM's class for gpt_oss knows YaRN with its default attention factor only"
-    elif reader.get("qk_rope_head_dim") and kinds != {"yarn"}:
-        return f"latent attention is turned by YaRN whatever the type, here {', '.join(kinds)}"
-    return ""
 
 
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:

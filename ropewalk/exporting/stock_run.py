@@ -4,7 +4,8 @@
 
 Nothing of ropewalk is imported here, and no code of a folder is run: what answers is what a user
 of transformers gets. The job names folders and sequences; the answers are logits and the inverse
-frequencies that were in force, in safetensors files.
+frequencies that were in force, in safetensors files. Where the job has a text, each folder's
+tokenizer is loaded too, and its tokens of the text stand in a JSON file.
 """
 
 from __future__ import annotations
@@ -59,6 +60,20 @@ def logits_of(
     return torch.cat(pieces)
 
 
+def tokens_of(folder: str, text: str) -> dict[str, Any]:
+    """The tokens of a text, or why the tokenizer of the folder cannot be loaded."""
+    import transformers
+
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        # Not verbose: the text may be longer than the tokenizer's limit.
+        return {"ids": [int(i) for i in tokenizer(text, verbose=False)["input_ids"]]}
+    except Exception as error:  # whatever the many tokenizer classes raise
+        return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+
+
 def answer(job: dict[str, Any]) -> None:
     import transformers
 
@@ -66,6 +81,9 @@ def answer(job: dict[str, Any]) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     for n, entry in enumerate(job["models"]):
+        if job.get("text"):
+            tokens = json.dumps(tokens_of(entry["folder"], job["text"]))
+            (Path(job["answers"]) / f"{n}.tokens.json").write_text(tokens, encoding="utf-8")
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
             entry["folder"],
             dtype=getattr(torch, job["dtype"]),

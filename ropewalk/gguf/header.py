@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +56,14 @@ class GGUFHeader:
     values: dict[str, object] = field(default_factory=dict)
     """Scalars and strings by key; arrays are left out."""
     places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Where the bytes of a scalar lie, and their struct format."""
+    """Where the bytes of a scalar or a string lie, and their struct format."""
+    lengths: dict[str, int] = field(default_factory=dict)
+    """How many entries an array has, by key."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
+    data: int = 0
+    """Where the tensors begin."""
+    alignment: int = 32
+    """Every tensor begins at a multiple of this, from there."""
 
     @property
     def architecture(self) -> str:
@@ -167,11 +173,15 @@ class _Walk:
         for _ in range(keys):
             key, kind = self.text(), int(self.take("<I"))
             if kind == _STRING:
-                found.values[key] = self.text()
+                found.values[key] = value = self.text()
+                size = len(value.encode())
+                found.places[key] = (self.at - size, f"{size}s")
             elif kind in _SCALARS:
                 found.places[key] = (self.at, _SCALARS[kind])
                 found.values[key] = self.take(_SCALARS[kind])
             else:
+                if kind == _ARRAY:
+                    _, found.lengths[key] = struct.unpack_from("<IQ", self.data, self.at)
                 self.skip_value(kind)
         relative = {}
         for _ in range(tensors):
@@ -186,4 +196,4 @@ class _Walk:
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
             found.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
-        return found
+        return replace(found, data=data, alignment=alignment)

@@ -17,8 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
+from ropewalk.gguf import carried
 from ropewalk.gguf.rotation import FAMILIES, GGUFRope
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
@@ -88,12 +90,13 @@ class GGUFModel:
         """The size of all tensors in the file."""
         return sum(_size(shape, kind) for _, _, shape, kind in self._tensors())
 
-    def write(self, path: Path, name: str, tokenizer: GGUFTokenizer) -> None:
+    def write(self, path: Path, plan: ContextPlan, tokenizer: GGUFTokenizer) -> None:
         import gguf
 
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
-            writer.add_name(name)
+            writer.add_name(plan.model)
+            carried.reserve(writer, plan.dumps())
             self._write_sizes(writer)
             self._write_rope(writer)
             tokenizer.write(writer)

@@ -230,6 +230,23 @@ def test_a_preview_needs_no_weights(source: str) -> None:
         rw.export_preview("llama-3.1-8b", plan)
 
 
+@pytest.mark.parametrize(
+    "edited", [{"base": 2e4}, {"head_dim": 32}, {"pair_layout": "interleaved"}], ids=str
+)
+def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
+    source: str, tmp_path: Path, edited: dict[str, Any]
+) -> None:
+    value = planned(source).to_json()
+    value["schedules"]["full_attention"][0]["schedule"]["geometry"] |= edited  # type: ignore[index]
+    plan = ContextPlan.from_json(value)
+    with pytest.raises(InvalidValue, match="create the plan from this model's config") as shown:
+        rw.export_preview(source, plan)
+    for runtime in ("transformers", "vllm", "sglang"):
+        with pytest.raises(InvalidValue) as refused:
+            rw.export(source, plan, tmp_path / "out", runtime)
+        assert str(refused.value) == str(shown.value)
+
+
 def test_numbers_that_are_none_are_no_agreement() -> None:
     nan = Parity("transformers", "logits", float("nan"), 1e-5, WINDOW)
     assert not nan.passed

@@ -36,8 +36,9 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
     plan = tmp_path / "plan.json"
     write_atomically(plan, export.plan.dumps())
     found = check_result(rw.verify(folder, plan=plan))
-    assert found.passed
     assert wrong(found) == set()
+    assert found.verdict == "not established", "there are neither weights nor a tokenizer"
+    assert {found.verdict_in(name) for name in found.runtimes} == {"well"}
     assert found.target == "transformers folder"
     assert found.parity is None, "there are no weights to run"
     assert {name: reading.source for name, reading in found.runtimes.items()} == {
@@ -51,7 +52,10 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
         np.testing.assert_allclose(
             step.inverse_frequencies, export.plan.longest().inverse_frequencies, rtol=1e-6
         )
-    assert found.summary().endswith("all well: it serves 4k.")
+    assert [check.verdict for check in found.checks] == ["not established"] * 3
+    assert found.not_established == tuple(str(check) for check in found.checks[:2])
+    assert "vllm well (by its rules)" in found.summary()
+    assert "not established: weights: none in this folder; give the folder" in found.summary()
     assert rw.verify(folder, plan=export.plan) == found
     check_command(found, "verify", folder, "--plan", plan)
 
@@ -59,21 +63,23 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
 def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -> None:
     folder = BROKEN["attention_factor of longrope without mscale"].export.write(tmp_path)
     found = check_result(rw.verify(folder))
-    assert not found.passed
+    assert found.verdict == "wrong"
     (finding,) = found.wrong
     assert finding.trap == "attention-factor-ignored"
     assert finding.runtimes == ("vllm", "sglang")
     assert "add short_mscale and long_mscale = 1.05" in finding.remedy
-    assert found.summary().endswith("1 thing wrong (attention-factor-ignored).")
+    assert found.verdict_in("transformers") == "well"
+    assert found.verdict_in("vllm") == found.verdict_in("sglang") == "wrong"
+    assert found.summary().endswith("; wrong: attention-factor-ignored.")
     check_command(found, "verify", folder)
     alone = rw.verify(folder, runtimes=["transformers"])
-    assert alone.passed
+    assert not alone.wrong
     check_command(alone, "verify", folder, "--runtime", "transformers")
 
 
 def test_a_length_is_checked_where_there_is_no_plan(tmp_path: Path) -> None:
     folder = CLEAN["any λ"].write(tmp_path)
-    assert rw.verify(folder, length=TARGET).passed
+    assert not rw.verify(folder, length=TARGET).wrong
     found = rw.verify(folder, length="8k")
     assert found.length == 8192
     assert "not-extended" in wrong(found)
@@ -103,7 +109,9 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
-    assert found.passed
+    assert found.verdict == "well"
+    assert found.runtimes["transformers"].basis == "run"
+    assert found.runtimes["vllm"].basis == "by its rules"
     assert found.parity is not None
     assert found.parity.passed
     assert found.parity.quantity == "logits"
@@ -129,13 +137,47 @@ def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> N
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     found = rw.verify(folder)
+    assert wrong(found) == {"weights-damaged"}
+    assert found.parity is None, "what is damaged is not run"
+    assert rw.verify(folder, run=False).wrong == found.wrong
+
+
+def test_a_tokenizer_that_only_stock_transformers_refuses_is_named(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is whole, and the class that its settings name is not."""
+    monkeypatch.setattr(subprocess, "run", answered_here)
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    _write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "Own",
+            "auto_map": {"AutoTokenizer": [None, "own.Own"]},
+            "model_max_length": 2048,
+        },
+    )
+    found = rw.verify(folder)
+    assert wrong(found) == {"tokenizer-broken"}
+    assert found.verdict_in("transformers") == "wrong"
+    assert found.verdict_in("vllm") == "well"
+
+
+def test_weights_that_stock_transformers_cannot_load_are_wrong(
+    exported: Path, tmp_path: Path
+) -> None:
+    """No header shows it, and it was an error of the arguments."""
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _write_json(folder / "config.json", config | {"hidden_act": "none such"})
+    found = rw.verify(folder, runtimes=["transformers"])
     assert wrong(found) == {"refused"}
-    assert "is not a whole safetensors file" in found.warnings[-1].what
 
 
 def test_the_bundled_model_is_well() -> None:
     found = rw.verify("bundled", run=False)
-    assert found.passed
+    assert found.verdict == "well"
     assert found == rw.verify(BUNDLED_FOLDER, run=False)
     check_command(found, "verify", "bundled", "--no-run")
 
@@ -183,8 +225,9 @@ def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
     folder = CLEAN["plain"].write(tmp_path)
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     found = rw.verify(folder)
-    assert found.passed
-    assert any("pickle" in note for note in found.notes)
+    assert not found.wrong
+    assert found.verdict == "not established"
+    assert any("only in a pickle" in line for line in found.not_established)
 
 
 def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Path) -> None:
@@ -192,7 +235,7 @@ def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Pa
     source = load_config(BUNDLED_FOLDER)
     plan = extend_plan(present_plan(source), 1024, "ntk_mixed")
     _write_json(tmp_path / "config.json", stock_config(source, plan))
-    assert rw.verify(tmp_path, runtimes=["transformers"]).passed
+    assert not rw.verify(tmp_path, runtimes=["transformers"]).wrong
     assert wrong(rw.verify(tmp_path)) == {"attention-factor-ignored"}
 
 
@@ -207,6 +250,6 @@ def test_a_gguf_file_is_compared_with_the_plan_next_to_it(tmp_path: Path) -> Non
     assert wrong(found) == wrong(rw.verify(path, plan=plan, run=False)) != set()
     write_atomically(tmp_path / PLAN, rw.plan("gemma-3-4b", "256k", "linear").plan.dumps())
     other = rw.verify(path, run=False)
-    assert other.passed
+    assert not other.wrong
     assert not other.compared
     assert "not compared with the plan.json next to it, which is of another model" in other.notes

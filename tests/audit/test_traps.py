@@ -50,7 +50,7 @@ def test_a_broken_export_is_named(name: str, tmp_path: Path) -> None:
         runtimes=broken.runtimes or export.runtimes,
     )
     assert named(found) == {broken.trap} | broken.also
-    assert not found.passed
+    assert found.verdict == "wrong"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt-j-6b"])
@@ -78,7 +78,7 @@ def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
     known = Export(export.plan, {**export.config, "auto_map": auto}, export.tokenizer)
     found = audit(known.write(tmp_path))
     assert named(found) == {"remote-code"}
-    assert found.passed
+    assert not found.wrong
     unknown = Export(export.plan, {**known.config, "model_type": "of_its_own"}, export.tokenizer)
     found = audit(unknown.write(tmp_path))
     assert "never runs" in str(found.runtimes["transformers"].unread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner, Result
 from ropewalk.cli import command_line
 from ropewalk.errors import InputError
 from ropewalk.outputs import write_atomically
-from tests.audit.corpus import BROKEN, CLEAN, TARGET
+from tests.audit.corpus import BROKEN, CLEAN
+from tests.audit.files.folders import bundled, edit
 
 
 def verify(*arguments: object) -> Result:
@@ -20,17 +22,48 @@ def verify(*arguments: object) -> Result:
     return result
 
 
-def test_a_clean_folder_is_well(tmp_path: Path) -> None:
+def test_a_model_that_is_well_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    folder = bundled(tmp_path / "model")
+    result = verify(folder, "--runtime", "vllm", "--no-run")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{folder} (transformers folder, for 512): well",
+        "  vllm: well, by its rules: full_attention: 16 pairs, slowest period 35,333; accepts up "
+        "to 512",
+        "  weights: well, 29 tensors in model.safetensors, whole by their headers, with the shapes "
+        "that the config asks for",
+        "  tokenizer: well, tokenizer.json loads, its largest id 1,023 of 1,024",
+        "  bytes not compared: no manifest",
+    ]
+
+
+def test_what_is_not_established_is_one_line_each(tmp_path: Path) -> None:
     export = CLEAN["searched"]
     folder = export.write(tmp_path / "model")
     plan = tmp_path / "plan.json"
     write_atomically(plan, export.plan.dumps())
     result = verify(folder, "--plan", plan)
-    assert result.exit_code == 0
-    assert "all well: it serves 4k" in result.stdout
+    assert result.exit_code == 3
+    first, *_, weights, tokenizer = result.stdout.splitlines()
+    assert first.endswith("(transformers folder, for 4k): not established")
+    assert weights.startswith("not established: weights: none in this folder; give the folder")
+    assert tokenizer.startswith("not established: tokenizer: none in this folder; copy the")
     period = f"slowest period {export.plan.longest().wavelengths.max():,.0f}"
     assert f"pairs, {period}, cos and sin times 1.05" in result.stdout
-    assert "vllm (by its rules, not run): full_attention" in result.stdout
+    assert "vllm: well, by its rules: full_attention" in result.stdout
+    measured = "transformers: well, by its rules (its own rotary module, measured): full_attention"
+    assert measured in result.stdout
+
+
+def test_a_runtime_that_nobody_looked_at_gives_its_reason_once(tmp_path: Path) -> None:
+    folder = bundled(tmp_path / "model")
+    edit(folder / "config.json", lambda config: config.update(model_type="evil"))
+    result = verify(folder, "--runtime", "vllm", "--runtime", "sglang", "--no-run")
+    assert result.exit_code == 3
+    lines = result.stdout.splitlines()
+    assert "  vllm: not established, not looked at" in lines
+    assert "  sglang: not established, not looked at" in lines
+    assert lines[-1].startswith("not established: vllm, sglang: model type 'evil' is not in")
 
 
 def test_a_trap_is_told_with_its_consequence_and_its_remedy(tmp_path: Path) -> None:
@@ -40,14 +73,25 @@ def test_a_trap_is_told_with_its_consequence_and_its_remedy(tmp_path: Path) -> N
     text = " ".join(result.stdout.split())
     assert "wrong: attention-factor-ignored (vllm, sglang)" in text
     assert "What to do: add short_mscale and long_mscale = 1.05" in text
-    assert text.endswith("1 thing wrong")
-    assert verify(folder, "--runtime", "transformers").exit_code == 0
+    assert "(transformers folder, for 4k): wrong transformers: well, by its rules" in text
+    assert "vllm: wrong, by its rules" in text
+    assert verify(folder, "--runtime", "transformers").exit_code == 3
 
 
-def test_the_exit_status_is_the_verdict_for_the_length(tmp_path: Path) -> None:
-    folder = CLEAN["any λ"].write(tmp_path)
-    assert verify(folder, "--length", TARGET).exit_code == 0
-    assert verify(folder, "--length", "8k", "--json").exit_code == 1
+def test_the_exit_status_is_the_verdict(tmp_path: Path) -> None:
+    folder = bundled(tmp_path / "model")
+    quick = ("--runtime", "vllm", "--no-run", "--json")
+    assert verify(folder, *quick).exit_code == 0
+    assert verify(folder, *quick, "--length", "8k").exit_code == 1
+    config = verify(folder / "config.json", *quick)
+    assert config.exit_code == 3
+    said = json.loads(config.stdout)
+    assert said["verdict"] == "not established"
+    assert said["verdicts"] == {"vllm": "well"}
+    assert said["runtimes"]["vllm"]["basis"] == "by its rules"
+    assert len(said["not_established"]) == 2
+    (folder / "model.safetensors").write_bytes(b"")
+    assert verify(folder, *quick).exit_code == 1
 
 
 def test_bad_input_is_raised_as_it_is(tmp_path: Path) -> None:

@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ropewalk as rw
+from ropewalk.audit.reading import Effective
+from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.exporting.configs import serving_config
 from ropewalk.exporting.features import RUNTIMES, Cell, expressible, loadable_by, matrix
+from ropewalk.exporting.serving import serving
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
 from tests.exporting import runtimes_page
 
@@ -96,6 +102,36 @@ def test_two_lists_are_for_transformers_and_the_long_one_elsewhere() -> None:
     assert loadable_by(plan, config) == ("transformers",)
     assert expressible(plan, config, "transformers", approximate=False) == (plan, ())
     assert expressible(plan, config, "sglang", approximate=True)[0].steps() == plan.steps()[1:]
+
+
+@pytest.mark.parametrize(
+    ("model", "methods", "runtime", "reason"),
+    [
+        ("stablelm-2-1.6b", "yarn", "sglang", "SGLang's class for stablelm does not pass"),
+        (
+            "gpt-oss-20b",
+            "ntk_mixed",
+            "vllm",
+            "vLLM's class for gpt_oss knows YaRN",
+        ),
+        ("deepseek-v3", "linear", "vllm", "latent attention is turned by YaRN whatever the type"),
+        ("deepseek-v3", "linear", "sglang", "latent attention is turned by YaRN whatever the type"),
+    ],
+)
+def test_matrix_export_serving_and_verify_agree_on_classes_that_drop_a_scaling(
+    model: str, methods: str, runtime: str, reason: str
+) -> None:
+    plan, config = given(model, methods)
+    assert runtime not in loadable_by(plan, config)
+    with pytest.raises(Unsupported, match=f"{runtime}: .* is refused: .*{re.escape(reason)}"):
+        expressible(plan, config, runtime, approximate=True)
+    (row,) = (row for row in serving(plan, resolve(config)) if row.runtime == runtime)
+    assert row.fit == "impossible"
+    assert reason in row.reason
+    preview = rw.export_preview(config, plan)
+    assert preview.refusing(runtime)
+    read = BY_RULES[runtime](serving_config(config, plan, engine=runtime), None)
+    assert read.unread or read.at(2**17, "full_attention") != Effective.of(plan.steps()[-1])
 
 
 def test_an_unknown_runtime_is_named() -> None:

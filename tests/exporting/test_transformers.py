@@ -79,7 +79,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], A
         place = tmp_path_factory.mktemp("out") / "model"
         folder.write(job, place)
         jobs[family, method] = job, place, folder.questions(job)
-    answers = gate.ask_stock([(p, [*q.to_compare, *q.to_measure]) for _, p, q in jobs.values()])
+    answered = gate.ask_stock([(p, [*q.to_compare, *q.to_measure]) for _, p, q in jobs.values()])
+    answers = [each.answers for each in answered]
     return {case: (*own, given) for (case, own), given in zip(jobs.items(), answers, strict=True)}
 
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ropewalk.audit.reading import Reading, by_rules, kind_of, known, ropes_of, whole, without
+from ropewalk.audit.reading import (
+    Reading,
+    by_rules,
+    kind_of,
+    known,
+    ropes_of,
+    share,
+    whole,
+    without,
+)
 from ropewalk.audit.rules.vllm import refuse_interleaved_longrope, times_attn_factor, with_mscale
 from ropewalk.context_plan import PlanStep
+from ropewalk.errors import Unsupported
+from ropewalk.exporting.features import SGLANG_DROPS_SCALING, not_passed_on
 from ropewalk.models.config import Config, ConfigReader
 
 
@@ -16,6 +27,10 @@ def read(config: Config, tokenizer_limit: int | None) -> Reading:
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         refuse_interleaved_longrope(reader, rope, "sglang")
         kind = kind_of(rope)
+        if reader.model_type in SGLANG_DROPS_SCALING:
+            return reader.steps({"rope_theta": rope["rope_theta"], **share(rope)})
+        if why := not_passed_on(reader, kind, rope, "sglang"):
+            raise Unsupported(why)
         if kind == "longrope":
             return with_mscale(reader, rope)
         if kind == "yarn":

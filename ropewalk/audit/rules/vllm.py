@@ -17,6 +17,7 @@ from ropewalk.audit.reading import (
 )
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.exporting.features import not_passed_on
 from ropewalk.models.config import Config, ConfigReader
 
 
@@ -25,6 +26,8 @@ def read(config: Config, tokenizer_limit: int | None) -> Reading:
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         kind = kind_of(rope)
+        if why := not_passed_on(reader, kind, rope, "vllm"):
+            raise Unsupported(why)
         if kind == "dynamic":
             return reader.steps(_one_base(reader, rope))
         refuse_interleaved_longrope(reader, rope, "vllm")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.audit.examination import audit
+from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
@@ -18,7 +19,9 @@ from ropewalk.values import Result
 
 class VerifiedFile(NamedTuple):
     path: Path
+    verdict: Verdict
     findings: tuple[Finding, ...]
+    not_established: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +31,10 @@ class Verified(Result):
     verified: tuple[VerifiedFile, ...]
 
     def summary(self) -> str:
-        found = [finding.what for each in self.verified for finding in each.findings]
-        return "; ".join(found) or "read back from disk: no known trap"
+        told = "; ".join(f"{each.path.name}: {each.verdict}" for each in self.verified)
+        more = [finding.what for each in self.verified for finding in each.findings]
+        more += [line for each in self.verified for line in each.not_established]
+        return "; ".join([f"read back from disk: {told}", *more])
 
 
 @dataclass(frozen=True)
@@ -57,5 +62,7 @@ class Verify(Stage[Verified]):
             wrong = [finding.what for finding in audited.warnings if finding.wrong]
             if wrong:
                 raise GateFailed(f"{each.path} does not follow the plan", wrong)
-            found.append(VerifiedFile(each.path, audited.warnings))
+            found.append(
+                VerifiedFile(each.path, audited.verdict, audited.warnings, audited.not_established)
+            )
         return Verified(tuple(found))

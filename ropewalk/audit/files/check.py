@@ -1,0 +1,46 @@
+"""What was looked at in the files of one subject, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ropewalk.audit.finding import Finding
+from ropewalk.values import Value
+
+Verdict = Literal["well", "wrong", "not established"]
+Subject = Literal["weights", "tokenizer", "bytes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Value):
+    """The files of one subject."""
+
+    subject: Subject
+    verdict: Verdict
+    what: str
+    """What was seen; if nothing is established, why not."""
+    remedy: str = ""
+    """What would establish it."""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class Checked(NamedTuple):
+    """A check with its findings: what is wrong, and what is worth a note."""
+
+    check: Check
+    findings: tuple[Finding, ...] = ()
+
+
+def well(subject: Subject, what: str, *notes: Finding) -> Checked:
+    return Checked(Check(subject, "well", what), notes)
+
+
+def wrong(subject: Subject, first: Finding, *others: Finding) -> Checked:
+    return Checked(Check(subject, "wrong", first.what), (first, *others))
+
+
+def unknown(subject: Subject, what: str, remedy: str = "") -> Checked:
+    return Checked(Check(subject, "not established", what, remedy))

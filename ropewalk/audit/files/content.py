@@ -1,0 +1,89 @@
+"""Every byte of an export, compared with the manifest or the digest that it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.finding import Finding
+from ropewalk.errors import InputError
+from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
+from ropewalk.gguf import carried
+from ropewalk.gguf.header import GGUFHeader
+
+NO_MANIFEST = "not compared: no manifest"
+_SHOWN = 3
+
+Told = Callable[[float], None]
+
+
+def of_folder(folder: Path, progress: Told) -> Checked:
+    """The files of a folder beside its manifest; without one, nothing is said of their bytes."""
+    if not folder.is_dir() or not (folder / MANIFEST).exists():
+        return unknown("bytes", NO_MANIFEST)
+    try:
+        manifest = Manifest.read(folder)
+    except InputError as error:
+        return wrong("bytes", _changed(str(error)))
+    missing, changed, before = [], [], 0
+    for name, wanted in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            missing.append(name)
+        elif (
+            path.stat().st_size != wanted.size
+            or sha256(path, progress, before, manifest.bytes) != wanted.sha256
+        ):
+            changed.append(name)
+        before += wanted.size
+    here = {path.name for path in folder.iterdir()} - {MANIFEST}
+    extra = sorted(here - set(manifest.files))
+    notes = [_extra(extra)] if extra else []
+    problems = [
+        *([f"{_listed(missing)} missing, and listed in {MANIFEST}"] if missing else []),
+        *([f"{_listed(changed)} not as in {MANIFEST}"] if changed else []),
+    ]
+    if problems:
+        return wrong("bytes", *map(_changed, problems), *notes)
+    return well("bytes", f"{len(manifest.files)} files as in {MANIFEST}", *notes)
+
+
+def of_file(header: GGUFHeader, progress: Told) -> Checked:
+    """A GGUF file beside the digest in its metadata."""
+    seal = carried.compare(header, progress)
+    if seal == "none":
+        return unknown("bytes", NO_MANIFEST)
+    if seal == "of another file":
+        return unknown("bytes", "not compared: the file was written anew since its digest was made")
+    if seal == "broken":
+        said = f"the file is not as it was written: {carried.SHA256} in it is of other bytes"
+        return wrong("bytes", _changed(said))
+    return well("bytes", f"as {carried.SHA256} in the file says")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    be = "is" if len(names) == 1 else "are"
+    return f"{', '.join(names[:_SHOWN])}{more} {be}"
+
+
+def _changed(what: str) -> Finding:
+    return Finding(
+        "bytes-changed",
+        (),
+        what,
+        "it is not what was exported and compared",
+        "copy it again, or export the model again",
+    )
+
+
+def _extra(names: list[str]) -> Finding:
+    return Finding(
+        "not-in-manifest",
+        (),
+        f"{_listed(names)} not in {MANIFEST}",
+        "added since the export, and not compared",
+        "remove what does not belong to the model",
+        wrong=False,
+    )

@@ -1,0 +1,192 @@
+"""The names and shapes of tensors that a config asks for, in the usual naming.
+
+Nearly all decoder models name their weights alike: `embed_tokens`, `layers.N.self_attn.q_proj`,
+`mlp.down_proj`. What stands under such a name has the shape that the config gives it. Where a model
+type is known to follow the naming, what differs is wrong; elsewhere it is only not established.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ropewalk.models.config import Config, ConfigReader
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+
+USUAL = {
+    *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
+    *("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "gpt_oss", "granite", "helium"),
+    *("granitemoe", "llama", "mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "phi"),
+    *("phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
+    *("stablelm", "starcoder2"),
+}
+"""Model types whose every tensor of these names has these shapes, as their tiny models show."""
+_EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
+_QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Tensors beside a config."""
+
+    problems: tuple[str, ...] = ()
+    unknown: str = ""
+    """Why nothing, or not all, could be compared."""
+    rows: int | None = None
+    """Of the embedding: every token must have one."""
+
+
+def compare(tensors: Shapes, config: Config) -> Compared:
+    """The names and shapes of all tensors, beside those that the config asks for."""
+    reader = ConfigReader(config)
+    embeddings = sorted(filter(None, map(_EMBEDDING.fullmatch, tensors)), key=lambda m: m.end())
+    if not embeddings:
+        said = "no tensor has the usual name of an embedding, so the shapes are not compared"
+        return Compared(unknown=said)
+    embedding = embeddings[0]
+    model = _Model(reader, tensors, embedding["prefix"])
+    problems = list(model.problems(embedding[0]))
+    rows, quantised = tensors[embedding[0]][:1], _quantised(config)
+    if problems and (quantised or reader.model_type not in USUAL):
+        why = (
+            "the weights are quantised"
+            if quantised
+            else f"the naming of model type {reader.model_type[:40]!r} is not known here"
+        )
+        said = f"not all shapes are compared with the config: {why} ({problems[0]})"
+        return Compared(unknown=said, rows=rows[0] if rows else None)
+    return Compared(tuple(problems), rows=rows[0] if rows else None)
+
+
+def _quantised(config: Config) -> bool:
+    inner = config.get("text_config")
+    parts = (config, inner if isinstance(inner, Mapping) else {})
+    return any(part.get("quantization_config") is not None for part in parts)
+
+
+@dataclass(frozen=True)
+class _Model:
+    reader: ConfigReader
+    tensors: Shapes
+    prefix: str
+    """What stands before `layers.0`."""
+    layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(\d{{1,6}})\.(.+)")
+        for name, shape in self.tensors.items():
+            if found := numbered.fullmatch(name):
+                self.layers.setdefault(int(found[1]), {})[found[2]] = shape
+
+    def problems(self, embedding: str) -> Iterator[str]:
+        vocabulary, hidden = self.count("vocab_size"), self.count("hidden_size")
+        yield from self._differs(embedding, (vocabulary, hidden))
+        head = next((n for n in ("lm_head.weight", "embed_out.weight") if n in self.tensors), None)
+        if head is not None:
+            yield from self._differs(head, (vocabulary, hidden))
+        elif self.reader.config.get("tie_word_embeddings") is False:
+            yield "there is no lm_head.weight, and the config does not tie it to the embedding"
+        yield from self._layer_count()
+        wanted = self._by_name()
+        for number, own in sorted(self.layers.items()):
+            for name, shape in wanted.items():
+                if name in own:
+                    yield from self._differs(f"{self.prefix}layers.{number}.{name}", shape)
+        yield from self._missing()
+
+    def count(self, key: str) -> int | None:
+        value = self.reader.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def _differs(self, name: str, wanted: tuple[int | None, ...]) -> Iterator[str]:
+        """A width of None is one that the config leaves to its class."""
+        shape = self.tensors[name]
+        if len(shape) != len(wanted) or any(
+            want is not None and want != have for have, want in zip(shape, wanted, strict=True)
+        ):
+            asked = " × ".join("any" if want is None else str(want) for want in wanted)
+            yield f"{name} is {' × '.join(map(str, shape))}, and the config asks for {asked}"
+
+    def _layer_count(self) -> Iterator[str]:
+        stated = self.count("num_hidden_layers")
+        # Layers that predict further tokens stand behind the others (DeepSeek-V3).
+        more = self.count("num_nextn_predict_layers") or 0
+        there = len(self.layers)
+        if stated is not None and not stated <= there <= stated + more:
+            yield f"{there} layers are there, and the config asks for {stated}"
+        elif sorted(self.layers) != list(range(there)):
+            yield f"{there} layers are there, not numbered from 0 to {there - 1}"
+
+    def _by_name(self) -> dict[str, tuple[int | None, ...]]:
+        """What the config gives to each name within a layer."""
+        hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
+        inner, stated = self.count("intermediate_size"), self.count("head_dim")
+        size = stated or (hidden // heads if hidden and heads else None)
+        queries = outputs = _times(heads, size)
+        keys = _times(self.count("num_key_value_heads"), size)
+        latent, turned = self.count("kv_lora_rank"), self.count("qk_rope_head_dim")
+        unturned, value = self.count("qk_nope_head_dim"), self.count("v_head_dim")
+        if latent:  # DeepSeek's attention
+            queries, outputs = _times(heads, _plus(turned, unturned)), _times(heads, value)
+            keys = None
+        elif self.reader.config.get("num_key_value_heads") is None:
+            keys = None  # each class has its own default
+        shapes: dict[str, tuple[int | None, ...]] = {
+            "self_attn.q_proj.weight": (queries, hidden),
+            "self_attn.q_proj.bias": (queries,),
+            "self_attn.k_proj.weight": (keys, hidden),
+            "self_attn.k_proj.bias": (keys,),
+            "self_attn.v_proj.weight": (keys, hidden),
+            "self_attn.v_proj.bias": (keys,),
+            "self_attn.o_proj.weight": (hidden, outputs),
+            "self_attn.dense.weight": (hidden, outputs),
+            "self_attn.qkv_proj.weight": (_plus(queries, _times(2, keys)), hidden),
+            "self_attn.q_a_proj.weight": (self.count("q_lora_rank"), hidden),
+            "self_attn.q_b_proj.weight": (queries, self.count("q_lora_rank")),
+            "self_attn.kv_a_proj_with_mqa.weight": (_plus(latent, turned), hidden),
+            "self_attn.kv_b_proj.weight": (_times(heads, _plus(unturned, value)), latent),
+            "attention.query_key_value.weight": (_times(3, hidden), hidden),
+            "attention.dense.weight": (hidden, hidden),
+            "mlp.gate_proj.weight": (inner, hidden),
+            "mlp.up_proj.weight": (inner, hidden),
+            "mlp.gate_up_proj.weight": (_times(2, inner), hidden),
+            "mlp.down_proj.weight": (hidden, inner),
+            "mlp.c_fc.weight": (inner, hidden),
+            "mlp.c_proj.weight": (hidden, inner),
+            "mlp.dense_h_to_4h.weight": (inner, hidden),
+            "mlp.dense_4h_to_h.weight": (hidden, inner),
+            "input_layernorm.weight": (hidden,),
+            "post_attention_layernorm.weight": (hidden,),
+        }
+        return shapes
+
+    def _missing(self) -> Iterator[str]:
+        """Names that one layer has and another has not; experts may stand in some layers only."""
+        mixed = any("experts" in name for own in self.layers.values() for name in own)
+        names: dict[str, None] = {}
+        for own in self.layers.values():
+            names |= dict.fromkeys(own)
+        if not any(part in name for name in names for part in _QUERIES):
+            yield "no layer has the usual names of queries"
+        stated = self.count("num_hidden_layers") or len(self.layers)
+        lost = [
+            f"{self.prefix}layers.{number}.{name}"
+            for number, own in sorted(self.layers.items())
+            for name in names
+            if number < stated and name not in own and not (mixed and name.startswith("mlp."))
+        ]
+        if lost:
+            more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+            yield f"{', '.join(lost[:_SHOWN])}{more} are missing, which other layers have"
+
+
+def _times(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one * other
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -1,0 +1,165 @@
+"""The tokenizer of a folder: it loads, and every id that it can give has a row in the embedding.
+
+`tokenizer.json` is loaded by the library `tokenizers`, without torch. What there is in its place in
+older folders is loaded by transformers, as any user of it would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.finding import Finding
+from ropewalk.errors import InputError, MissingExtra
+from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
+from ropewalk.extras import required_by
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.untrusted import read_json
+
+MOST_BYTES = 64 * 2**20
+
+
+class _Loaded(NamedTuple):
+    vocabulary: dict[str, int]
+    encode: Callable[[str], Sequence[int]]
+
+
+def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
+    """Look at the tokenizer of a folder whose embedding has that many rows."""
+    if not folder.is_dir():
+        said = "only a config was given"
+        return unknown("tokenizer", said, "give the folder that has the tokenizer too")
+    files = tokenizer_files(folder)
+    if not files:
+        said = "none in this folder"
+        return unknown("tokenizer", said, "copy the tokenizer files of the model there")
+    try:
+        settings = _settings(folder)
+        with required_by("loading the tokenizer"):
+            loaded = _fast(folder / FAST) if files[0] == FAST else _older(folder, files, settings)
+        ids = [*loaded.vocabulary.values(), *_added(settings)]
+        encoded = list(loaded.encode(PROBE))
+    except (MissingExtra, _Unknown) as error:
+        return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
+    except InputError as error:
+        return wrong("tokenizer", _broken(str(error)))
+    if not encoded:
+        return wrong("tokenizer", _broken(f"{files[0]}: text becomes no token at all"))
+    largest, most = max([*ids, *encoded]), _vocabulary(config, rows)
+    if most is None:
+        said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"
+        return unknown("tokenizer", said, "add vocab_size to the config")
+    if largest >= most or min(encoded) < 0:
+        return wrong("tokenizer", _beyond(files[0], largest, most))
+    return well("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
+
+
+class _Unknown(Exception):
+    """It cannot be loaded here, which is no fault of the folder."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
+
+def _settings(folder: Path) -> Config:
+    path = folder / SETTINGS
+    if not path.is_file():
+        return {}
+    value = read_json(path, max_bytes=MOST_BYTES)
+    if not isinstance(value, dict):
+        raise InputError(f"{SETTINGS}: is not a JSON object")
+    return value
+
+
+def _fast(path: Path) -> _Loaded:
+    from tokenizers import Tokenizer
+
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        raise InputError(f"{FAST}: is not a file of at most {MOST_BYTES:,} bytes")
+    loaded = _guarded(FAST, lambda: Tokenizer.from_file(str(path)))
+    vocabulary = loaded.get_vocab(with_added_tokens=True)
+
+    def encode(text: str) -> Sequence[int]:
+        ids: Sequence[int] = _guarded(FAST, lambda: loaded.encode(text).ids)
+        return ids
+
+    return _Loaded(vocabulary, encode)
+
+
+def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
+    from importlib.util import find_spec
+
+    from transformers import AutoTokenizer
+
+    if settings.get("auto_map"):
+        said = f"{SETTINGS} names custom code, which ropewalk never runs"
+        raise _Unknown(said, "use a tokenizer.json")
+    if files[0].endswith(".model") and find_spec("sentencepiece") is None:
+        said = f"loading {files[0]} needs sentencepiece, which is not installed"
+        raise _Unknown(said, "pip install sentencepiece protobuf")
+    loaded = _guarded(
+        files[0],
+        lambda: AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        ),
+    )
+
+    def encode(text: str) -> Sequence[int]:
+        ids: Sequence[int] = _guarded(files[0], lambda: loaded(text, verbose=False)["input_ids"])
+        return ids
+
+    return _Loaded(loaded.get_vocab(), encode)
+
+
+def _guarded(name: str, load: Callable[[], Any]) -> Any:
+    """What the libraries raise for a broken file, a panic of their Rust among it, is one error."""
+    try:
+        return load()
+    except ImportError as error:
+        raise _Unknown(f"{name}: {_first_line(error)}", "install that package") from None
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"{name}: cannot be loaded ({_first_line(error)})") from None
+
+
+def _added(settings: Config) -> Iterator[int]:
+    """The ids of the tokens that the settings add."""
+    added = settings.get("added_tokens_decoder")
+    for number in added if isinstance(added, dict) else ():
+        if number.isascii() and number.isdigit() and len(number) < 20:
+            yield int(number)
+
+
+def _vocabulary(config: Config, rows: int | None) -> int | None:
+    stated = ConfigReader(config).get("vocab_size")
+    counts = [stated if isinstance(stated, int) and not isinstance(stated, bool) else None, rows]
+    known = [count for count in counts if count is not None]
+    return min(known) if known else None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _broken(what: str) -> Finding:
+    return Finding(
+        "tokenizer-broken",
+        (),
+        what,
+        "no runtime turns text into tokens with it",
+        "copy the tokenizer files of the model again",
+    )
+
+
+def _beyond(name: str, largest: int, most: int) -> Finding:
+    return Finding(
+        "token-beyond-vocabulary",
+        (),
+        f"{name} has the id {largest:,}, and the vocabulary has {most:,} rows",
+        "a text with that token makes every runtime fail",
+        "copy the tokenizer files of this very model",
+    )

@@ -1,0 +1,154 @@
+"""The weights of a folder: every file whole, every tensor where the index says, as the config asks.
+
+Headers are read and no tensor, so it takes no longer for a large model than for a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.safetensors import Stored, read_header
+from ropewalk.audit.files.shapes import compare
+from ropewalk.audit.finding import Finding
+from ropewalk.errors import InputError, RopewalkError, Unsupported
+from ropewalk.models.config import Config
+from ropewalk.untrusted import read_json
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MOST_INDEX = 32 * 2**20
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_AGAIN = "copy the folder again, or export the model again"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What came of looking at them."""
+
+    checked: Checked
+    files: tuple[Path, ...] = ()
+    """The safetensors files that a runtime loads; none where there are none to load."""
+    rows: int | None = None
+    """Of the embedding."""
+
+
+def weights(folder: Path, config: Config) -> Weights:
+    """Look at the weights of a folder."""
+    if not folder.is_dir():
+        said = "only a config was given"
+        return Weights(unknown("weights", said, "give the folder that has config and weights"))
+    try:
+        if (folder / SINGLE).exists() or (folder / SINGLE).is_symlink():
+            files = {folder / SINGLE: read_header(_regular(folder / SINGLE))}
+        elif (folder / INDEX).exists():
+            index = _index(folder / INDEX)
+            shards = [folder / name for name in sorted(set(index.values()))]
+            files = {path: read_header(_regular(path)) for path in shards}
+            if problem := _misplaced(index, files):
+                return Weights(wrong("weights", _missing(problem)), tuple(files))
+        else:
+            return Weights(_absent(folder))
+    except Unsupported as error:
+        remedy = "run it in its runtime"
+        return Weights(unknown("weights", str(error), remedy))
+    except InputError as error:
+        return Weights(wrong("weights", _damaged(str(error))))
+    return _compared(files, config)
+
+
+def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Weights:
+    tensors = {name: tensor.shape for own in files.values() for name, tensor in own.items()}
+    if not tensors:
+        return Weights(wrong("weights", _damaged("the files hold no tensor")), tuple(files))
+    where = SINGLE if len(files) == 1 else f"{len(files)} files"
+    said = f"{len(tensors):,} tensors in {where}, whole by their headers"
+    try:
+        compared = compare(tensors, config)
+    except RopewalkError as error:
+        checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
+        return Weights(checked, tuple(files))
+    if compared.problems:
+        differ = [_differs(problem) for problem in _first(compared.problems)]
+        return Weights(wrong("weights", *differ), tuple(files), compared.rows)
+    if compared.unknown:
+        remedy = "run it in transformers, which compares them (leave --no-run away)"
+        checked = unknown("weights", f"{said}; {compared.unknown}", remedy)
+    else:
+        checked = well("weights", f"{said}, with the shapes that the config asks for")
+    return Weights(checked, tuple(files), compared.rows)
+
+
+def _first(problems: tuple[str, ...]) -> tuple[str, ...]:
+    """A config that does not belong to the weights differs in every layer: a few will do."""
+    if len(problems) <= _SHOWN:
+        return problems
+    more = f"{problems[_SHOWN - 1]} (and {len(problems) - _SHOWN} more)"
+    return (*problems[: _SHOWN - 1], more)
+
+
+def _regular(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path.name}: is not there")
+    if not path.is_file():  # a pipe would wait for ever
+        raise InputError(f"{path.name}: is not a file")
+    return path
+
+
+def _index(path: Path) -> dict[str, str]:
+    index = read_json(_regular(path), max_bytes=MOST_INDEX)
+    named = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(named, dict) or not named:
+        raise InputError(f"{path.name}: has no weight_map")
+    for name, file in named.items():
+        if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
+            raise InputError(f"{path.name}: {name!r} must name a file of the same folder")
+    return named
+
+
+def _misplaced(index: Mapping[str, str], files: Mapping[Path, Mapping[str, Stored]]) -> str:
+    held = {(path.name, name) for path, own in files.items() for name in own}
+    said = {(file, name) for name, file in index.items()}
+    for pairs, told in ((said - held, "which does not hold it"), (held - said, "")):
+        if pairs:
+            file, name = min(pairs)
+            more = f" (and {len(pairs) - 1} more)" if len(pairs) > 1 else ""
+            if told:
+                return f"{INDEX} places {name} in {file}, {told}{more}"
+            return f"{file} holds {name}, which {INDEX} does not place there{more}"
+    return ""
+
+
+def _absent(folder: Path) -> Checked:
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        return unknown(
+            "weights",
+            f"only in a pickle ({pickles[0]}), which can run any code and was not opened",
+            "convert it to safetensors",
+        )
+    other = sorted(path.name for path in folder.glob("*.safetensors"))
+    if other:
+        said = f"{other[0]} is neither {SINGLE} nor named by {INDEX}"
+        return unknown("weights", said, "add the index")
+    return unknown("weights", "none in this folder", "give the folder that has config and weights")
+
+
+def _damaged(what: str) -> Finding:
+    return Finding("weights-damaged", (), what, "it does not load, or loads garbage", _AGAIN)
+
+
+def _missing(what: str) -> Finding:
+    return Finding("weights-misplaced", (), what, "the weights are not found when loading", _AGAIN)
+
+
+def _differs(what: str) -> Finding:
+    return Finding(
+        "weights-differ",
+        (),
+        what,
+        "it does not load, or loads with random weights in their place",
+        "check that config and weights belong together",
+    )

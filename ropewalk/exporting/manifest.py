@@ -1,0 +1,104 @@
+"""The manifest of an exported folder: the size and SHA-256 of each of its files.
+
+It is written last, into the folder, and `verify` compares the folder with it. So it tells a copy
+that arrived whole from one that did not; it is no signature, for whoever changes a file on purpose
+can change the manifest too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.untrusted import read_json
+from ropewalk.values import RESTORE, Value
+
+MANIFEST = "ropewalk.manifest.json"
+MOST_FILES = 100_000
+MOST_BYTES = 32 * 2**20
+_CHUNK = 2**20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, eq=False)
+class FileDigest(Value):
+    """The content of one file."""
+
+    size: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise InvalidValue("size", self.size, "must be at least 0", RESTORE)
+        if not _DIGEST.fullmatch(self.sha256):
+            raise InvalidValue("sha256", self.sha256, "must be 64 hexadecimal digits", RESTORE)
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest(Value):
+    """The files of a folder, by name."""
+
+    files: Mapping[str, FileDigest]
+
+    def __post_init__(self) -> None:
+        if len(self.files) > MOST_FILES:
+            raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
+        for name in self.files:
+            # Only a file of the folder itself: no path leads out of it.
+            if name in ("", ".", "..") or not name.isprintable() or set(name) & {"/", "\\"}:
+                raise InvalidValue("files", name, "must name a file of the same folder", RESTORE)
+
+    @property
+    def bytes(self) -> int:
+        return sum(digest.size for digest in self.files.values())
+
+    @classmethod
+    def of(cls, folder: Path, progress: Callable[[float], None] = lambda done: None) -> Manifest:
+        """The manifest of a folder as it stands."""
+        paths = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST]
+        total = sum(path.stat().st_size for path in paths)
+        found, before = {}, 0
+        for path in paths:
+            size = path.stat().st_size
+            found[path.name] = FileDigest(size, sha256(path, progress, before, total))
+            before += size
+        return cls(found)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest that a folder carries; a damaged one is refused by key."""
+        path = folder / MANIFEST
+        return cls.from_json(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps(self.to_json(), indent=2, ensure_ascii=False)
+        (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+
+
+def sha256(
+    path: Path,
+    progress: Callable[[float], None] = lambda done: None,
+    before: int = 0,
+    total: int = 0,
+) -> str:
+    """The digest of a file; `progress` is told the share of `total`, of which `before` is done."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(path):
+        digest.update(chunk)
+        before += len(chunk)
+        progress(min(1.0, before / max(total, 1)))
+    return digest.hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None

@@ -1,0 +1,26 @@
+"""Which files hold a tokenizer, and the text by which two tokenizers are compared.
+
+Light: the gate uses it beside transformers, and `verify` without.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FAST = "tokenizer.json"
+"""The one file from which the library `tokenizers` makes a whole tokenizer."""
+OLDER = (
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"),
+    *("tekken.json", "tokenizer.tiktoken", "qwen.tiktoken", "tiktoken.model", "vocab.bpe"),
+)
+"""The files of which transformers makes a tokenizer, each in a way of its own."""
+SETTINGS = "tokenizer_config.json"
+PROBE = (
+    "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
+    "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"
+)
+
+
+def tokenizer_files(folder: Path) -> list[str]:
+    """The names of the files that a tokenizer of this folder would be made of."""
+    return [name for name in (FAST, *OLDER) if (folder / name).exists()]

@@ -1,0 +1,155 @@
+"""A tokenizer that does not load, or gives ids that the model has no row for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.models.config import BUNDLED_FOLDER
+from tests.audit.files.folders import bundled, edit, judged
+
+FAST, VOCAB = "tokenizer.json", "vocab.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return bundled(tmp_path / "model")
+
+
+def _fast(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / FAST, change)
+
+
+def _no_words(value: dict[str, Any]) -> None:
+    value["model"].update(vocab={}, merges=[])
+    value.update(added_tokens=[], post_processor=None)
+
+
+def _another_id(value: dict[str, Any]) -> None:
+    value["added_tokens"][0]["id"] = 5000
+
+
+def _special(value: dict[str, Any]) -> None:
+    value["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "x", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"x": {"id": "x", "ids": [99_999], "tokens": ["x"]}},
+    }
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "garbage": (
+        lambda folder: (folder / FAST).write_text('{"garbage": 1}'),
+        "tokenizer-broken",
+        "tokenizer.json: cannot be loaded",
+    ),
+    "cut": (
+        lambda folder: (folder / FAST).write_bytes((folder / FAST).read_bytes()[:20_000]),
+        "tokenizer-broken",
+        "cannot be loaded",
+    ),
+    "empty": (lambda folder: (folder / FAST).write_bytes(b""), "tokenizer-broken", "cannot be"),
+    "no words": (_fast(_no_words), "tokenizer-broken", "text becomes no token at all"),
+    "an id too large": (_fast(_special), "token-beyond-vocabulary", "has the id 99,999"),
+    "a word too many": (
+        _fast(lambda value: value["model"]["vocab"].update({"zzzz": 1024})),
+        "token-beyond-vocabulary",
+        "has the id 1,024, and the vocabulary has 1,024 rows",
+    ),
+    "settings that are no JSON": (
+        lambda folder: (folder / "tokenizer_config.json").write_text("{"),
+        "tokenizer-broken",
+        "is not JSON",
+    ),
+    "an added token too large": (
+        lambda folder: edit(
+            folder / "tokenizer_config.json",
+            lambda value: value.update(added_tokens_decoder={"7000": {"content": "<x>"}}),
+        ),
+        "token-beyond-vocabulary",
+        "has the id 7,000",
+    ),
+    "older files that are garbage": (
+        lambda folder: (folder / FAST).rename(folder / "merges.txt").with_name(VOCAB).touch(),
+        "tokenizer-broken",
+        f"{VOCAB}: cannot be loaded",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_tokenizer_is_wrong(folder: Path, name: str) -> None:
+    damage, trap, complaint = BROKEN[name]
+    damage(folder)
+    found = judged(folder)
+    assert found.verdict == found.verdict_in("vllm") == "wrong"
+    (finding,) = found.wrong
+    assert finding.trap == trap
+    assert complaint in finding.what
+
+
+def test_a_tokenizer_of_a_model_with_more_rows_is_wrong_by_the_embedding(folder: Path) -> None:
+    """The config alone would allow the id."""
+    edit(folder / FAST, lambda value: value["model"]["vocab"].update({"zzzz": 1024}))
+    edit(folder / "config.json", lambda config: config.update(vocab_size=2000))
+    traps = {finding.trap for finding in judged(folder).wrong}
+    assert traps == {"weights-differ", "token-beyond-vocabulary"}
+
+
+def test_older_files_are_loaded_by_transformers(folder: Path) -> None:
+    """The same words and merges, as GPT-2 kept them."""
+    model = json.loads((folder / FAST).read_text(encoding="utf-8"))["model"]
+    (folder / FAST).unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    merges = (own if isinstance(own, str) else " ".join(own) for own in model["merges"])
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]), encoding="utf-8")
+    # Words of the vocabulary, where the class would add its own behind them.
+    own = {"tokenizer_class": "GPT2Tokenizer", "unk_token": "<|end|>"}
+    edit(folder / "tokenizer_config.json", lambda value: value.update(own))
+    found = judged(folder)
+    assert "vocab.json loads" in found.checks[1].what
+    assert found.verdict == "well"
+
+
+def test_what_cannot_be_loaded_here_is_not_established(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tokenizers", None)
+        (line,) = judged(folder).not_established
+    assert "pip install 'ropewalk[models]'" in line
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    (folder / FAST).rename(folder / "tokenizer.model")
+    (line,) = judged(folder).not_established
+    assert line == (
+        "tokenizer: loading tokenizer.model needs sentencepiece, which is not installed; "
+        "pip install sentencepiece protobuf"
+    )
+    edit(
+        folder / "tokenizer_config.json",
+        lambda value: value.update(auto_map={"AutoTokenizer": "x"}),
+    )
+    (line,) = judged(folder).not_established
+    assert "custom code, which ropewalk never runs" in line
+    (folder / "tokenizer.model").unlink()
+    assert judged(folder).not_established == (
+        "tokenizer: none in this folder; copy the tokenizer files of the model there",
+    )
+
+
+def test_it_is_loaded_from_where_a_link_leads(folder: Path) -> None:
+    """As in the hub's cache."""
+    (folder / FAST).unlink()
+    (folder / FAST).symlink_to(BUNDLED_FOLDER / FAST)
+    assert judged(folder).verdict == "well"
+    shutil.rmtree(folder)

@@ -1,0 +1,313 @@
+"""A damaged file of weights is found by its header alone; nothing is run."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from ropewalk.audit.files.safetensors import read_header
+from ropewalk.audit.files.shapes import USUAL, compare
+from ropewalk.errors import InputError, Unsupported
+from tests.audit.files.folders import (
+    INDEX,
+    SINGLE,
+    bundled,
+    edit,
+    in_shards,
+    judged,
+    keep,
+    put_together,
+    taken_apart,
+)
+from tests.models.tiny import FAMILIES, tiny_model
+
+EMBEDDING = "model.embed_tokens.weight"
+QUERIES = "model.layers.1.self_attn.q_proj.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return bundled(tmp_path / "model")
+
+
+def test_a_whole_model_is_well(folder: Path) -> None:
+    found = judged(folder)
+    assert found.verdict == "well"
+    assert found.verdict_in("vllm") == "well"
+    assert [str(check) for check in found.checks] == [
+        "weights: 29 tensors in model.safetensors, whole by their headers, with the shapes that "
+        "the config asks for",
+        "tokenizer: tokenizer.json loads, its largest id 1,023 of 1,024",
+        "bytes: not compared: no manifest",
+    ]
+    assert judged(in_shards(folder)).verdict == "well"
+
+
+def _header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        header, tensors = taken_apart(path)
+        changed = change(header)
+        put_together(path, header if changed is None else changed, tensors)
+
+    return damage
+
+
+def _cut(path: Path, share: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "is empty"),
+    "four bytes": (lambda path: path.write_bytes(b"abcd"), "too few for its header"),
+    "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "too few for its header"),
+    "halved": (lambda path: _cut(path, 0.5), "describes 1,468,160 bytes of tensors, and 73"),
+    "cut in its header": (lambda path: _cut(path, 0.001), "too few for its header"),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "1,468,161 are there"),
+    "no JSON": (lambda path: put_together(path, b"{" * 100, b""), "is not JSON"),
+    "no object": (lambda path: put_together(path, b"[]", b""), "is not a JSON object"),
+    "no text": (lambda path: put_together(path, b'{"\xff": 1}', b""), "is not UTF-8"),
+    "no tensor": (lambda path: put_together(path, {}, b""), "the files hold no tensor"),
+    "a name twice": (
+        lambda path: put_together(path, b'{"a": {}, "a": {}}', b""),
+        "stands twice in one object",
+    ),
+    "an entry that is none": (_header(lambda h: {**h, QUERIES: 3}), "does not describe"),
+    "a negative place": (
+        _header(lambda h: h[QUERIES].update(data_offsets=[-4, 4])),
+        "that can be read",
+    ),
+    "another shape": (_header(lambda h: h[QUERIES].update(shape=[127, 128])), "is not the size"),
+    "a shape for ever": (
+        _header(lambda h: h[QUERIES].update(shape=[10**18] * 10_000)),
+        "is not the size",
+    ),
+    "another type": (_header(lambda h: h[QUERIES].update(dtype="F32")), "is not the size"),
+    "an overlap": (
+        _header(lambda h: h[QUERIES].update(data_offsets=h[EMBEDDING]["data_offsets"])),
+        "is not the size",
+    ),
+    "two in one place": (
+        _header(
+            lambda h: h["model.layers.0.self_attn.q_proj.weight"].update(
+                data_offsets=h[QUERIES]["data_offsets"]
+            )
+        ),
+        "leaves a gap",
+    ),
+    "a gap": (_header(lambda h: h.pop(QUERIES) and None), "leaves a gap"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_wrong(folder: Path, name: str) -> None:
+    damage, complaint = DAMAGES[name]
+    damage(folder / SINGLE)
+    found = judged(folder)
+    assert found.verdict == found.verdict_in("vllm") == "wrong"
+    (finding,) = found.wrong
+    assert finding.trap == "weights-damaged"
+    assert complaint in finding.what
+    assert str(folder) not in finding.what
+
+
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "vocabulary": ({"vocab_size": 1025}, "embed_tokens.weight is 1024 × 128, and the config asks"),
+    "width": ({"hidden_size": 256}, "the config asks for 1024 × 256"),
+    "heads": (
+        {"num_attention_heads": 8},
+        "q_proj.weight is 128 × 128, and the config asks for 256",
+    ),
+    "key heads": ({"num_key_value_heads": 2}, "k_proj.weight is 128 × 128"),
+    "head size": ({"head_dim": 64}, "q_proj.weight is 128 × 128"),
+    "inner": ({"intermediate_size": 100}, "gate_proj.weight is 352 × 128"),
+    "fewer layers": ({"num_hidden_layers": 2}, "3 layers are there, and the config asks for 2"),
+    "more layers": ({"num_hidden_layers": 4}, "3 layers are there, and the config asks for 4"),
+    "not tied": ({"tie_word_embeddings": False}, "there is no lm_head.weight"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_of_another_model_is_wrong(folder: Path, name: str) -> None:
+    changes, complaint = CONFIGS[name]
+    edit(folder / "config.json", lambda config: config.update(changes))
+    found = judged(folder)
+    assert found.verdict == "wrong"
+    assert complaint in " ".join(finding.what for finding in found.wrong)
+    assert "weights-differ" in {finding.trap for finding in found.wrong}
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [QUERIES, "model.layers.2.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"],
+)
+def test_a_tensor_that_is_not_there_is_named(folder: Path, absent: str) -> None:
+    names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
+    keep(folder / SINGLE, [name for name in names if name != absent])
+    (finding,) = judged(folder).wrong
+    assert finding.what == f"{absent} are missing, which other layers have"
+
+
+def _places(change: Callable[[dict[str, str]], object]) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / INDEX, lambda index: change(index["weight_map"]) and None)
+
+
+SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file that is not there": (
+        lambda folder: (folder / "model-00002-of-00002.safetensors").unlink(),
+        "model-00002-of-00002.safetensors: is not there",
+    ),
+    "a file cut": (
+        lambda folder: _cut(folder / "model-00001-of-00002.safetensors", 0.9),
+        "bytes of tensors",
+    ),
+    "a name in the wrong file": (
+        _places(lambda where: where.update({QUERIES: "model-00001-of-00002.safetensors"})),
+        "which does not hold it",
+    ),
+    "a name that is nowhere": (
+        _places(lambda where: where.update({"more": "model-00001-of-00002.safetensors"})),
+        "places more in model-00001-of-00002.safetensors, which does not hold it",
+    ),
+    "a tensor that is not listed": (
+        _places(lambda where: where.pop(QUERIES)),
+        "does not place there",
+    ),
+    "a path that leads out": (
+        _places(lambda where: where.update({QUERIES: "../model.safetensors"})),
+        "must name a file of the same folder",
+    ),
+    "no map": (lambda folder: (folder / INDEX).write_text("{}"), "has no weight_map"),
+    "no JSON": (lambda folder: (folder / INDEX).write_text("{"), "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_an_index_and_its_files_belong_together(folder: Path, name: str) -> None:
+    damage, complaint = SHARDS[name]
+    damage(in_shards(folder))
+    found = judged(folder)
+    assert found.verdict == "wrong"
+    assert complaint in found.wrong[0].what
+
+
+def test_what_is_not_looked_at_is_not_established(folder: Path) -> None:
+    config = folder / "config.json"
+    found = judged(config)
+    assert found.verdict == "not established"
+    assert found.not_established[0].startswith("weights: only a config was given; give the folder")
+    (folder / SINGLE).rename(folder / "pytorch_model.bin")
+    (line,) = judged(folder).not_established
+    assert "only in a pickle (pytorch_model.bin), which can run any code" in line
+    (folder / "pytorch_model.bin").rename(folder / "consolidated.safetensors")
+    (line,) = judged(folder).not_established
+    assert line.startswith("weights: consolidated.safetensors is neither")
+    (folder / "consolidated.safetensors").unlink()
+    assert judged(folder).not_established[0].startswith("weights: none in this folder")
+
+
+def test_a_model_type_that_nobody_knows_is_not_established(folder: Path) -> None:
+    edit(folder / "config.json", lambda config: config.update(model_type="evil"))
+    found = judged(folder)
+    assert found.verdict == found.verdict_in("vllm") == "not established"
+    assert found.runtimes["vllm"].basis == "not looked at"
+    (line,) = found.not_established
+    assert line.startswith("vllm: model type 'evil' is not in ropewalk's table of model types")
+    # Its naming may be another: what differs is no proof that it is wrong.
+    edit(folder / "config.json", lambda config: config.update(vocab_size=1025))
+    assert judged(folder).verdict == "not established"
+
+
+def test_quantised_weights_have_shapes_of_their_own(folder: Path) -> None:
+    changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": 100}
+    edit(folder / "config.json", lambda config: config.update(changes))
+    (line,) = judged(folder).not_established
+    assert "the weights are quantised" in line
+
+
+def test_types_and_sizes_that_this_reader_does_not_know_are_not_damage(tmp_path: Path) -> None:
+    path = tmp_path / SINGLE
+    put_together(path, {"a": {"dtype": "F2", "shape": [4], "data_offsets": [0, 1]}}, b"0")
+    with pytest.raises(Unsupported, match="has the type 'F2', not known here"):
+        read_header(path)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", 2**25))
+        file.truncate(2**26)
+    with pytest.raises(Unsupported, match="larger than the limit"):
+        read_header(path)
+
+
+def test_the_header_of_the_library_is_read(tmp_path: Path) -> None:
+    tensors: dict[str, Any] = {"b": np.ones((2, 3), np.float16), "a": np.zeros((0, 4))}
+    tensors["c"] = np.array(1, np.int8)
+    save_file(tensors, tmp_path / SINGLE, metadata={"format": "np"})
+    read = read_header(tmp_path / SINGLE)
+    assert {name: (own.dtype, own.shape) for name, own in read.items()} == {
+        "b": ("F16", (2, 3)),
+        "a": ("F64", (0, 4)),
+        "c": ("I8", ()),
+    }
+    with pytest.raises(InputError, match="cannot be read"):
+        read_header(tmp_path / "nowhere.safetensors")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_usual_naming_holds_for_the_families(family: str) -> None:
+    """Real models of transformers, and each of its sizes changed in the config alone."""
+    assert family in USUAL
+    model = tiny_model(family)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    found = compare(shapes, config)
+    assert (found.problems, found.unknown) == ((), "")
+    assert found.rows == config["vocab_size"]
+    for key in ("vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers"):
+        if key == "num_attention_heads" and family == "gpt_neox":
+            continue  # its queries are as wide as the model, however many heads there are
+        assert compare(shapes, {**config, key: config[key] + 1}).problems, key
+
+
+def test_nothing_heavy_is_needed(folder: Path) -> None:
+    """Under a second and 300 MB, in a process of its own; on a busy machine, its CPU time."""
+    program = (
+        "import sys, time; start = time.process_time()\n"
+        "from pathlib import Path\n"
+        "from ropewalk.audit.examination import audit\n"
+        f"found = audit({str(folder)!r}, runtimes=['vllm', 'sglang'], run=False)\n"
+        "assert found.verdict == 'well', found\n"
+        "assert {'torch', 'transformers', 'safetensors'}.isdisjoint(sys.modules)\n"
+        "status = Path('/proc/self/status')\n"  # of this process alone, unlike its rusage
+        "lines = status.read_text().splitlines() if status.is_file() else ['VmHWM: 0']\n"
+        "print(time.process_time() - start, *(x.split()[1] for x in lines if 'VmHWM' in x))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    seconds, used = map(float, said.stdout.split())
+    assert seconds < 1
+    assert used < 300_000  # KiB
+
+
+def test_a_header_of_many_tensors_is_quick(tmp_path: Path) -> None:
+    """More than any file of a published model has."""
+    entry = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    header = {
+        f"model.layers.{i // 1000}.mlp.experts.{i % 1000}.up_proj.weight": {
+            **entry,
+            "data_offsets": [i, i + 1],
+        }
+        for i in range(20_000)
+    }
+    put_together(tmp_path / SINGLE, header, bytes(20_000))
+    start = time.process_time()
+    assert len(read_header(tmp_path / SINGLE)) == 20_000
+    assert time.process_time() - start < 2

@@ -12,10 +12,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'slow or not slow' -n 2
+	$(BIN)/python -m pytest -m 'slow or not slow' -n 2 --dist loadfile
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,8 +1,14 @@
-"""Shared by all tests: how hypothesis searches."""
+"""Shared by all tests: one thread for each process, and how hypothesis searches."""
 
 from __future__ import annotations
 
 import os
+
+# Before numpy or torch is imported, here and in the processes that tests start. The matrices of
+# tests are small, and two workers whose threads wait for each other on two cores take up to ten
+# times as long as two with one thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
 

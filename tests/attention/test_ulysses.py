@@ -7,10 +7,11 @@ ranks; gradients differ by the order in which ranks are added up.
 from __future__ import annotations
 
 import json
+import multiprocessing
 from pathlib import Path
 
 import pytest
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from ropewalk.attention import ulysses
 from tests.attention import sharded
@@ -25,8 +26,15 @@ REFUSED = {
 
 
 def test_many_processes_compute_what_one_does(tmp_path: Path) -> None:
-    """One test, for the processes take longer to start than to compute."""
-    spawn(sharded.work, (str(tmp_path),), nprocs=sharded.RANKS)  # type: ignore[no-untyped-call]
+    """One test, for the processes take longer to start than to compute.
+
+    They are forked from one clean process that has imported torch and transformers, for that takes
+    longest of all.
+    """
+    multiprocessing.set_forkserver_preload([sharded.__name__])
+    start_processes(  # type: ignore[no-untyped-call]
+        sharded.work, (str(tmp_path),), nprocs=sharded.RANKS, start_method="forkserver"
+    )
     for rank in range(sharded.RANKS):
         results = json.loads((tmp_path / f"{rank}.json").read_text())
         for what, says in REFUSED.items():

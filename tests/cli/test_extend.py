@@ -1,9 +1,14 @@
-"""The command on the bundled model: killed, started again, and what is on disk afterwards."""
+"""The command on the bundled model: killed, started again, and what is on disk afterwards.
+
+The tour of docs/python.md ends in the same run, so it stands here and recalls it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +114,24 @@ def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     assert json.loads(json.dumps(told.to_json())) == again
 
 
+def test_a_damaged_export_is_not_claimed(done: tuple[Path, str], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(done[0], tmp_path / "run"))
+    with (run / "model.gguf").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(InputError, match=r"model.gguf: has changed since .* directory \(--run\)"):
+        _extend(*SMALL, "--run", run)
+
+
+def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    corpus = tmp_path / "short.txt"
+    corpus.write_text("too short\n" * 30)
+    with pytest.raises(InputError, match=r"documents \(--corpus\), or a shorter target \(--to\)"):
+        _extend("--corpus", corpus, "--run", tmp_path / "run")
+    with pytest.raises(InputError, match="--corpus: is empty"):
+        _extend("--corpus", "", "--run", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_another_setting_on_the_same_directory_is_refused(done: tuple[Path, str]) -> None:
     with pytest.raises(InputError, match="samples was 2, now 3"):
         _extend(*SMALL[:4], "--samples", 3, "--lengths", 512, "--run", done[0])
@@ -120,3 +143,26 @@ def test_a_target_that_is_served_already_is_refused(tmp_path: Path) -> None:
     ):
         _extend("--to", 512, "--run", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_every_block_of_the_python_tour_runs(
+    done: tuple[Path, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In order, as a reader would paste them; the last run is the command's, which has moved."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(done[0], tmp_path / "runs" / "extend")
+    namespace: dict[str, Any] = {}
+    page = Path(__file__).parents[2] / "docs" / "python.md"
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+        line = text[: match.start()].count("\n") + 1
+        exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
+    said = capsys.readouterr().out
+    assert "llama-3.1-8b (catalogue" in said
+    assert "did you mean 'yarn'?" in said
+    assert namespace["extended"].load == "AutoModelForCausalLM.from_pretrained('runs/extend/model')"
+    assert (tmp_path / "extended" / "config.json").exists()
+    assert (tmp_path / "factors.png").stat().st_size > 10_000

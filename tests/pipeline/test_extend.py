@@ -103,7 +103,7 @@ def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) ->
 
 @pytest.mark.parametrize(
     "chosen",
-    ["ntk", "yarn", *(pytest.param(m, marks=pytest.mark.slow) for m in ("linear", "ntk_mixed"))],
+    ["yarn", *(pytest.param(m, marks=pytest.mark.slow) for m in ("linear", "ntk", "ntk_mixed"))],
 )
 def test_each_method_is_exported_as_itself(
     done: Extended, folder: Path, tmp_path: Path, chosen: str
@@ -316,18 +316,20 @@ class Nudge(Stage[Trained]):
         return result.folder
 
 
-def test_a_stage_that_changes_the_weights_fits_in(folder: Path, tmp_path: Path) -> None:
+def test_a_stage_that_changes_the_weights_fits_in(
+    done: Extended, folder: Path, tmp_path: Path
+) -> None:
     loaded, texts = load(str(folder)), tiny.documents(8)
     settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
     to_search, to_report = parted(texts)
-    inspect, compare, search, *rest, _ = stages(settings)
+    _, _, search, *rest, _ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        work = Work(str(folder), loaded, TARGET, to_search, to_report, directory, print)
-        found = run_stages(work, settings, (inspect, compare, search, Nudge(), *rest))
-    assert list(found.results)[2:5] == ["search", "nudge", "evaluate"]
+        before = {search.name: done.result(Search)}
+        work = Work(str(folder), loaded, TARGET, to_search, to_report, directory, print, before)
+        found = run_stages(work, settings, (Nudge(), *rest))
+    assert list(found.results)[:3] == ["search", "nudge", "evaluate"]
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    before = load_file(folder / "model.safetensors")
-    for name, weight in before.items():
+    for name, weight in load_file(folder / "model.safetensors").items():
         torch.testing.assert_close(exported[name], weight * 1.01)
     nudged = weights_fingerprint(load(str(tmp_path / "run" / "nudged")).model)
     records = read_journal(tmp_path / "run" / "records.jsonl")

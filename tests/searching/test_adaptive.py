@@ -142,7 +142,7 @@ def test_kept_positions_are_tried_only_where_they_may_be() -> None:
     for stock_runtimes in (True, False):
         space = small_space(4, stock_runtimes=stock_runtimes)
         spy = Spy(adaptive.strategy)
-        search(space, Bowl(space, ramp(space)), spy, seed=0)
+        search(space, Bowl(space, ramp(space)), spy, seed=0, evaluations=50)
         tried[stock_runtimes] = {candidate.kept_initial_positions for candidate in spy.candidates}
     assert tried[True] == {0}
     assert len(tried[False]) > 4

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import RopewalkError, UnknownName
+from ropewalk.errors import UnknownName
 from ropewalk.run_directory import Journal
 from ropewalk.scaling import rebuild
 from ropewalk.searching.driver import Request, Requests, Result, Strategy, search
@@ -48,14 +50,12 @@ class Spy:
 def test_no_candidate_breaks_a_constraint(name: str, space: Space, seed: int) -> None:
     """Even where the scores lead it anywhere, and some are no numbers."""
     spy = Spy(EVERY_STRATEGY[name])
-    try:
-        result = search(space, Capricious(seed), spy, seed=seed, evaluations=100)
-    except RopewalkError:  # nothing that it met had a finite score
-        assert len(spy.candidates) < 100
-    else:
-        scores = [point.score for point in result.history]
-        assert scores == sorted(scores, reverse=True)
-        assert result.evaluations <= 100
+    # The adaptive strategy takes time with the square of its looks, and 40 hold all of its moves.
+    evaluations = 40 if name == "adaptive" else 100
+    result = search(space, Capricious(seed), spy, seed=seed, evaluations=evaluations)
+    scores = [point.score for point in result.history]
+    assert scores == sorted(scores, reverse=True)
+    assert result.evaluations <= evaluations
     for candidate in spy.candidates:
         assert list(space.violations(candidate)) == []
     schedule = space.schedule(spy.candidates[-1])
@@ -123,15 +123,18 @@ def run(name: str, at_once: int = 1, journal: Journal | None = None, seed: int =
     )
 
 
+once = cache(run)
+
+
 @every_strategy
 def test_a_seed_decides_all(name: str) -> None:
-    assert run(name) == run(name)
-    assert run(name).history != run(name, seed=6).history
+    assert run(name) == once(name)
+    assert once(name).history != run(name, seed=6).history
 
 
 @every_strategy
 def test_how_many_are_scored_side_by_side_changes_nothing(name: str) -> None:
-    assert run(name, at_once=7) == run(name)
+    assert run(name, at_once=7) == once(name)
 
 
 @every_strategy

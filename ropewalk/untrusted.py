@@ -235,6 +235,12 @@ def text_value(value: object, path: str) -> str:
     return value
 
 
+def truth_value(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(path, value, "must be true or false", "write it without quotes")
+    return value
+
+
 def whole_number(value: object, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(path, value, "must be a whole number", "drop the point or the quotes")

@@ -55,11 +55,12 @@ ROOMS = {
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "context_plan")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
+    "models.assumptions": Row((*VALUES, "models.config", "models.families")),
     "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("gguf.header", "gguf.rotation"),
+            *("models.assumptions", "gguf.header", "gguf.rotation"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -101,7 +102,9 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
-    "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
+    "gguf.rotation": Row(
+        (*VALUES, "context_plan", "scaling", "models.families", "gguf.header"), needs=("numpy",)
+    ),
     "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
         (*VALUES, "models", "models.source", "gguf.header", "gguf.rotation"),

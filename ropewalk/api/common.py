@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 
 if TYPE_CHECKING:
     from ropewalk.data.corpora import Document
+    from ropewalk.models.source import Source
 
 T = TypeVar("T")
 
@@ -76,6 +77,19 @@ def as_path(value: str | Path, key: str) -> Path:
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
     return Path(value)
+
+
+def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
+    """What reading the model takes for granted: each is a warning, or an error where `strict`."""
+    found = source.assumptions
+    if found and strict:
+        raise InputError(
+            f"{'; '.join(found)}; strict (--strict) allows no assumption: correct the file, or "
+            "leave strict away"
+        )
+    for text in found:
+        notice(f"warning: {text}")
+    return found
 
 
 def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:

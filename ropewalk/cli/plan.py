@@ -15,6 +15,8 @@ from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
     ModelArgument,
+    StrictOption,
+    notify,
     pair_rows,
     print_json,
     show_steps,
@@ -77,6 +79,7 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a longer context: the factors of a method, ready for a runtime's config."""
@@ -91,7 +94,12 @@ def command(
             from ropewalk.api.compare_methods import compare_methods
 
             found = compare_methods(
-                source, target, layers=layers, from_original=from_original, progress=progress
+                *(source, target),
+                layers=layers,
+                from_original=from_original,
+                strict=strict,
+                progress=progress,
+                notice=notify,
             )
             output = output or BEST_PLAN
         else:
@@ -103,7 +111,9 @@ def command(
                 log_n=log_n,
                 layers=layers,
                 from_original=from_original,
+                strict=strict,
                 progress=progress,
+                notice=notify,
             )
     if output is not None:
         write_atomically(output, found.plan.dumps())

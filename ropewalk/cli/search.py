@@ -17,6 +17,7 @@ from ropewalk.cli.shared import (
     FieldOption,
     JsonOption,
     RunnableModel,
+    StrictOption,
     notify,
     print_json,
     show_written,
@@ -123,6 +124,7 @@ def command(
         ),
     ] = 1,
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
@@ -146,6 +148,7 @@ def command(
             device=device,
             ranks_per_copy=ranks_per_copy,
             allow_download=allow_download,
+            strict=strict,
             progress=progress,
             notice=notify,
         )

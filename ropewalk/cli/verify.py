@@ -14,7 +14,7 @@ from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.reading import Reading
 from ropewalk.audit.result import Audit
 from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, StrictOption, print_json
 from ropewalk.lengths import format_length, parse_length
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
@@ -48,6 +48,7 @@ def command(
     run: Annotated[
         bool, typer.Option(help="Run the model where its weights and its runtime are here.")
     ] = True,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Examine an exported model, also one made by others, for what would silently go wrong."""
@@ -58,6 +59,7 @@ def command(
             length=length,
             runtimes=tuple(runtime or ()),
             run=run,
+            strict=strict,
             progress=progress,
         )
     if as_json:

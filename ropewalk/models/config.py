@@ -401,7 +401,7 @@ class _Setting:
             raise InvalidValue(
                 f"{self.place}.factor",
                 factor,
-                f"takes {original} tokens to more than {MAX_LENGTH}, the longest that is planned for",
+                f"takes {original} tokens to more than {MAX_LENGTH}, the longest of all plans",
                 "correct it",
             )
         return round(original * factor)

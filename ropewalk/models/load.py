@@ -81,7 +81,7 @@ def load(
     chosen_dtype = _dtype(dtype, chosen_device)
     found = resolve(source, allow_download=allow_download)
     folder = found.folder
-    plan = present_plan(checked_config(folder), found.name)
+    plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
     checked_weights(folder)
     tokenizer = tokenizer or load_tokenizer(folder)
     model = read_model(folder, chosen_dtype)

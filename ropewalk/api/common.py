@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
+from ropewalk.models.placement import check_placement
+from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 
 if TYPE_CHECKING:
     from ropewalk.data.corpora import Document
-    from ropewalk.models.source import Source
 
 T = TypeVar("T")
 
@@ -77,6 +78,24 @@ def as_path(value: str | Path, key: str) -> Path:
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
     return Path(value)
+
+
+def runnable(
+    model: Model,
+    *,
+    dtype: str,
+    device: str,
+    allow_download: bool,
+    strict: bool,
+    notice: Notice,
+) -> Source:
+    """A model to load, once all is refused that can be refused before torch is imported."""
+    check_placement(dtype, device)
+    source = resolve(model, allow_download=allow_download)
+    if isinstance(model, str | Path) and not source.has_weights:
+        source.folder  # noqa: B018 - says why there are none
+    stated_assumptions(source, notice, strict=strict)
+    return source
 
 
 def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:

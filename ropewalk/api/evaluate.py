@@ -18,6 +18,7 @@ from ropewalk.api.common import (
     as_lengths,
     as_list,
     as_plan,
+    runnable,
 )
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import (
@@ -115,6 +116,7 @@ def evaluate(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Evaluated:
@@ -124,11 +126,9 @@ def evaluate(
     "none" is the unchanged model, and the default if neither is given. The default `lengths` are
     doublings from a quarter of the window up to the target of the shortest plan. The directory
     `run` keeps all scored samples, results and figures, and an interrupted evaluation resumes
-    there.
+    there. `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
-    from ropewalk.evaluation.identity import run_identity
-    from ropewalk.evaluation.runner import Evaluation, Settings
-    from ropewalk.models.load import load
+    from ropewalk.evaluation.settings import Settings
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
@@ -138,6 +138,18 @@ def evaluate(
     chosen = None if lengths is None else as_lengths(lengths)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     documents = as_documents(corpus, field, notice)
+    runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.evaluation.runner import Evaluation
+    from ropewalk.models.load import load
+
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     present = loaded.present_plan
     conditions = conditions_of(present, methods, given, target)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.api.common import PlanLike, as_path, as_plan
+from ropewalk.api.common import PlanLike, as_path, as_plan, stated_assumptions
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.extras import required_by
+from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.values import Result, check_member
 
 LLAMA_CPP = "llama.cpp"
@@ -61,7 +62,9 @@ def export(
     v4_keys: bool = False,
     overwrite: bool = False,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Exported:
     """Write a model with its plan for a runtime, load it back, and compare it with the plan.
 
@@ -69,7 +72,8 @@ def export(
     the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
     multiplies the query weights by the attention scaling. `approximate` allows an approximation
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4.
+    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
+    instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised.
     """
@@ -83,8 +87,12 @@ def export(
         raise InputError(
             "fold (--fold) is not for llama.cpp, which has an attention factor of its own"
         )
+    if dtype is not None:
+        _check_dtype(dtype, runtime)
     given, out = as_plan(plan), as_path(out, "out")
-    folder = str(resolve(model, allow_download=allow_download).folder)
+    source = resolve(model, allow_download=allow_download)
+    folder = str(source.folder)
+    stated_assumptions(source, notice, strict=strict)
     if runtime == LLAMA_CPP:
         from ropewalk.exporting import llama_cpp
         from ropewalk.exporting.approximating import nearest
@@ -125,19 +133,29 @@ def export(
     )
 
 
+def _check_dtype(dtype: str, runtime: str) -> None:
+    if runtime != LLAMA_CPP:
+        check_dtype(dtype, STORED)
+    elif dtype not in GGUF_TYPES:
+        raise UnknownName("dtype", dtype, GGUF_TYPES)
+
+
 @required_by("export_preview")
 def export_preview(
     model: Model,
     plan: PlanLike,
     *,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Preview:
     """Show how each runtime can express a plan, without writing anything.
 
     The cost of approximations is measured if the model's weights are available.
     """
     source, given = resolve(model, allow_download=allow_download), as_plan(plan)
+    stated_assumptions(source, notice, strict=strict)
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
     losses: dict[str, Loss | None] = {}

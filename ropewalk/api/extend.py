@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, runnable
 from ropewalk.data.corpora import Document
-from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED
-from ropewalk.models.load import LoadedModel, load
-from ropewalk.models.source import Model, resolve
-from ropewalk.pipeline import extend as pipeline
-from ropewalk.pipeline.cost import Estimate, estimate
-from ropewalk.pipeline.extend import Done, Extended
+from ropewalk.models.source import Model
 from ropewalk.pipeline.settings import (
     EVALUATIONS,
     SAMPLES,
@@ -25,9 +21,13 @@ from ropewalk.pipeline.settings import (
     parted,
     settings_for,
 )
-from ropewalk.pipeline.stage import Work
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
+    from ropewalk.pipeline.cost import Estimate
+    from ropewalk.pipeline.extend import Done, Extended
 
 
 @required_by("extend")
@@ -45,6 +45,7 @@ def extend(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
@@ -53,12 +54,17 @@ def extend(
 
     The default of `to` is eight times the length that the model serves now. The directory `run` (by
     default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
-    interrupted run resumes. `done` is called with each stage and its result.
+    interrupted run resumes. `done` is called with each stage and its result. `strict` refuses a
+    config that leaves open how the model rotates, instead of warning.
     """
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
-        allow_download, notice,
+        allow_download, strict, notice,
     )  # fmt: skip
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.pipeline import extend as pipeline
+    from ropewalk.pipeline.stage import Work
+
     to_search, to_report = parted(asked.documents)
     target = asked.settings.target_length
     path = run or Path("runs") / f"extend-{Path(asked.source).name}-{format_length(target)}"
@@ -82,13 +88,16 @@ def extend_preview(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     notice: Notice = log_notice,
 ) -> Estimate:
     """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
-        allow_download, notice,
+        allow_download, strict, notice,
     )  # fmt: skip
+    from ropewalk.pipeline.cost import estimate
+
     return estimate(asked.source, asked.loaded, asked.settings)
 
 
@@ -114,14 +123,21 @@ def _ask(
     dtype: str,
     device: str,
     allow_download: bool,
+    strict: bool,
     notice: Notice,
 ) -> _Asked:
     documents = as_documents(corpus, field, notice)
-    found = resolve(model, allow_download=allow_download)
+    found = runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
     # Export reads files: of a hub id, those that were fetched.
     source = BUNDLED if found.kind == "bundled" else str(found.folder)
-    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-    present = loaded.present_plan
+    present = found.present_plan
     settings = settings_for(
         present,
         TIMES * present.target_length if to is None else as_length(to, "to"),
@@ -130,4 +146,7 @@ def _ask(
         lengths=as_lengths(lengths),
         seed=seed,
     )
+    from ropewalk.models.load import load
+
+    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
     return _Asked(source, loaded, documents, settings)

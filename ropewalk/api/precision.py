@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_list
+from ropewalk.api.common import (
+    Corpus,
+    Length,
+    as_documents,
+    as_length,
+    as_lengths,
+    as_list,
+    runnable,
+)
+from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
@@ -62,6 +71,7 @@ def precision(
     dtype: str = "float32",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Precision:
@@ -70,21 +80,32 @@ def precision(
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow;
     `quick` uses few shifts and sequences, and no random weights. `frozen` keeps the hidden states,
     so that each layer shows its own error. The directory `run` keeps measurements, results and
-    figures, and an interrupted measurement resumes there.
+    figures, and an interrupted measurement resumes there. `strict` refuses a config that leaves
+    open how the model rotates, instead of warning.
     """
-    from ropewalk.models.load import load
-    from ropewalk.number_formats.arms import named
-    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
-
+    if sequences is not None and whole_number(sequences, "sequences") < 1:
+        raise InvalidValue("sequences", sequences, "must be at least 1", "give more")
     chosen_arms = None if arms is None else as_list(arms, "arms")
-    for name in chosen_arms or ():
-        named(name)
     tokens = None if length is None else as_length(length)
     chosen_lengths = None if lengths is None else as_lengths(lengths)
     chosen_shifts = None
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
     documents = as_documents(corpus, "text", notice)
+    runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    from ropewalk.models.load import load
+    from ropewalk.number_formats.arms import named
+    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
+
+    for name in chosen_arms or ():
+        named(name)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     settings = settings_for(
         loaded,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ropewalk.api.search import Searched
-    from ropewalk.searching.model.legs import Leg, Score
+    from ropewalk.searching.model.results import Leg, Score
 
 EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 

@@ -74,6 +74,11 @@ def load_config(source: object) -> Config:
             f"{source!r} is not a config: give a config.json, a folder or a config object"
         )
     path = config_file(source)
+    if path != Path(source) and not path.is_file():
+        raise InputError(
+            f"{source}: holds no config.json, so it is not a transformers model; give the folder "
+            "that save_pretrained wrote"
+        )
     value = read_json(path)
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object; expected a transformers config.json")

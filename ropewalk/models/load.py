@@ -16,21 +16,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.placement import check_placement
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
 WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,7 @@ def load(
         return source
     if isinstance(source, torch.nn.Module):
         return _live(source, tokenizer)
+    check_placement(dtype, device)
     chosen_device = _device(device)
     chosen_dtype = _dtype(dtype, chosen_device)
     found = resolve(source, allow_download=allow_download)
@@ -106,7 +102,7 @@ def _device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise InvalidValue(
-            "device", name, "is not a device of this machine", "give auto, cpu, cuda or mps"
+            "device", name, "is not a device of this machine", "give auto or cpu"
         ) from None
     return device
 
@@ -114,20 +110,14 @@ def _device(name: str) -> torch.device:
 def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
-    if name not in tuple(_DTYPES):
-        raise UnknownName("dtype", name, ("auto", *_DTYPES))
-    return _DTYPES[name]
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def checked_config(folder: Path) -> Config:
     """The config of a model folder, whose model type the installed transformers knows."""
     from transformers import CONFIG_MAPPING
 
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder}: holds no config.json, so it is not a transformers model; give the folder "
-            "that save_pretrained wrote"
-        )
     config = load_config(folder)
     kind = config.get("model_type")
     if kind in CONFIG_MAPPING:

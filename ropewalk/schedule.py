@@ -141,6 +141,12 @@ class LogN:
         factor = np.log(np.asarray(positions, dtype=np.float64) + 1.0) / math.log(self.length)
         return np.maximum(factor, 1.0) if self.form == "beyond" else factor
 
+    def mean_scaling(self, count: int) -> float:
+        """The mean of `scaling` over positions 0 … count − 1, where Σ log(p + 1) = log(count!)."""
+        start = min(self.length, count) if self.form == "beyond" else 0
+        logs = math.lgamma(count + 1) - math.lgamma(start + 1)
+        return (start + logs / math.log(self.length)) / count
+
     def to_json(self) -> dict[str, object]:
         return {"form": self.form, "length": self.length}
 

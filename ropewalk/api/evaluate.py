@@ -29,7 +29,7 @@ from ropewalk.evaluation.conditions import (
 )
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
 from ropewalk.extras import required_by
-from ropewalk.lengths import format_length
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
@@ -132,6 +132,8 @@ def evaluate(
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
+    if target is not None and lengths is None:  # it is measured at the target
+        check_measured(target, "to")
     methods, tasks = as_list(methods, "methods"), as_list(tasks, "tasks")
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]

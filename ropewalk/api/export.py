@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,28 +158,33 @@ def export_preview(
     stated_assumptions(source, notice, strict=strict)
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
-    losses: dict[str, Loss | None] = {}
-    for n, runtime in enumerate(RUNTIMES):
-        progress(Status("preview", n / len(RUNTIMES), runtime))
+    approximations: dict[str, ContextPlan] = {}
+    for runtime in RUNTIMES:
         try:
             followed, near = expressible(given, source.config, runtime, approximate=True)
         except Unsupported:  # the matrix says what it refuses
             continue
-        if not near:
-            continue
-        losses[runtime] = _loss(source, given, followed)
+        if near:
+            approximations[runtime] = followed
+    progress(Status("preview", 0.1, "measuring the cost of approximations"))
+    measured = _losses(source, given, [*approximations.values()])
+    losses = dict(zip(approximations, measured, strict=True))
     return Preview(source.name, given.id, cells, losses)
 
 
-def _loss(source: Source, plan: ContextPlan, followed: ContextPlan) -> Loss | None:
-    if source.kind == "live model" or not source.has_weights:
-        return None
+def _losses(
+    source: Source, plan: ContextPlan, followed: Sequence[ContextPlan]
+) -> Sequence[Loss | None]:
+    """What following each plan in place of the given one costs; None where nothing can be run."""
+    unknown = [None] * len(followed)
+    if not followed or source.kind == "live model" or not source.has_weights:
+        return unknown
     try:
         with required_by("measuring the cost"):
-            from ropewalk.exporting.approximating import loss_between
+            from ropewalk.exporting.approximating import losses_between
             from ropewalk.models.checkpoint import Checkpoint
 
         checkpoint = Checkpoint.open(str(source.folder))
     except InputError:  # no torch here, no weights in the folder, or none that can be exported
-        return None
-    return loss_between(checkpoint, plan, followed)
+        return unknown
+    return losses_between(checkpoint, plan, followed)

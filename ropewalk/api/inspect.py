@@ -179,7 +179,9 @@ def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: No
     plan = loaded.present_plan
     schedule = plan.longest(plan.main_layer)
     length = min(schedule.geometry.original_length, LONGEST_SEQUENCE)
-    sequences = Encoder(loaded.tokenizer).sequences(documents, length, MEASURED_TOKENS)
+    sequences = Encoder(loaded.tokenizer, loaded.vocabulary).sequences(
+        documents, length, MEASURED_TOKENS
+    )
     variances = measure_variances(loaded.model, sequences)
     queries = variances.query_weights(plan.main_layer)
     found = decay(schedule, min(schedule.length, JUDGED), queries)

@@ -20,7 +20,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
-from ropewalk.lengths import format_length
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.number_formats.results import GIVEN, Findings
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
@@ -87,6 +87,8 @@ def precision(
         raise InvalidValue("sequences", sequences, "must be at least 1", "give more")
     chosen_arms = None if arms is None else as_list(arms, "arms")
     tokens = None if length is None else as_length(length)
+    if tokens is not None:
+        check_measured(tokens, "length")
     chosen_lengths = None if lengths is None else as_lengths(lengths)
     chosen_shifts = None
     if shifts is not None:

@@ -23,7 +23,7 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import DoesNotFit, Sample
-from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory
 from ropewalk.evaluation.settings import Settings
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -44,6 +44,9 @@ class Evaluation:
     settings: Settings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+
+    def __post_init__(self) -> None:
+        check_memory(self.loaded.model, max(self.settings.lengths), "lengths")
 
     def run(
         self,
@@ -81,7 +84,7 @@ class Evaluation:
 
     @cached_property
     def encoder(self) -> Encoder:
-        return Encoder(self.loaded.tokenizer)
+        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -129,6 +132,7 @@ class Evaluation:
     def _windows(self, definition: Definition, length: int) -> Iterator[Batch]:
         settings = self.settings
         start = self.loaded.tokenizer.bos_token_id
+        self.encoder.check(() if start is None else (start,))
         windows = definition.windows(
             perplexity.Request(
                 texts=self._texts,

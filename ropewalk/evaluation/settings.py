@@ -7,6 +7,7 @@ from typing import get_args
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, tasks
+from ropewalk.lengths import check_measured
 from ropewalk.records import Mode
 from ropewalk.untrusted import one_of, whole_number
 
@@ -30,6 +31,7 @@ class Settings:
         for length in self.lengths:
             if length < 2:
                 raise InvalidValue("lengths", length, "must be at least 2", "give longer ones")
+            check_measured(length, "lengths")
         if not self.lengths:
             raise InvalidValue("lengths", self.lengths, "must not be empty", "name one")
         if whole_number(self.samples, "samples") < 1:

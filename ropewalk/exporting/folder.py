@@ -166,7 +166,8 @@ def export_folder(
         progress(Status("export", 0.2, "running stock transformers"))
         asked = questions(job)
         whole = [*asked.to_compare, *asked.to_measure]
-        (answers,) = gate.ask_stock([(folder, whole)], job.compared_in)
+        with gate.named_as(path, folder):
+            (answers,) = gate.ask_stock([(folder, whole)], job.compared_in)
         progress(Status("export", 0.6, "running the planned model"))
         parity, loss = prove(job, asked, answers)
         exported = Exported(

@@ -154,7 +154,7 @@ WITHOUT_ROPE: Mapping[str, str] = {
         "absolute positions",
     ),
     **dict.fromkeys(
-        ("deberta", "deberta-v2", "mt5", "mpnet", "t5", "transfo-xl", "umt5", "xlnet"),
+        ("deberta", "deberta-v2", "mt5", "mpnet", "t5", "umt5"),
         "relative positions of another kind",
     ),
     **dict.fromkeys(("bloom", "mpt"), "ALiBi"),

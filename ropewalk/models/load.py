@@ -24,6 +24,8 @@ from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
+_LONGEST_NAME = 200
+"""Of a file of weights; file systems take names of 255 bytes."""
 WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -40,6 +42,11 @@ class LoadedModel:
     @property
     def dtype(self) -> str:
         return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it has embeddings for."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
 
     @property
     def device(self) -> str:
@@ -172,7 +179,7 @@ def _shards(folder: Path) -> list[Path]:
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise InputError(f"{path}: has no weight_map of file names; copy it again")
     shards = sorted(set(names.values()))
-    outside = [name for name in shards if Path(name).name != name]
+    outside = [name for name in shards if Path(name).name != name or len(name) > _LONGEST_NAME]
     if outside:
         raise InvalidValue(
             f"{path}: weight_map", outside[0], "must name a file of the same folder", "correct it"

@@ -14,7 +14,7 @@ STORED = ("float32", "bfloat16", "float16")
 """The number formats that an export may write."""
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0")
 DTYPES = (*STORED, "float64")
-_DEVICES = re.compile(r"cpu|mps|(cuda|xpu|hpu|npu)(:[0-9]{1,3})?")
+_DEVICES = re.compile(r"cpu|mps|meta|(cuda|xpu|hpu|npu)(:[0-9]{1,3})?")
 
 
 def check_placement(dtype: object, device: object) -> None:

@@ -25,9 +25,9 @@ from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.rotation import GGUFRope, rope
-from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.models.config import BUNDLED, present_plan
 from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from tests.gguf.gguf_cases import (
     FOUND,

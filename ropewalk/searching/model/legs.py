@@ -21,6 +21,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
+from ropewalk.evaluation.scoring import check_memory
 from ropewalk.evaluation.select import best
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
@@ -68,6 +69,7 @@ def search_model(
     present = loaded.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
+    check_memory(loaded.model, settings.target_length, "target_length")
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
@@ -107,7 +109,7 @@ class _Work:
         """Do it on this process alone, or on all ranks; None where this one only helped."""
         sets = split_corpus(
             self.corpus,
-            Encoder(self.loaded.tokenizer),
+            Encoder(self.loaded.tokenizer, self.loaded.vocabulary),
             self.length,
             self.settings.documents,
             self.settings.seed,

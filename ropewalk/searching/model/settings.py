@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.lengths import check_measured
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
 from ropewalk.searching.space import Space
@@ -31,6 +32,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_measured(self.target_length, "target_length")
         strategies.named(self.strategy)
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))

@@ -184,7 +184,13 @@ class Fields:
 
     def numbers(self, key: str) -> list[float]:
         path = self.of(key)
-        return [real_number(item, f"{path}[{i}]") for i, item in enumerate(self.items(key))]
+        return [
+            # The path costs more than the check, and there may be half a million numbers.
+            item
+            if type(item) is float and math.isfinite(item)
+            else real_number(item, f"{path}[{i}]")
+            for i, item in enumerate(self.items(key))
+        ]
 
     def mapping(self, key: str) -> dict[str, object]:
         """An object whose keys are free."""

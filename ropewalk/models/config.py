@@ -53,6 +53,8 @@ _METHOD_KEYS = (
 )
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 MAX_WIDTH = 2**24
+MAX_CONFIG_BYTES = 2**20
+"""Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
 # Every key that a rope dict may have and that we know the meaning of.
 KNOWN_KEYS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "finetuned"),
@@ -76,10 +78,10 @@ def load_config(source: object) -> Config:
     path = config_file(source)
     if path != Path(source) and not path.is_file():
         raise InputError(
-            f"{source}: holds no config.json, so it is not a transformers model; give the folder "
-            "that save_pretrained wrote"
+            f"{path}: there is no such file, and a folder that holds no config.json is not a "
+            "transformers model; give the folder that save_pretrained wrote"
         )
-    value = read_json(path)
+    value = read_json(path, max_bytes=MAX_CONFIG_BYTES)
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object; expected a transformers config.json")
     return value
@@ -316,6 +318,11 @@ class ConfigReader:
         try:
             return _READERS[kind](self, _Setting(rope, kind, stated, original, place))
         except InvalidValue as error:
+            if error.key.startswith("rescale_factors"):
+                factor, given = rope.get("factor"), f"makes a pair turn {error.value} times slower"
+                raise InvalidValue(
+                    f"{place}.factor", factor, f"{given}, which {error.rule}", "correct it"
+                ) from None
             raise error.renamed(self._names(place, layer_type, written)) from None
 
     def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
@@ -338,7 +345,6 @@ class ConfigReader:
             "base": f"{place}.rope_theta" if in_rope else self.written("rope_theta"),
             "original_length": length_key,
             **dict.fromkeys(("length", "up_to_length", "target_length"), served),
-            "rescale_factors": f"{place}.factor",
             "attention_scaling": f"{place}.attention_factor",
             "softmax_scaling": f"{place}.mscale_all_dim",
             **{key: f"{place}.{key}" for key in _METHOD_KEYS},

@@ -24,6 +24,7 @@ from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
+_MAX_INDEX_BYTES = 16 * 2**20  # that of DeepSeek-V3 has nine million
 _LONGEST_NAME = 200
 """Of a file of weights; file systems take names of 255 bytes."""
 WEIGHT_INDEX = "model.safetensors.index.json"
@@ -174,7 +175,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     path = folder / WEIGHT_INDEX
-    index = read_json(path)
+    index = read_json(path, max_bytes=_MAX_INDEX_BYTES)
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise InputError(f"{path}: has no weight_map of file names; copy it again")

@@ -73,7 +73,9 @@ ROOMS = {
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
-    "evaluation.settings": Row(("errors", "untrusted", "records", "evaluation"), needs=("numpy",)),
+    "evaluation.settings": Row(
+        ("errors", "lengths", "untrusted", "records", "evaluation"), needs=("numpy",)
+    ),
     "evaluation.identity": Row(
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),

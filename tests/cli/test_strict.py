@@ -89,5 +89,6 @@ def test_in_python_assumptions_are_given_to_notice_and_kept_in_the_result() -> N
 
 def test_verify_informs_of_assumptions(folder: Path) -> None:
     found = rw.verify(folder / "config.json", run=False, runtimes=["vllm"])
-    (finding,) = [f for f in found.warnings if f.trap == "unknown-model-type"]
+    (finding,) = [f for f in found.warnings if f.trap == "assumption"]
+    assert "'a new one' is not known" in finding.what
     assert not finding.wrong

@@ -1,6 +1,6 @@
-"""What reading the config takes for granted, where no other trap says it more precisely.
+"""Traps in what reading the config takes for granted.
 
-unknown-model-type, two-names, two-levels, two-original-lengths, layout-conflict, key-not-read.
+assumption.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def assumed(subject: Subject) -> Iterator[Finding]:
     for assumption in found:
         if assumption.name not in _FOUND_ELSEWHERE:
             yield Finding(
-                assumption.name,
+                "assumption",
                 (),
                 assumption.text,
                 "a runtime that reads it otherwise rotates otherwise",

@@ -74,7 +74,7 @@ def extend(
         return pipeline.extend(work, asked.settings, progress=progress, done=done)
 
 
-@required_by("extend_preview")
+@required_by("extend")
 def extend_preview(
     model: Model = BUNDLED,
     to: Length | None = None,

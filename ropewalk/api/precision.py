@@ -84,7 +84,7 @@ def precision(
     open how the model rotates, instead of warning.
     """
     if sequences is not None and whole_number(sequences, "sequences") < 1:
-        raise InvalidValue("sequences", sequences, "must be at least 1", "give more")
+        raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
     chosen_arms = None if arms is None else as_list(arms, "arms")
     tokens = None if length is None else as_length(length)
     if tokens is not None:

@@ -35,7 +35,7 @@ class Settings:
         for key in ("evaluations", "samples"):
             if whole_number(getattr(self, key), key) < 1:
                 raise InvalidValue(key, getattr(self, key), "must be at least 1", "allow more")
-        check_measured(self.target_length, "target_length")
+        check_measured(self.target_length, "to")
         check_seed(self.seed)
 
 

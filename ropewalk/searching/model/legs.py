@@ -69,7 +69,7 @@ def search_model(
     present = loaded.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
-    check_memory(loaded.model, settings.target_length, "target_length")
+    check_memory(loaded.model, settings.target_length, "to")
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:

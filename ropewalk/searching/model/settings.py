@@ -32,7 +32,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_measured(self.target_length, "target_length")
+        check_measured(self.target_length, "to")
         strategies.named(self.strategy)
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))

@@ -78,7 +78,7 @@ def load_config(source: object) -> Config:
     path = config_file(source)
     if path != Path(source) and not path.is_file():
         raise InputError(
-            f"{path}: there is no such file, and a folder that holds no config.json is not a "
+            f"{path}: there is no such file: the folder holds no config.json, so it is not a "
             "transformers model; give the folder that save_pretrained wrote"
         )
     value = read_json(path, max_bytes=MAX_CONFIG_BYTES)

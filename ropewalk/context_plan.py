@@ -22,6 +22,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
 FORMAT = "ropewalk-plan-1"
+MAX_STEPS = 64
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
 
@@ -65,6 +66,14 @@ class ContextPlan:
             key = f"schedules.{layer_type}"
             if not steps:
                 raise InvalidValue(key, (), "must contain at least one step", "add one")
+            if len(steps) > MAX_STEPS:
+                raise InvalidValue(
+                    key,
+                    f"{len(steps)} steps",
+                    f"must be at most {MAX_STEPS}: the doublings from 1 token to the longest "
+                    "length are 41",
+                    "plan fewer lengths",
+                )
             for i, (shorter, longer) in enumerate(pairwise(steps)):
                 if longer.up_to_length <= shorter.up_to_length:
                     raise InvalidValue(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 SHOWN_VALUE = 80  # characters of it in a message
 SHOWN_KEY = 240  # it starts with a file's path and ends with what is wrong: keep both ends
@@ -48,7 +48,7 @@ class InvalidValue(InputError):
     def __init__(self, key: str, value: object, rule: str, remedy: str) -> None:
         self.key, self.value, self.rule, self.remedy = key, value, rule, remedy
         super().__init__(
-            printable(f"{_clipped(key, SHOWN_KEY)} = {_shortened(value)}: {rule}; {remedy}")
+            printable(f"{_clipped(key, SHOWN_KEY)} = {shortened(value)}: {rule}; {remedy}")
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -58,6 +58,12 @@ class InvalidValue(InputError):
         """The same error, its key seen from further out (`plan.json: schedules.base`)."""
         joint = "" if self.key.startswith("[") or parent.endswith(": ") else "."
         return InvalidValue(f"{parent}{joint}{self.key}", self.value, self.rule, self.remedy)
+
+    def renamed(self, names: Mapping[str, str]) -> InvalidValue:
+        """The same error, its key as the user wrote it, where `names` knows that."""
+        name, bracket, place = self.key.partition("[")
+        key = f"{names.get(name, name)}{bracket}{place}"
+        return InvalidValue(key, self.value, self.rule, self.remedy)
 
 
 class UnknownName(InputError):
@@ -69,7 +75,7 @@ class UnknownName(InputError):
         close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
-        super().__init__(printable(f"unknown {kind} {_shortened(name)}{hint}; valid: {listed}"))
+        super().__init__(printable(f"unknown {kind} {shortened(name)}{hint}; valid: {listed}"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return UnknownName, (self.kind, self.name, self.valid)
@@ -97,7 +103,8 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = SHOWN_VALUE
 
 
-def _shortened(value: object) -> str:
+def shortened(value: object) -> str:
+    """A value as messages show it: never longer than a line, whatever it is."""
     try:
         text = _REPR.repr(value)
     except ValueError:  # Python writes no integer of more than sys.get_int_max_str_digits() digits

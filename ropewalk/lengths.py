@@ -10,6 +10,8 @@ from itertools import zip_longest
 from ropewalk.errors import InvalidValue
 
 MAX_LENGTH = 2**40
+MAX_MEASURED_LENGTH = 16 * 1024**2
+"""No model is run on longer texts: sixteen times the longest window that models have."""
 _UNITS = {"": 1, "k": 1024, "m": 1024**2}
 
 
@@ -23,6 +25,17 @@ def parse_length(text: str) -> int:
     raise InvalidValue(
         "length", text, "must be a whole number of tokens, at least 1", "write 4096, 4k, 128k or 1M"
     )
+
+
+def check_measured(length: int, key: str) -> None:
+    """Refuse a length that no text is made for, before any is."""
+    if length > MAX_MEASURED_LENGTH:
+        raise InvalidValue(
+            key,
+            length,
+            f"must be at most {MAX_MEASURED_LENGTH}, the longest text that a model is run on",
+            "give a shorter length",
+        )
 
 
 def parse_lengths(words: Sequence[str]) -> list[int]:

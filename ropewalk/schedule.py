@@ -46,6 +46,7 @@ MAX_DIM = 8192
 MAX_BASE = 1e30
 MAX_FACTOR = 1e12
 MAX_SCALING = 1e4
+MAX_METHODS = 64
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,12 @@ class LogN:
     def scaling(self, positions: ArrayLike) -> FloatArray:
         factor = np.log(np.asarray(positions, dtype=np.float64) + 1.0) / math.log(self.length)
         return np.maximum(factor, 1.0) if self.form == "beyond" else factor
+
+    def mean_scaling(self, count: int) -> float:
+        """The mean of `scaling` over positions 0 … count − 1, where Σ log(p + 1) = log(count!)."""
+        start = min(self.length, count) if self.form == "beyond" else 0
+        logs = math.lgamma(count + 1) - math.lgamma(start + 1)
+        return (start + logs / math.log(self.length)) / count
 
     def to_json(self) -> dict[str, object]:
         return {"form": self.form, "length": self.length}
@@ -327,6 +334,13 @@ class RotarySchedule:
         fields = Fields(value, path)
         log_n = fields.take("log_n")
         recipe = fields.items("recipe")
+        if len(recipe) > MAX_METHODS:
+            raise InvalidValue(
+                fields.of("recipe"),
+                f"{len(recipe)} methods",
+                f"must be at most {MAX_METHODS}, on top of each other",
+                "plan again from the pretrained frequencies",
+            )
         return fields.build(
             cls,
             geometry=RotaryGeometry.from_json(fields.take("geometry"), fields.of("geometry")),
@@ -419,7 +433,10 @@ def _shown(value: ParameterValue) -> str:
 
 def _parameter(value: object, path: str) -> ParameterValue:
     if isinstance(value, list | tuple | np.ndarray):
-        return tuple(_real(f"{path}[{i}]", item) for i, item in enumerate(value))
+        return tuple(
+            item if type(item) is float and math.isfinite(item) else _real(f"{path}[{i}]", item)
+            for i, item in enumerate(value)
+        )
     if isinstance(value, float):
         return real_number(value, path)
     if value is None or isinstance(value, bool | int | str):

@@ -189,7 +189,13 @@ class Fields:
 
     def numbers(self, key: str) -> list[float]:
         path = self.of(key)
-        return [real_number(item, f"{path}[{i}]") for i, item in enumerate(self.items(key))]
+        return [
+            # The path costs more than the check, and there may be half a million numbers.
+            item
+            if type(item) is float and math.isfinite(item)
+            else real_number(item, f"{path}[{i}]")
+            for i, item in enumerate(self.items(key))
+        ]
 
     def mapping(self, key: str) -> dict[str, object]:
         """An object whose keys are free."""
@@ -237,6 +243,12 @@ def real_number(value: object, path: str) -> float:
 def text_value(value: object, path: str) -> str:
     if not isinstance(value, str):
         raise InvalidValue(path, value, "must be a string", "write it in quotes")
+    return value
+
+
+def truth_value(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(path, value, "must be true or false", "write it without quotes")
     return value
 
 

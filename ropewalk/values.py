@@ -41,7 +41,7 @@ from typing import (
 )
 
 from ropewalk.errors import InvalidValue, MissingExtra
-from ropewalk.untrusted import Fields, one_of, real_number, text_value, whole_number
+from ropewalk.untrusted import Fields, one_of, real_number, text_value, truth_value, whole_number
 
 if TYPE_CHECKING:
     from typing import Self
@@ -242,17 +242,11 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 1
 
 
-def _truth(value: object, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidValue(path, value, "must be true or false", "write it without quotes")
-    return value
-
-
 _LEAVES: Mapping[object, Any] = {
     Any: lambda value, path: value,
     object: lambda value, path: value,
     str: text_value,
-    bool: _truth,
+    bool: truth_value,
     int: whole_number,
     float: real_number,
     Path: lambda value, path: Path(text_value(value, path)),

@@ -49,18 +49,20 @@ ROOMS = {
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
-        (*VALUES, "context_plan", "models.config", "models.source"),
+        (*VALUES, "context_plan", "models.config", "models.placement", "models.source"),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
     ),
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "context_plan")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
+    "models.placement": Row(("errors",)),
+    "models.assumptions": Row((*VALUES, "models.config", "models.families")),
     "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("gguf.header", "gguf.rotation"),
+            *("models.assumptions", "gguf.header", "gguf.rotation"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -72,6 +74,9 @@ ROOMS = {
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data"), needs=("numpy",)),
+    "evaluation.settings": Row(
+        ("errors", "lengths", "untrusted", "records", "evaluation"), needs=("numpy",)
+    ),
     "evaluation.identity": Row(
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -81,14 +86,20 @@ ROOMS = {
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
             *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
+            "evaluation.settings",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
+    "searching.model.settings": Row((*VALUES, "searching"), needs=("numpy",)),
+    "searching.model.results": Row(
+        (*VALUES, "values", "context_plan", "searching", "evaluation", "reports"), needs=("numpy",)
+    ),
     "searching.model": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
-            *("searching", "models", "evaluation", "evaluation.scoring", "reports"),
+            *("searching", "searching.model.settings", "searching.model.results", "models"),
+            *("evaluation", "evaluation.scoring"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -103,11 +114,13 @@ ROOMS = {
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.carried": Row(("gguf.header",)),
-    "gguf.rotation": Row((*VALUES, "context_plan", "scaling", "gguf.header"), needs=("numpy",)),
+    "gguf.rotation": Row(
+        (*VALUES, "context_plan", "scaling", "models.families", "gguf.header"), needs=("numpy",)
+    ),
     "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
         (
-            *(*VALUES, "context_plan", "models", "models.source"),
+            *(*VALUES, "context_plan", "models", "models.placement", "models.source"),
             *("gguf.carried", "gguf.header", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -165,9 +178,9 @@ ROOMS = {
     "audit": Row(
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
-            *("models.config", "models.source", "exporting", "exporting.features"),
-            *("models.families", "exporting.parity", "exporting.tokens", "gguf", "gguf.header"),
-            *("gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
+            *("models.assumptions", "models.config", "models.source", "exporting"),
+            *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
+            *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("audit.files", "audit.files.check"),
             *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
         ),
@@ -185,6 +198,7 @@ ROOMS = {
     "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
     "pipeline": Row(
         (
+            *("searching.model.settings", "searching.model.results", "evaluation.settings"),
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
@@ -196,8 +210,14 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            *("scaling", "planning", "theory", "models.source", "evaluation.conditions"),
-            *("evaluation.results", "exporting.features", "exporting.serving", "audit.result"),
+            *("scaling", "planning", "theory", "models.placement", "models.source"),
+            *(
+                "evaluation.conditions",
+                "evaluation.results",
+                "exporting.features",
+                "exporting.serving",
+                "audit.result",
+            ),
             "exporting.parity",
             *("number_formats.results", "reports"),
         ),
@@ -206,24 +226,19 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "extras", "api", "progress", "run_directory", "models"),
-            "models.source",
-            *("searching.model", "evaluation.identity", "reports"),
+            *("errors", "untrusted", "extras", "api", "progress", "run_directory"),
+            *("models.source", "searching.model.settings", "searching.model.results", "reports"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy",),
+        wires=True,
     ),
     "api.extend": Row(
         (
-            *("extras", "api", "lengths", "progress", "run_directory", "data", "models"),
-            *(
-                "models.config",
-                "models.source",
-                "evaluation.identity",
-                "pipeline",
-                "pipeline.settings",
-            ),
+            *("extras", "api", "lengths", "progress", "run_directory", "data"),
+            *("models.config", "models.source", "pipeline.settings"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy",),
+        wires=True,
     ),
     "cli": Row(
         (

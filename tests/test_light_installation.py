@@ -159,8 +159,9 @@ planned = rw.plan("llama-2-7b", "16k", "yarn")
 assert planned._repr_html_() == "<p>" + planned.summary() + "</p>"
 layout = rw.AttentionLayout.full([2, 2])
 for call in (
-    lambda: rw.load, lambda: rw.applied, lambda: rw.search, lambda: rw.extend,
-    lambda: rw.extend_preview, lambda: rw.evaluate("bundled"), planned.figure, layout.figure,
+    lambda: rw.load, lambda: rw.applied, lambda: rw.search("bundled", "1k"),
+    lambda: rw.extend("bundled"), lambda: rw.extend_preview("bundled"),
+    lambda: rw.evaluate("bundled"), planned.figure, layout.figure,
 ):
     try: call()
     except MissingExtra as error: print(error.what, error.package, error.extra)
@@ -169,7 +170,7 @@ for call in (
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         *(f"{name} torch models" for name in ("load", "applied", "search", "extend")),
-        *("extend_preview torch models", "evaluate torch models"),
+        *("extend torch models", "evaluate torch models"),
         *("a figure matplotlib plots", "a figure matplotlib plots"),
     ]
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
+from ropewalk.models.placement import check_placement
+from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 
@@ -82,6 +84,37 @@ def as_path(value: str | Path, key: str) -> Path:
     if not str(value).strip():
         raise InvalidValue(key, value, "must not be empty", "write '.' for the current folder")
     return Path(value)
+
+
+def runnable(
+    model: Model,
+    *,
+    dtype: str,
+    device: str,
+    allow_download: bool,
+    strict: bool,
+    notice: Notice,
+) -> Source:
+    """A model to load, once all is refused that can be refused before torch is imported."""
+    check_placement(dtype, device)
+    source = resolve(model, allow_download=allow_download)
+    if isinstance(model, str | Path) and not source.has_weights:
+        source.folder  # noqa: B018 - says why there are none
+    stated_assumptions(source, notice, strict=strict)
+    return source
+
+
+def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
+    """What reading the model takes for granted: each is a warning, or an error where `strict`."""
+    found = source.assumptions
+    if found and strict:
+        raise InputError(
+            f"{'; '.join(found)}: `strict` allows no assumption; correct the file, or leave "
+            "`strict` away"
+        )
+    for text in found:
+        notice(f"warning: {text}")
+    return found
 
 
 def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json, serves_already
+from ropewalk.api.common import (
+    Length,
+    as_length,
+    geometry_json,
+    serves_already,
+    stated_assumptions,
+)
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
 from ropewalk.exporting.serving import Serving, serving
@@ -16,7 +22,7 @@ from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers
-from ropewalk.progress import Progress, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
@@ -42,6 +48,8 @@ class Comparison(Result):
     """The reason for each method that is not a candidate."""
     serving: tuple[Serving, ...]
     """By runtime, how it can express the best plan, and the lines that start it."""
+    assumptions: tuple[str, ...] = ()
+    """What reading the config took for granted, as the warnings say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,16 +100,20 @@ def compare_methods(
     layers: Sequence[str] | None = None,
     from_original: bool = False,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Comparison:
     """Plan with every method, and rank the plans by theory.
 
     `layers` are the layer types to extend (default: full attention). `from_original` ignores the
-    model's present scaling and starts from the pretrained frequencies.
+    model's present scaling and starts from the pretrained frequencies. `strict` refuses a config
+    that leaves open how the model rotates, instead of warning.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to, "to")
     present = source.present_plan
+    assumptions = stated_assumptions(source, notice, strict=strict)
     chosen = chosen_layers(present, layers)
     given, without = {}, {}
     try:
@@ -141,6 +153,7 @@ def compare_methods(
         candidates=candidates,
         refused=refused,
         serving=serving(candidates[0].plan, source),
+        assumptions=assumptions,
     )
 
 

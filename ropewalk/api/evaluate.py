@@ -19,6 +19,7 @@ from ropewalk.api.common import (
     as_list,
     as_path,
     as_plan,
+    runnable,
 )
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import (
@@ -29,8 +30,8 @@ from ropewalk.evaluation.conditions import (
 )
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
 from ropewalk.extras import required_by
-from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, resolve
+from ropewalk.lengths import check_measured, format_length
+from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import EvalResult, Mode, Subject
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
@@ -117,6 +118,7 @@ def evaluate(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Evaluated:
@@ -126,14 +128,14 @@ def evaluate(
     "none" is the unchanged model, and the default if neither is given. The default `lengths` are
     doublings from a quarter of the window up to the target of the shortest plan. The directory
     `run` keeps all scored samples, results and figures, and an interrupted evaluation resumes
-    there.
+    there. `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
-    from ropewalk.evaluation.identity import run_identity
-    from ropewalk.evaluation.runner import Evaluation, Settings
-    from ropewalk.models.load import load
+    from ropewalk.evaluation.settings import Settings
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
+    if target is not None and lengths is None:  # it is measured at the target
+        check_measured(target, "to")
     methods, tasks = as_list(methods, "methods"), as_list(tasks, "tasks")
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
@@ -141,7 +143,18 @@ def evaluate(
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, field, notice)
-    source = resolve(model, allow_download=allow_download)
+    source = runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.evaluation.runner import Evaluation
+    from ropewalk.models.load import load
+
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     present = loaded.present_plan
     conditions = conditions_of(present, methods, given, target)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.api.common import PlanLike, as_path, as_plan
+from ropewalk.api.common import PlanLike, as_path, as_plan, stated_assumptions
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.extras import required_by
+from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.values import Result, check_member
 
 LLAMA_CPP = "llama.cpp"
@@ -62,7 +63,9 @@ def export(
     v4_keys: bool = False,
     overwrite: bool = False,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Exported:
     """Write a model with its plan for a runtime, load it back, and compare it with the plan.
 
@@ -70,7 +73,8 @@ def export(
     the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
     multiplies the query weights by the attention scaling. `approximate` allows an approximation
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4.
+    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
+    instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised.
     """
@@ -82,8 +86,12 @@ def export(
         )
     if fold and runtime == LLAMA_CPP:
         raise InputError("`fold` is not for llama.cpp, which has an attention factor of its own")
+    if dtype is not None:
+        _check_dtype(dtype, runtime)
     given, out = as_plan(plan), as_path(out, "out")
-    folder = str(resolve(model, allow_download=allow_download).folder)
+    source = resolve(model, allow_download=allow_download)
+    folder = str(source.folder)
+    stated_assumptions(source, notice, strict=strict)
     if runtime == LLAMA_CPP:
         from ropewalk.exporting import llama_cpp
         from ropewalk.exporting.approximating import nearest
@@ -124,43 +132,58 @@ def export(
     )
 
 
+def _check_dtype(dtype: str, runtime: str) -> None:
+    if runtime != LLAMA_CPP:
+        check_dtype(dtype, STORED)
+    elif dtype not in GGUF_TYPES:
+        raise UnknownName("dtype", dtype, GGUF_TYPES)
+
+
 @required_by("export_preview")
 def export_preview(
     model: Model,
     plan: PlanLike,
     *,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Preview:
     """Show how each runtime can express a plan, without writing anything.
 
     The cost of approximations is measured if the model's weights are available.
     """
     source, given = resolve(model, allow_download=allow_download), as_plan(plan)
+    stated_assumptions(source, notice, strict=strict)
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
-    losses: dict[str, Loss | None] = {}
-    for n, runtime in enumerate(RUNTIMES):
-        progress(Status("preview", n / len(RUNTIMES), runtime))
+    approximations: dict[str, ContextPlan] = {}
+    for runtime in RUNTIMES:
         try:
             followed, near = expressible(given, source.config, runtime, approximate=True)
         except Unsupported:  # the matrix says what it refuses
             continue
-        if not near:
-            continue
-        losses[runtime] = _loss(source, given, followed)
+        if near:
+            approximations[runtime] = followed
+    progress(Status("preview", 0.1, "measuring the cost of approximations"))
+    measured = _losses(source, given, [*approximations.values()])
+    losses = dict(zip(approximations, measured, strict=True))
     return Preview(source.name, given.id, cells, losses)
 
 
-def _loss(source: Source, plan: ContextPlan, followed: ContextPlan) -> Loss | None:
-    if source.kind == "live model" or not source.has_weights:
-        return None
+def _losses(
+    source: Source, plan: ContextPlan, followed: Sequence[ContextPlan]
+) -> Sequence[Loss | None]:
+    """What following each plan in place of the given one costs; None where nothing can be run."""
+    unknown = [None] * len(followed)
+    if not followed or source.kind == "live model" or not source.has_weights:
+        return unknown
     try:
         with required_by("measuring the cost"):
-            from ropewalk.exporting.approximating import loss_between
+            from ropewalk.exporting.approximating import losses_between
             from ropewalk.models.checkpoint import Checkpoint
 
         checkpoint = Checkpoint.open(str(source.folder))
     except InputError:  # no torch here, no weights in the folder, or none that can be exported
-        return None
-    return loss_between(checkpoint, plan, followed)
+        return unknown
+    return losses_between(checkpoint, plan, followed)

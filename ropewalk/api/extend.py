@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_lengths, as_path
+from ropewalk.api.common import (
+    Corpus,
+    Length,
+    as_documents,
+    as_length,
+    as_lengths,
+    as_path,
+    runnable,
+)
 from ropewalk.data.corpora import Document
-from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED
-from ropewalk.models.load import load
-from ropewalk.models.source import Model, resolve
-from ropewalk.pipeline import extend as pipeline
-from ropewalk.pipeline.cost import Estimate, estimate
-from ropewalk.pipeline.extend import Done, Extended
+from ropewalk.models.source import Model, Source
 from ropewalk.pipeline.settings import (
     EVALUATIONS,
     SAMPLES,
@@ -25,9 +29,13 @@ from ropewalk.pipeline.settings import (
     parted,
     settings_for,
 )
-from ropewalk.pipeline.stage import Start, Work
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from ropewalk.pipeline.cost import Estimate
+    from ropewalk.pipeline.extend import Done, Extended
+    from ropewalk.pipeline.stage import Start
 
 
 @required_by("extend")
@@ -45,6 +53,7 @@ def extend(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
@@ -53,24 +62,28 @@ def extend(
 
     The default of `to` is eight times the length that the model serves now. The directory `run` (by
     default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
-    interrupted run resumes. `done` is called with each stage and its result.
+    interrupted run resumes. `done` is called with each stage and its result. `strict` refuses a
+    config that leaves open how the model rotates, instead of warning.
     """
     run = None if run is None else as_path(run, "run")
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
-        allow_download, notice,
+        allow_download, strict, notice,
     )  # fmt: skip
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.pipeline import extend as pipeline
+    from ropewalk.pipeline.stage import Work
+
     start, settings = asked.start, asked.settings
     length = format_length(settings.target_length)
-    path = run or Path("runs") / f"extend-{asked.name}-{length}"
+    path = run or Path("runs") / f"extend-{asked.source.short_name}-{length}"
     identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
-    places = resolve(model, allow_download=allow_download).places
-    with RunDirectory(path, "extend", identity, apart_from=places) as directory:
+    with RunDirectory(path, "extend", identity, apart_from=asked.source.places) as directory:
         work = Work(**vars(start), directory=directory, notice=notice)
         return pipeline.extend(work, settings, progress=progress, done=done)
 
 
-@required_by("extend_preview")
+@required_by("extend")
 def extend_preview(
     model: Model = BUNDLED,
     to: Length | None = None,
@@ -84,13 +97,16 @@ def extend_preview(
     dtype: str = "auto",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     notice: Notice = log_notice,
 ) -> Estimate:
     """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
         model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
-        allow_download, notice,
+        allow_download, strict, notice,
     )  # fmt: skip
+    from ropewalk.pipeline.cost import estimate
+
     return estimate(asked.start.source, asked.start.loaded, asked.settings)
 
 
@@ -98,7 +114,7 @@ def extend_preview(
 class _Asked:
     """The arguments of a run, found and checked."""
 
-    name: str
+    source: Source
     start: Start
     documents: Sequence[Document]
     settings: Settings
@@ -116,14 +132,21 @@ def _ask(
     dtype: str,
     device: str,
     allow_download: bool,
+    strict: bool,
     notice: Notice,
 ) -> _Asked:
     documents = as_documents(corpus, field, notice)
-    found = resolve(model, allow_download=allow_download)
+    found = runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
     # Export reads files: of a hub id, those that were fetched.
     source = BUNDLED if found.kind == "bundled" else str(found.folder)
-    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-    present = loaded.present_plan
+    present = found.present_plan
     settings = settings_for(
         present,
         TIMES * present.target_length if to is None else as_length(to, "to"),
@@ -132,6 +155,11 @@ def _ask(
         lengths=as_lengths(lengths),
         seed=seed,
     )
+    from ropewalk.models.load import load
+    from ropewalk.pipeline import extend as pipeline
+    from ropewalk.pipeline.stage import Start
+
+    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
     start = Start(source, loaded, settings.target_length, *parted(documents))
     pipeline.check(start, settings)
-    return _Asked(found.short_name, start, documents, settings)
+    return _Asked(found, start, documents, settings)

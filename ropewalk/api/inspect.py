@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ropewalk.api.common import Corpus, as_documents, geometry_json, schedule_json
+from ropewalk.api.common import (
+    Corpus,
+    as_documents,
+    geometry_json,
+    schedule_json,
+    stated_assumptions,
+)
 from ropewalk.context_plan import ContextPlan
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
@@ -73,6 +79,8 @@ class Inspection(Result):
     """The length of its training sequences, where the catalogue or the bundled model states it."""
     theory: Theory
     measured: Measured | None = None
+    assumptions: tuple[str, ...] = ()
+    """What reading the config took for granted, as the warnings say."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -118,15 +126,18 @@ def inspect(
     corpus: Corpus = "held-out",
     field: str = "text",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Inspection:
     """Describe a model's rotary geometry and its present schedule.
 
     `measure` runs the model over some text and weights the theory by the variances of its queries.
+    `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
     source = resolve(model, allow_download=allow_download)
     plan = source.present_plan
+    assumptions = stated_assumptions(source, notice, strict=strict)
     measured = _measured(source, model, corpus, field, notice) if measure else None
     return Inspection(
         model=source.name,
@@ -135,6 +146,7 @@ def inspect(
         trained_length=source.trained_length,
         theory=theory_of(plan.longest(plan.main_layer)),
         measured=measured,
+        assumptions=assumptions,
     )
 
 
@@ -167,7 +179,9 @@ def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: No
     plan = loaded.present_plan
     schedule = plan.longest(plan.main_layer)
     length = min(schedule.geometry.original_length, LONGEST_SEQUENCE)
-    sequences = Encoder(loaded.tokenizer).sequences(documents, length, MEASURED_TOKENS)
+    sequences = Encoder(loaded.tokenizer, loaded.vocabulary).sequences(
+        documents, length, MEASURED_TOKENS
+    )
     variances = measure_variances(loaded.model, sequences)
     queries = variances.query_weights(plan.main_layer)
     found = decay(schedule, min(schedule.length, JUDGED), queries)

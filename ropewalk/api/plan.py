@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ropewalk.api.common import Length, as_length, geometry_json, schedule_json, serves_already
+from ropewalk.api.common import (
+    Length,
+    as_length,
+    geometry_json,
+    schedule_json,
+    serves_already,
+    stated_assumptions,
+)
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.serving import Serving, serving
@@ -14,7 +21,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.extension import chosen_layers, extend_plan
-from ropewalk.progress import Progress, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled
@@ -42,6 +49,8 @@ class Planned(Result):
     """Why it cannot."""
     serving: tuple[Serving, ...]
     """By runtime, what it makes of the plan, and the lines that start it."""
+    assumptions: tuple[str, ...] = ()
+    """What reading the config took for granted, as the warnings say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,14 +112,17 @@ def plan(
     layers: Sequence[str] | None = None,
     from_original: bool = False,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
     Without a method, the plan is the one that `compare_methods` ranks first. `base_change` without
     a base uses the safe base of the target. `layers` are the layer types to extend (default: full
     attention). `from_original` ignores the model's present scaling and starts from the pretrained
-    frequencies.
+    frequencies. `strict` refuses a config that leaves open how the model rotates, instead of
+    warning.
 
     If the model serves the target already and the method changes nothing, or no method is given,
     the plan is the one that the model follows now.
@@ -118,6 +130,7 @@ def plan(
     source = resolve(model, allow_download=allow_download)
     target = as_length(to, "to")
     present = source.present_plan
+    stated_assumptions(source, notice, strict=strict)
     chosen = chosen_layers(present, layers)
     if method is None:
         if parameters or log_n is not None:
@@ -129,7 +142,11 @@ def plan(
         from ropewalk.api.compare_methods import compare_methods
 
         compared = compare_methods(
-            source, target, layers=chosen, from_original=from_original, progress=progress
+            *(source, target),
+            layers=chosen,
+            from_original=from_original,
+            progress=progress,
+            notice=lambda _: None,  # said already
         )
         return _planned(source, compared.plan, chosen)
     if not isinstance(parameters, Mapping | None):
@@ -187,4 +204,5 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
         rope_parameters=setting,
         rope_parameters_refused=refused,
         serving=serving(planned, source),
+        assumptions=source.assumptions,
     )

@@ -17,10 +17,12 @@ from ropewalk.api.common import (
     as_lengths,
     as_list,
     as_path,
+    runnable,
 )
+from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
-from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, resolve
+from ropewalk.lengths import check_measured, format_length
+from ropewalk.models.source import Model
 from ropewalk.number_formats.results import GIVEN, Findings
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
@@ -70,6 +72,7 @@ def precision(
     dtype: str = "float32",
     device: str = "auto",
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Precision:
@@ -78,23 +81,35 @@ def precision(
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow;
     `quick` uses few shifts and sequences, and no random weights. `frozen` keeps the hidden states,
     so that each layer shows its own error. The directory `run` keeps measurements, results and
-    figures, and an interrupted measurement resumes there.
+    figures, and an interrupted measurement resumes there. `strict` refuses a config that leaves
+    open how the model rotates, instead of warning.
     """
-    from ropewalk.models.load import load
-    from ropewalk.number_formats.arms import named
-    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
-
+    if sequences is not None and whole_number(sequences, "sequences") < 1:
+        raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
     chosen_arms = None if arms is None else as_list(arms, "arms")
-    for name in chosen_arms or ():
-        named(name)
     tokens = None if length is None else as_length(length)
+    if tokens is not None:
+        check_measured(tokens, "length")
     chosen_lengths = None if lengths is None else as_lengths(lengths)
     chosen_shifts = None
     if shifts is not None:
         chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
     run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, "text", notice)
-    source = resolve(model, allow_download=allow_download)
+    source = runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    from ropewalk.models.load import load
+    from ropewalk.number_formats.arms import named
+    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
+
+    for name in chosen_arms or ():
+        named(name)
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     settings = settings_for(
         loaded,

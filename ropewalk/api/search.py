@@ -8,21 +8,21 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_path
+from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_path, runnable
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.identity import run_identity
 from ropewalk.extras import required_by
-from ropewalk.models.load import load, whole
-from ropewalk.models.source import Model, resolve
+from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
-from ropewalk.searching.model.legs import DOCUMENTS, Found, Settings, check_search, search_model
-from ropewalk.searching.model.objectives import Kind
-from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.settings import DOCUMENTS, Kind, Settings, check_target
 from ropewalk.untrusted import whole_number
+
+if TYPE_CHECKING:
+    from ropewalk.searching.model.ranks import Ranks
 
 PLAN, RESULTS = "plan.json", "results.json"
 
@@ -60,6 +60,7 @@ def search(
     device: str = "auto",
     ranks_per_copy: int = 1,
     allow_download: bool = False,
+    strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Searched:
@@ -68,7 +69,8 @@ def search(
     The budget is given in `evaluations` (scores over all search documents) or `tokens`. `recover`
     also searches a schedule for sequences within the original context length. The directory `run`
     keeps plan, journal and figures, and an interrupted search resumes there. Under `torchrun`, all
-    ranks work on the same search, and each returns its result.
+    ranks work on the same search, and each returns its result. `strict` refuses a config that
+    leaves open how the model rotates, instead of warning.
     """
     settings = Settings(
         target_length=as_length(to, "to"),
@@ -83,12 +85,26 @@ def search(
     )
     run = None if run is None else as_path(run, "run")
     began = time.monotonic()
+    _check_ranks(ranks_per_copy)
+    source = runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    present = source.present_plan
+    check_target(present.longest(present.extended_layer), settings)
+    texts = as_documents(corpus, field, notice)
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.models.load import load, whole
+    from ropewalk.searching.model.legs import check_search, search_model
+
     ranks = _ranks(ranks_per_copy)
     with ExitStack() as stack:
         if ranks is not None:
             stack.enter_context(ranks)
-        texts = as_documents(corpus, field, notice)
-        source = resolve(model, allow_download=allow_download)
         loaded = load(
             model,
             dtype=dtype,
@@ -132,9 +148,9 @@ def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     keep_figures(found.figures, directory.path / "figures", notice)
 
 
-def _ranks(per_copy: int) -> Ranks | None:
-    """All that torchrun started; None for a process alone."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+def _check_ranks(per_copy: int) -> None:
+    """Refuse a number of ranks that does not divide those that torchrun started."""
+    size = _started()
     if whole_number(per_copy, "ranks_per_copy") < 1:
         raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
     if size % per_copy:
@@ -144,7 +160,20 @@ def _ranks(per_copy: int) -> Ranks | None:
             f"the number of ranks must be a multiple of it, and is {size}",
             f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",
         )
-    return Ranks.of_environment(per_copy) if size > 1 else None
+
+
+def _ranks(per_copy: int) -> Ranks | None:
+    """All that torchrun started; None for a process alone."""
+    if _started() == 1:
+        return None
+    from ropewalk.searching.model.ranks import Ranks
+
+    return Ranks.of_environment(per_copy)
+
+
+def _started() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _own(device: str) -> str:

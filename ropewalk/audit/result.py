@@ -68,7 +68,7 @@ class Audit(Result):
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
-            lines.append("rotation: nothing to compare it with; give a plan (--plan)")
+            lines.append("rotation: nothing to compare it with; give a plan")
         return tuple(lines)
 
     def derived(self) -> dict[str, object]:

@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     FieldOption,
     JsonOption,
     RunnableModel,
+    StrictOption,
     notify,
     print_json,
     say,
@@ -84,6 +85,7 @@ def command(
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval and perplexity at several context lengths, with intervals."""
@@ -104,6 +106,7 @@ def command(
             dtype=dtype,
             device=device,
             allow_download=allow_download,
+            strict=strict,
             progress=progress,
             notice=notify,
         )

@@ -14,6 +14,8 @@ from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
     RunnableModel,
+    StrictOption,
+    notify,
     print_json,
     say,
     table,
@@ -75,6 +77,7 @@ def command(
         bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
     ] = False,
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what each runtime makes of the plan.")
     ] = False,
@@ -83,7 +86,13 @@ def command(
     """Write a model with its plan for a runtime, load it back, and compare before it is done."""
     if dry_run:
         with progress_bar() as progress:
-            preview = export_preview(model, plan, allow_download=allow_download, progress=progress)
+            preview = export_preview(
+                *(model, plan),
+                allow_download=allow_download,
+                strict=strict,
+                progress=progress,
+                notice=notify,
+            )
         if as_json:
             print_json(preview)
         else:
@@ -105,7 +114,9 @@ def command(
                 v4_keys=v4_keys,
                 overwrite=overwrite,
                 allow_download=allow_download,
+                strict=strict,
                 progress=progress,
+                notice=notify,
             )
     except NotTheSame as error:
         if as_json:

@@ -17,6 +17,7 @@ from ropewalk.cli.shared import (
     FieldOption,
     JsonOption,
     RunnableModel,
+    StrictOption,
     notify,
     print_json,
     say,
@@ -71,6 +72,7 @@ def command(
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the stages and what they would cost.")
     ] = False,
@@ -90,6 +92,7 @@ def command(
         "dtype": dtype,
         "device": device,
         "allow_download": allow_download,
+        "strict": strict,
         "notice": notify,
     }
     console = Terminal(sys.stderr if as_json else sys.stdout)

@@ -12,6 +12,7 @@ from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
     ModelArgument,
+    StrictOption,
     notify,
     pair_rows,
     print_json,
@@ -35,11 +36,17 @@ def command(
         str, typer.Option(metavar="FILE", help="The text to measure on.")
     ] = "held-out",
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a model's rotary geometry and the schedule it follows now."""
     found = inspect(
-        model, measure=measure, corpus=corpus, allow_download=allow_download, notice=notify
+        model,
+        measure=measure,
+        corpus=corpus,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notify,
     )
     if as_json:
         print_json(found)

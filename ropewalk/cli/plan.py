@@ -17,7 +17,9 @@ from ropewalk.cli.shared import (
     JsonOption,
     ModelArgument,
     OverwriteOption,
+    StrictOption,
     check_outputs,
+    notify,
     pair_rows,
     print_json,
     show_steps,
@@ -84,6 +86,7 @@ def command(
     ] = None,
     overwrite: OverwriteOption = False,
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a longer context: the factors of a method, ready for a runtime's config."""
@@ -103,7 +106,12 @@ def command(
             from ropewalk.api.compare_methods import compare_methods
 
             found = compare_methods(
-                source, target, layers=layers, from_original=from_original, progress=progress
+                *(source, target),
+                layers=layers,
+                from_original=from_original,
+                strict=strict,
+                progress=progress,
+                notice=notify,
             )
         else:
             found = plan(
@@ -114,7 +122,9 @@ def command(
                 log_n=log_n,
                 layers=layers,
                 from_original=from_original,
+                strict=strict,
                 progress=progress,
+                notice=notify,
             )
     write_plan(found.plan, output)
     if plot is not None:

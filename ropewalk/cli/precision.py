@@ -16,6 +16,7 @@ from ropewalk.cli.shared import (
     DownloadOption,
     JsonOption,
     RunnableModel,
+    StrictOption,
     notify,
     print_json,
     say,
@@ -97,6 +98,7 @@ def command(
     ] = "float32",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     details: Annotated[
         bool, typer.Option("--details", help="Show tables, and each finding, not only the verdict.")
     ] = False,
@@ -119,6 +121,7 @@ def command(
             dtype=dtype,
             device=device,
             allow_download=allow_download,
+            strict=strict,
             progress=progress,
             notice=notify,
         )

@@ -18,6 +18,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     RunnableModel,
+    StrictOption,
     check_outputs,
     notify,
     print_json,
@@ -31,7 +32,7 @@ from ropewalk.outputs import STANDARD_OUTPUT
 if TYPE_CHECKING:
     from ropewalk.api.search import Searched
     from ropewalk.cli.terminal import Terminal
-    from ropewalk.searching.model.legs import Leg, Score
+    from ropewalk.searching.model.results import Leg, Score
 
 EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 
@@ -126,6 +127,7 @@ def command(
     ] = 1,
     overwrite: OverwriteOption = False,
     allow_download: DownloadOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
@@ -155,6 +157,7 @@ def command(
             device=device,
             ranks_per_copy=ranks_per_copy,
             allow_download=allow_download,
+            strict=strict,
             progress=progress,
             notice=notify,
         )

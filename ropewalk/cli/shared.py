@@ -51,6 +51,10 @@ DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cu
 DownloadOption = Annotated[
     bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
 ]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a model whose config leaves open how it rotates."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]

@@ -16,7 +16,7 @@ from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.reading import MEASURED, Reading
 from ropewalk.audit.result import Audit
 from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, StrictOption, print_json
 from ropewalk.lengths import format_length
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
@@ -55,6 +55,7 @@ def command(
             "in any case."
         ),
     ] = True,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Examine an exported model, also one made by others, for what would silently go wrong.
@@ -68,6 +69,7 @@ def command(
             length=length,
             runtimes=tuple(runtime or ()),
             run=run,
+            strict=strict,
             progress=progress,
         )
     if as_json:

@@ -38,9 +38,13 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
     if source == STANDARD_LIBRARY:
         return standard_library()
     path = _HELD_OUT_FILE if source == HELD_OUT else Path(source)
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except OSError as error:  # a name that no file system takes
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the path") from None
+    if is_folder:
         return _folder(path)
-    if not path.exists():
+    if not is_there:
         raise InputError(
             f"{source}: there is no such file or folder; give a text file, .jsonl, .parquet, a "
             f"folder, {HELD_OUT!r} for the text that ships with ropewalk, or {STANDARD_LIBRARY!r} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, shortened
 
 IntArray = NDArray[np.int64]
 
@@ -21,13 +21,18 @@ SMALL_VOCABULARY = 8192
 
 
 class Encoder:
-    """A tokenizer, and whether a sequence begins with BOS: it does where the tokenizer says so."""
+    """A tokenizer, and whether a sequence begins with BOS: it does where the tokenizer says so.
 
-    def __init__(self, tokenizer: Any) -> None:
+    A model of a smaller `vocabulary` cannot look up every token: one beyond it is refused.
+    """
+
+    def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
         self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         bos = tokenizer.bos_token_id
         begins = tokenizer("a")["input_ids"][:1] == [bos]
         self.bos: tuple[int, ...] = (int(bos),) if bos is not None and begins else ()
+        self.check(self.bos)
 
     @property
     def is_small(self) -> bool:
@@ -74,4 +79,16 @@ class Encoder:
     def _ids(self, text: str) -> list[int]:
         # verbose=False: that a text exceeds the model's window is the point here.
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        self.check(ids)
         return ids
+
+    def check(self, ids: Sequence[int]) -> None:
+        """Refuse tokens that the model has no embedding for."""
+        largest = max(ids, default=0)
+        if self.vocabulary is not None and largest >= self.vocabulary:
+            token = shortened(self.tokenizer.convert_ids_to_tokens(largest))
+            raise InputError(
+                f"the tokenizer has token {largest} ({token}), and the model's vocabulary ends at "
+                f"{self.vocabulary - 1}: they do not belong together; use the tokenizer that was "
+                "saved with the model"
+            )

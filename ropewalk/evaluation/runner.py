@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 
 from ropewalk.data.corpora import Document, fingerprint
-from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, samples, tasks
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
@@ -24,47 +23,16 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import DoesNotFit, Sample
-from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory
+from ropewalk.evaluation.settings import Settings
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.records import EvalRecord, Mode, Subject
 from ropewalk.run_directory import Journal
-from ropewalk.untrusted import one_of, whole_number
 
 TOKENS_PER_BATCH = 4096
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is measured. Equal settings give equal samples."""
-
-    tasks: tuple[str, ...]
-    lengths: tuple[int, ...]
-    samples: int
-    seed: int = 0
-    mode: Mode = "teacher_forced"
-
-    def __post_init__(self) -> None:
-        for name in self.tasks:
-            if name not in task_names():
-                raise UnknownName("task", name, task_names())
-        if not self.tasks:
-            raise InvalidValue("tasks", self.tasks, "must not be empty", "name a task")
-        for length in self.lengths:
-            if length < 2:
-                raise InvalidValue("lengths", length, "must be at least 2", "give longer ones")
-        if not self.lengths:
-            raise InvalidValue("lengths", self.lengths, "must not be empty", "name one")
-        if whole_number(self.samples, "samples") < 1:
-            raise InvalidValue("samples", self.samples, "must be at least 1", "try 20")
-        whole_number(self.seed, "seed")
-        one_of(self.mode, get_args(Mode), "mode")
-
-
-def task_names() -> tuple[str, ...]:
-    return (*perplexity.DEFINITIONS, *tasks.names())
 
 
 @dataclass
@@ -76,6 +44,9 @@ class Evaluation:
     settings: Settings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+
+    def __post_init__(self) -> None:
+        check_memory(self.loaded.model, max(self.settings.lengths), "lengths")
 
     def run(
         self,
@@ -120,7 +91,7 @@ class Evaluation:
 
     @cached_property
     def encoder(self) -> Encoder:
-        return Encoder(self.loaded.tokenizer)
+        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -182,6 +153,7 @@ class Evaluation:
 
     def _request(self, length: int) -> perplexity.Request:
         settings, start = self.settings, self.loaded.tokenizer.bos_token_id
+        self.encoder.check(() if start is None else (start,))
         return perplexity.Request(
             texts=self._texts,
             bos=self.encoder.bos,

@@ -8,6 +8,7 @@ causal model cannot see it. Peak memory so grows with the length and not with it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import IntArray
 
 # Numbers of logits that exist at once: 128 MiB in float32.
@@ -138,6 +139,30 @@ class Scorer:
             f"{_name(self.model)}: its logits are not numbers (NaN or infinite) at a length of "
             f"{length}; try float32 (`dtype`), and check its weights and its plan"
         )
+
+
+def check_memory(model: Any, length: int, key: str) -> None:
+    """Refuse a text whose hidden states do not fit: input, normed, queries, output."""
+    width, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
+    needed, there = 4 * length * width * size, _memory(model.device)
+    if there is not None and needed > there:
+        raise InvalidValue(
+            key,
+            length,
+            f"the hidden states of one forward take at least {needed / 2**30:.3g} GiB, and "
+            f"{model.device} has {there / 2**30:.3g} GiB",
+            "give a shorter length",
+        )
+
+
+def _memory(device: torch.device) -> int | None:
+    """The bytes of a device, where they are known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return None
 
 
 def _finishing(config: Any) -> Callable[[Tensor], Tensor]:

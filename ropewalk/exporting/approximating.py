@@ -34,7 +34,20 @@ def warnings(approximations: Sequence[str], loss: Loss) -> tuple[str, ...]:
 
 def loss_between(checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
     """What a model loses that follows one plan in place of another."""
+    return losses_between(checkpoint, plan, [followed])[0]
+
+
+def losses_between(
+    checkpoint: Checkpoint, plan: ContextPlan, followed: Sequence[ContextPlan]
+) -> list[Loss]:
+    """The same for several plans, each measured once: runtimes often follow the same one."""
     model = read_model(checkpoint.folder, torch.float32).eval()
+    losses = {own.id: own for own in followed}
+    found = {key: _loss(model, checkpoint, plan, own) for key, own in losses.items()}
+    return [found[own.id] for own in followed]
+
+
+def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     switching = any(len(steps) > 1 for steps in followed.schedules.values())
     near = [

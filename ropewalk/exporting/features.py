@@ -73,6 +73,7 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
     for layer_type, steps in plan.schedules.items():
         if layer_type not in present.schedules:
             continue  # named when the config is written
+        _check_kept(layer_type, steps)
         own = present.longest(layer_type).geometry
         planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
         if planned != own:
@@ -81,6 +82,20 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
                 _in_words(planned),
                 f"this model has {_in_words(own)}",
                 "create the plan from this model's config",
+            )
+
+
+def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
+    """Kept initial positions that reach as far as the plan leave nothing to rescale."""
+    for step in steps:
+        kept = step.schedule.kept_initial_positions
+        if kept >= step.up_to_length:
+            raise InvalidValue(
+                f"plan.schedules.{layer_type}.kept_initial_positions",
+                kept,
+                f"keeps all of the {step.up_to_length} positions that the schedule serves, so that "
+                "none is rescaled",
+                "plan with fewer",
             )
 
 
@@ -161,8 +176,7 @@ def _without_extras(step: PlanStep) -> RotarySchedule:
     schedule = step.schedule
     attention = schedule.attention_scaling
     if schedule.log_n is not None:
-        mean = float(schedule.query_scaling(range(step.up_to_length)).mean())
-        attention *= mean**0.5
+        attention *= schedule.log_n.mean_scaling(step.up_to_length) ** 0.5
     return replace(schedule, kept_initial_positions=0, log_n=None, attention_scaling=attention)
 
 

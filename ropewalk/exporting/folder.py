@@ -171,7 +171,8 @@ def export_folder(
         asked = questions(job)
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
-        (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
+        with gate.named_as(path, folder):
+            (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
         parity, loss = prove(job, asked, answered.answers)

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import GateFailed
+from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import stock_run
 from ropewalk.exporting.parity import Parity
 from ropewalk.models.config import BUNDLED_FOLDER
@@ -186,6 +187,19 @@ def ask_stock(
             )
             for n, (_, asked) in enumerate(jobs)
         ]
+
+
+@contextmanager
+def named_as(out: str | Path, written: Path) -> Iterator[None]:
+    """Errors name the export as the user does: where it was written is removed after them."""
+    try:
+        yield
+    except RopewalkError as error:
+        text = str(error)
+        for place in (written.resolve(), written):
+            text = text.replace(str(place), str(out))
+        error.args = (text,)
+        raise
 
 
 def compare(

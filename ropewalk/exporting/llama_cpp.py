@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
+from ropewalk.exporting import gate
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.exporting.writing import staged
@@ -113,7 +114,8 @@ def export(
                 (f"not compared: {llama_cpp_run.absent()}; then {_VERIFY}",)
             )
         progress(Status("export", 0.4, "running llama.cpp and the planned model"))
-        parity = _parity(model, plan, path, words)
+        with gate.named_as(out, path):
+            parity = _parity(model, plan, path, words)
         exported = replace(exported, parity=parity)
         if not parity.passed:
             raise NotTheSame(exported, parity)

@@ -23,6 +23,8 @@ FREQUENCIES = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 20
+_MOST_ITEMS = 1 << 24
+"""Of one array: many times the tokens and merges of any vocabulary."""
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     0: "<B",
@@ -108,8 +110,11 @@ def read_header(path: str | Path) -> GGUFHeader:
             return _Walk(path, data).header()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except (struct.error, ValueError, UnicodeDecodeError):
-        raise InputError(f"{path}: is not a whole GGUF file; copy or convert it again") from None
+    except (struct.error, ValueError) as error:
+        why = "" if isinstance(error, struct.error | UnicodeDecodeError) else f" ({error})"
+        raise InputError(
+            f"{path}: is not a whole GGUF file{why}; copy or convert it again"
+        ) from None
 
 
 class _Walk:
@@ -138,9 +143,9 @@ class _Walk:
         self.skip(size)
         return self.data[start : self.at].decode("utf-8")
 
-    def entries(self) -> int:
+    def entries(self, most: int = _MOST_ENTRIES) -> int:
         count = self.count()
-        if count > _MOST_ENTRIES:
+        if count > most:
             raise ValueError("more entries than a model has")
         return count
 
@@ -150,7 +155,9 @@ class _Walk:
         elif kind == _STRING:
             self.skip(self.count())
         elif kind == _ARRAY:
-            inner, count = int(self.take("<I")), self.count()
+            inner, count = int(self.take("<I")), self.entries(_MOST_ITEMS)
+            if inner == _ARRAY:
+                raise ValueError("an array of arrays, which llama.cpp does not load")
             if inner in _SCALARS:
                 self.skip(count * struct.calcsize(_SCALARS[inner]))
                 return

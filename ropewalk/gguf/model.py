@@ -24,8 +24,8 @@ from ropewalk.gguf import carried
 from ropewalk.gguf.rotation import FAMILIES, GGUFRope
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.placement import GGUF_TYPES
 
-DTYPES = ("F32", "F16", "BF16", "Q8_0")
 _Q8_BLOCK = 32
 _ROPE_FREQS = "rope_freqs.weight"
 
@@ -50,8 +50,8 @@ class GGUFModel:
     dtype: str
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise UnknownName("dtype", self.dtype, DTYPES)
+        if self.dtype not in GGUF_TYPES:
+            raise UnknownName("dtype", self.dtype, GGUF_TYPES)
         family = self.config.model_type
         if family not in FAMILIES:
             raise Unsupported(

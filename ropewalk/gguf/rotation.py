@@ -14,6 +14,7 @@ import numpy as np
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.models.families import WITHOUT_ROPE
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
@@ -22,6 +23,18 @@ DEFAULT_BASE = 10000.0
 LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
+}
+# The file's keys, by our names.
+_KEYS = {
+    "base": "rope.freq_base",
+    "head_dim": "attention.key_length",
+    "rotary_dim": "rope.dimension_count",
+    "original_length": "rope.scaling.original_context_length",
+    **dict.fromkeys(("length", "up_to_length", "target_length"), "context_length"),
+    **dict.fromkeys(("factor", "rescale_factors"), "rope.scaling.factor"),
+    "attention_scaling": "rope.scaling.attn_factor",
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
 }
 FAMILIES = ("llama", "mistral", "qwen2")
 """The model types that an export writes."""
@@ -66,8 +79,21 @@ def rope(schedule: RotarySchedule) -> GGUFRope:
 
 def geometry_of(header: GGUFHeader) -> RotaryGeometry:
     """The geometry that the file states."""
+    if header.architecture in WITHOUT_ROPE:
+        raise Unsupported(
+            f"{header.path}: models of architecture {header.architecture!r} use "
+            f"{WITHOUT_ROPE[header.architecture]}, not a rotary embedding"
+        )
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
-    head = header.count("attention.key_length") or (width and heads and width // heads)
+    head = header.count("attention.key_length")
+    if head is None and width and heads:
+        if width % heads:
+            raise InputError(
+                f"{header.path}: embedding_length = {width} is not divisible by "
+                f"attention.head_count = {heads}, and no attention.key_length says how large a "
+                "head is; convert the model again"
+            )
+        head = width // heads
     context = header.count("context_length")
     if not head or not context:
         raise InputError(
@@ -82,7 +108,17 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             original_length=header.count("rope.scaling.original_context_length") or context,
         )
     except InvalidValue as error:
-        raise error.within(f"{header.path}: ") from None
+        raise error.renamed(_KEYS).within(f"{header.path}: ") from None
+
+
+def assumptions(header: GGUFHeader) -> tuple[str, ...]:
+    """What is taken for granted where the header is read."""
+    if header.number("rope.freq_base"):
+        return ()
+    return (
+        f"{header.path}: no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, "
+        "as in llama.cpp",
+    )
 
 
 def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
@@ -91,7 +127,7 @@ def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
     try:
         return _plan(header, model, geometry)
     except InvalidValue as error:
-        raise error.within(f"{header.path}: ") from None
+        raise error.renamed(_KEYS).within(f"{header.path}: ") from None
 
 
 def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPlan:

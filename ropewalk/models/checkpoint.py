@@ -10,9 +10,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config
 from ropewalk.models.load import checked_config, checked_weights
+from ropewalk.models.placement import STORED, check_dtype
 from ropewalk.models.source import resolve
 
 # What safetensors calls the types that a model can be computed in.
@@ -22,7 +23,7 @@ STORED_TYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in STORED}
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,5 @@ def parse_dtype(name: str) -> torch.dtype | None:
     """A torch type by name; None for `auto`, which keeps every tensor in its own."""
     if name == "auto":
         return None
-    if name not in tuple(DTYPES):
-        raise UnknownName("dtype", name, ("auto", *DTYPES))
+    check_dtype(name, STORED)
     return DTYPES[name]

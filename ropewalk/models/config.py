@@ -10,14 +10,16 @@ What a config leaves to its model type is looked up in families.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
-from ropewalk.errors import InputError, InvalidValue, Unsupported
-from ropewalk.models.families import FAMILIES, UNKNOWN
+from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.models.families import FAMILIES, UNKNOWN, WITHOUT_ROPE
 from ropewalk.scaling import (
     doublings,
     dynamic_ntk,
@@ -27,8 +29,8 @@ from ropewalk.scaling import (
     longrope,
     yarn,
 )
-from ropewalk.schedule import RotaryGeometry, RotarySchedule
-from ropewalk.untrusted import read_json, real_number, whole_number
+from ropewalk.schedule import MAX_DIM, MAX_FACTOR, RotaryGeometry, RotarySchedule
+from ropewalk.untrusted import read_json, real_number, truth_value, whole_number
 
 Config = dict[str, Any]
 
@@ -45,6 +47,14 @@ ALIASES = {
     "num_attention_heads": ("num_attention_heads", "n_head"),
     "max_position_embeddings": ("max_position_embeddings", "n_positions"),
 }
+_METHOD_KEYS = (
+    *("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+    *("low_freq_factor", "high_freq_factor"),
+)
+ORIGINAL_LENGTH = "original_max_position_embeddings"
+MAX_WIDTH = 2**24
+MAX_CONFIG_BYTES = 2**20
+"""Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
 # Every key that a rope dict may have and that we know the meaning of.
 KNOWN_KEYS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "finetuned"),
@@ -65,22 +75,58 @@ def load_config(source: object) -> Config:
         raise InputError(
             f"{source!r} is not a config: give a config.json, a folder or a config object"
         )
-    path = Path(source)
-    if path.is_dir():
-        path = path / "config.json"
-    value = read_json(path)
+    path = config_file(source)
+    if path != Path(source) and not path.is_file():
+        raise InputError(
+            f"{path}: there is no such file: the folder holds no config.json, so it is not a "
+            "transformers model; give the folder that save_pretrained wrote"
+        )
+    value = read_json(path, max_bytes=MAX_CONFIG_BYTES)
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object; expected a transformers config.json")
     return value
 
 
-def present_plan(source: object, model: str | None = None) -> ContextPlan:
-    """The plan that a model follows as its config stands."""
+def config_file(path: str | Path) -> Path:
+    """The file that holds the config of a folder, or the file itself."""
+    path = Path(path)
+    try:
+        return path / "config.json" if path.is_dir() else path
+    except OSError as error:  # a name that no file system takes
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+
+
+def present_plan(
+    source: object, model: str | None = None, *, file: str | Path | None = None
+) -> ContextPlan:
+    """The plan that a model follows as its config stands.
+
+    Errors name the `file` that the config comes from, and its keys as they are written there.
+    """
+    if file is None and isinstance(source, str | Path):
+        file = config_file(source)
     config = load_config(source)
+    with named_in(file):
+        return _present_plan(config, model)
+
+
+@contextmanager
+def named_in(file: str | Path | None) -> Iterator[None]:
+    """What is refused names the file that states it; a config without a file is `config`."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise error.within("config" if file is None else f"{file}: ") from None
+    except Unsupported as error:
+        raise (error if file is None else Unsupported(f"{file}: {error}")) from None
+
+
+def _present_plan(config: Config, model: str | None) -> ContextPlan:
     reader = ConfigReader(config)
     name = model or str(config.get("_name_or_path") or reader.model_type or "model")
     layers = reader.layer_settings()
-    steps = {layer: reader.steps(rope) for layer, rope in layers.items()}
+    nested = reader.is_nested
+    steps = {layer: reader.steps(rope, layer if nested else None) for layer, rope in layers.items()}
     # A sliding-window layer sees no distance above its window, so it serves what the others serve.
     target = max(own[-1].up_to_length for own in steps.values())
     return ContextPlan(
@@ -104,10 +150,40 @@ class ConfigReader:
 
     def __init__(self, config: Config) -> None:
         self.config: Config = text_config(config)
+        self.prefix = "" if self.config is config else "text_config."
+        """What stands before a key of this config in its file."""
         self.model_type = str(self.config.get("model_type") or config.get("model_type") or "")
         self.family = FAMILIES.get(self.model_type, UNKNOWN)
-        if self.config.get("alibi"):
-            raise Unsupported(f"{self.model_type}: this model uses ALiBi, not a rotary embedding")
+        other = WITHOUT_ROPE.get(self.model_type)
+        if other is None and self.flag("alibi"):
+            other = "ALiBi"
+        if other is not None:
+            raise Unsupported(
+                f"model type {self.model_type!r} uses {other}, not a rotary embedding, so nothing "
+                "in it can be rescaled, and a rope_theta in its config has no effect"
+            )
+
+    @property
+    def rope_key(self) -> str:
+        """The key of the rope settings. With both keys, transformers follows the first."""
+        return "rope_scaling" if self.config.get("rope_scaling") else "rope_parameters"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the file has one rope setting for each layer type."""
+        rope = self.config.get(self.rope_key)
+        return isinstance(rope, Mapping) and any(isinstance(v, Mapping) for v in rope.values())
+
+    def written(self, key: str) -> str:
+        """The name under which the file states a key, or would."""
+        names = ALIASES.get(key, (key,))
+        stated = (name for name in names if self.config.get(name) is not None)
+        return self.prefix + next(stated, names[0])
+
+    def flag(self, key: str) -> bool | None:
+        """A JSON boolean: "no" in quotes would be taken as true."""
+        value = self.config.get(key)
+        return None if value is None else truth_value(value, self.prefix + key)
 
     def get(self, key: str) -> Any:
         """A value of the config, under any of its names, or the family's default."""
@@ -120,16 +196,15 @@ class ConfigReader:
         value = self.get(key)
         if value is None:
             raise InvalidValue(
-                f"config.{key}", None, "is missing, and its model type has no default", "add it"
+                self.written(key), None, "is missing, and its model type has no default", "add it"
             )
         return value
 
     def layer_settings(self) -> dict[str, Config]:
         """The rope settings by layer type, each a flat dict with its base."""
-        rope = self.config.get("rope_scaling") or self.config.get("rope_parameters")
-        rope = rope or self.family.rope
+        rope = self.config.get(self.rope_key) or self.family.rope
         if not isinstance(rope, Mapping):
-            raise InvalidValue("config.rope_parameters", rope, "must be an object", "write {…}")
+            raise InvalidValue(self.written(self.rope_key), rope, "must be an object", "write {…}")
         nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
         if nested:
             layers = {key: dict(value) for key, value in nested.items()}
@@ -149,47 +224,78 @@ class ConfigReader:
                 setting["rope_theta"] = base
             if setting["rope_theta"] is None:
                 raise Unsupported(
-                    f"model type {self.model_type!r} states no rotary base (rope_theta, "
+                    f"model type {shortened(self.model_type)} states no rotary base (rope_theta, "
                     "rope_parameters or rotary_emb_base): it has no RoPE to change"
                 )
         return layers
 
     def geometry(self, rope: Config, original_length: int) -> RotaryGeometry:
-        if self.get("qk_rope_head_dim"):  # multi-head latent attention: only this part turns
-            rotary_dim = whole_number(self.need("qk_rope_head_dim"), "config.qk_rope_head_dim")
-            unrotated = whole_number(self.get("qk_nope_head_dim") or 0, "config.qk_nope_head_dim")
-            head_dim = rotary_dim + unrotated
-        else:
-            if self.get("head_dim") is not None:
-                head_dim = whole_number(self.get("head_dim"), "config.head_dim")
-            else:
-                heads = whole_number(self.need("num_attention_heads"), "config.num_attention_heads")
-                hidden = whole_number(self.need("hidden_size"), "config.hidden_size")
-                if heads < 1:
-                    raise InvalidValue(
-                        "config.num_attention_heads", heads, "must be at least 1", "correct it"
-                    )
-                head_dim = hidden // heads
-            share = rope.get("partial_rotary_factor")
-            if share is None:
-                share = self.get("partial_rotary_factor")
-            share = 1.0 if share is None else real_number(share, "partial_rotary_factor")
-            rotary_dim = int(head_dim * share)
-        interleaved = self.family.pair_layout == "interleaved"
-        if self.config.get("rope_interleave") is not None:
-            interleaved = bool(self.config["rope_interleave"])
-        try:
-            return RotaryGeometry(
-                head_dim=head_dim,
-                rotary_dim=rotary_dim,
-                base=real_number(rope["rope_theta"], "rope_theta"),
-                original_length=original_length,
-                pair_layout="interleaved" if interleaved else "half",
-            )
-        except InvalidValue as error:
-            raise error.within("config") from None
+        head_dim, rotary_dim = self._dimensions(rope)
+        interleaved = self.flag("rope_interleave")
+        if interleaved is None:
+            interleaved = self.family.pair_layout == "interleaved"
+        return RotaryGeometry(
+            head_dim=head_dim,
+            rotary_dim=rotary_dim,
+            base=real_number(rope["rope_theta"], "base"),
+            original_length=original_length,
+            pair_layout="interleaved" if interleaved else "half",
+        )
 
-    def steps(self, rope: Config) -> tuple[PlanStep, ...]:
+    def _dimensions(self, rope: Config) -> tuple[int, int]:
+        """The dimensions of a head, and how many of them rotate."""
+        if self.get("qk_rope_head_dim"):  # multi-head latent attention: only this part turns
+            rotary_dim = self._count("qk_rope_head_dim", MAX_DIM)
+            unrotated = (
+                self._count("qk_nope_head_dim", MAX_DIM) if self.get("qk_nope_head_dim") else 0
+            )
+            _check_pairs(self.written("qk_rope_head_dim"), rotary_dim, rotary_dim)
+            return rotary_dim + unrotated, rotary_dim
+        head_dim = self._head_dim()
+        share = rope.get("partial_rotary_factor")
+        key = f"{self.prefix}{self.rope_key}.partial_rotary_factor"
+        if share is None:
+            share, key = self.get("partial_rotary_factor"), self.written("partial_rotary_factor")
+        if share is None:
+            _check_pairs(self.written("head_dim"), head_dim, head_dim)
+            return head_dim, head_dim
+        share = real_number(share, key)
+        if not 0 < share <= 1:
+            raise InvalidValue(
+                key, share, "must be above 0 and at most 1, the share of each head that rotates",
+                "correct it",
+            )  # fmt: skip
+        rotary_dim = int(head_dim * share)
+        _check_pairs(key, share, rotary_dim)
+        return head_dim, rotary_dim
+
+    def _head_dim(self) -> int:
+        if self.get("head_dim") is not None:
+            return self._count("head_dim", MAX_DIM)
+        heads = self._count("num_attention_heads", MAX_WIDTH)
+        hidden = self._count("hidden_size", MAX_WIDTH)
+        if hidden % heads:
+            raise InvalidValue(
+                self.written("hidden_size"),
+                hidden,
+                f"is not divisible by {self.written('num_attention_heads')} = {heads}, and no "
+                "head_dim says how large a head is",
+                "correct it, or add head_dim",
+            )
+        if hidden // heads > MAX_DIM:
+            raise InvalidValue(
+                self.written("hidden_size"),
+                hidden,
+                f"makes heads of {hidden // heads} dimensions, and at most {MAX_DIM} are read",
+                f"check it and {self.written('num_attention_heads')}",
+            )
+        return hidden // heads
+
+    def _count(self, key: str, most: int) -> int:
+        """A whole number from 1 to `most`, of a key that must be there."""
+        return _count(self.need(key), self.written(key), most)
+
+    def steps(self, rope: Config, layer_type: str | None = None) -> tuple[PlanStep, ...]:
         """The schedules of one layer type, by the rope type that its setting names."""
         rope = {key: value for key, value in rope.items() if value is not None}
         kind = str(rope.get("rope_type") or rope.get("type") or "default")
@@ -197,23 +303,67 @@ class ConfigReader:
             kind = "longrope"  # what early Phi-3 configs called it
         if kind not in _READERS:
             raise Unsupported(
-                f"rope type {kind!r} is not one that ropewalk can express; "
+                f"rope type {shortened(kind)} is not one that ropewalk can express; "
                 f"it knows {', '.join(_READERS)}"
             )
         for key in rope:
             if key not in KNOWN_KEYS:
                 raise Unsupported(
-                    f"rope setting {key!r} of type {kind!r} is unknown, and ignoring it could "
-                    "change what the model does; remove it if you know that it has no effect"
+                    f"rope setting {shortened(key)} of type {kind!r} is unknown, and ignoring it "
+                    "could change what the model does; remove it if you know that it has no effect"
                 )
-        length = whole_number(self.need("max_position_embeddings"), "max_position_embeddings")
-        # Phi-3 keeps the original length beside the dict, and there it has priority.
-        original = self.get("original_max_position_embeddings")
-        if original is None:
-            original = rope.get("original_max_position_embeddings")
-        if original is not None:
-            original = whole_number(original, "original_max_position_embeddings")
-        return _READERS[kind](self, _Setting(rope, kind, length, original))
+        place = f"{self.prefix}{self.rope_key}{f'.{layer_type}' if layer_type else ''}"
+        stated = self._count("max_position_embeddings", MAX_LENGTH)
+        original, written = self._original_length(rope, place)
+        try:
+            return _READERS[kind](self, _Setting(rope, kind, stated, original, place))
+        except InvalidValue as error:
+            if error.key.startswith("rescale_factors"):
+                factor, given = rope.get("factor"), f"makes a pair turn {error.value} times slower"
+                raise InvalidValue(
+                    f"{place}.factor", factor, f"{given}, which {error.rule}", "correct it"
+                ) from None
+            raise error.renamed(self._names(place, layer_type, written)) from None
+
+    def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
+        """The original length, where it is stated, and the key that states the length."""
+        # Phi-3 keeps it next to the dict, and there it has priority.
+        if self.get(ORIGINAL_LENGTH) is not None:
+            return self._count(ORIGINAL_LENGTH, MAX_LENGTH), self.written(ORIGINAL_LENGTH)
+        if rope.get(ORIGINAL_LENGTH) is not None:
+            key = f"{place}.{ORIGINAL_LENGTH}"
+            return _count(rope[ORIGINAL_LENGTH], key, MAX_LENGTH), key
+        return None, self.written("max_position_embeddings")
+
+    def _names(self, place: str, layer_type: str | None, length_key: str) -> dict[str, str]:
+        """The keys of the file, by the names that schedules and methods have for their values."""
+        rope = self.config.get(self.rope_key)
+        own = rope.get(layer_type, rope) if isinstance(rope, Mapping) else {}
+        in_rope = isinstance(own, Mapping) and own.get("rope_theta") is not None
+        served = self.written("max_position_embeddings")
+        return {
+            "base": f"{place}.rope_theta" if in_rope else self.written("rope_theta"),
+            "original_length": length_key,
+            **dict.fromkeys(("length", "up_to_length", "target_length"), served),
+            "attention_scaling": f"{place}.attention_factor",
+            "softmax_scaling": f"{place}.mscale_all_dim",
+            **{key: f"{place}.{key}" for key in _METHOD_KEYS},
+        }
+
+
+def _count(value: object, key: str, most: int) -> int:
+    count = whole_number(value, key)
+    if not 1 <= count <= most:
+        raise InvalidValue(key, count, f"must lie between 1 and {most}", "correct it")
+    return count
+
+
+def _check_pairs(key: str, value: object, rotary_dim: int) -> None:
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise InvalidValue(
+            key, value, f"makes {rotary_dim} dimensions of a head rotate, and they rotate in pairs",
+            "give a value that makes it an even number of at least 2",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -224,22 +374,25 @@ class _Setting:
     kind: str
     stated_length: int
     original_length: int | None
+    place: str
+    """Its path in the file."""
 
     def number(self, key: str) -> float | None:
         value = self.rope.get(key)
-        return None if value is None else real_number(value, f"rope_parameters.{key}")
+        return None if value is None else real_number(value, f"{self.place}.{key}")
 
     def factor(self) -> float:
         """s as stated, else the ratio of the two lengths."""
         factor = self.number("factor")
         if factor is None and self.original_length is not None:
             factor = self.stated_length / self.original_length
-        if factor is None or factor < 1:
+        if factor is None or not 1 <= factor <= MAX_FACTOR:
             raise InvalidValue(
-                "rope_parameters.factor",
+                f"{self.place}.factor",
                 factor,
-                f"rope type {self.kind} needs an extension factor of at least 1",
-                "add it, or original_max_position_embeddings",
+                f"rope type {self.kind} needs an extension factor of at least 1 and at most "
+                f"{MAX_FACTOR:g}",
+                "correct it, or state original_max_position_embeddings",
             )
         return factor
 
@@ -251,7 +404,18 @@ class _Setting:
         """
         original = self.original_length or self.stated_length
         longer = self.stated_length > original
-        return original, self.stated_length if longer else round(original * factor)
+        return original, self.stated_length if longer else self.extended(original, factor)
+
+    def extended(self, original: int, factor: float) -> int:
+        """The original length times the factor."""
+        if original * factor > MAX_LENGTH:
+            raise InvalidValue(
+                f"{self.place}.factor",
+                factor,
+                f"takes {original} tokens to more than {MAX_LENGTH}, the longest of all plans",
+                "correct it",
+            )
+        return round(original * factor)
 
 
 def _read_default(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
@@ -261,7 +425,7 @@ def _read_default(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ..
 
 def _read_linear(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    if setting.original_length is None:
+    if setting.original_length is None and reader.family.length_is_scaled:
         original, length = linear_lengths(reader, setting.stated_length, factor)
     else:
         original, length = setting.lengths(factor)
@@ -285,16 +449,15 @@ def _read_dynamic(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ..
     def at(start: RotarySchedule, length: int) -> RotarySchedule:
         return dynamic_ntk.schedule(start, length, factor=factor)
 
-    return ladder(at, plain, doublings(original, int(original * max(factor, 2.0))))
+    target = setting.extended(original, max(factor, 2.0))
+    return ladder(at, plain, doublings(original, target))
 
 
 def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
     original, length = setting.lengths(factor)
     plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
-    truncate = setting.rope.get("truncate", True)
-    if not isinstance(truncate, bool):
-        raise InvalidValue("rope_parameters.truncate", truncate, "must be true or false", "fix it")
+    truncate = truth_value(setting.rope.get("truncate", True), f"{setting.place}.truncate")
     extended = yarn.schedule(
         plain,
         length,
@@ -331,6 +494,11 @@ def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, .
     attention = setting.number("attention_factor")
     if attention is None:
         attention = 1.0
+        if factor > 1 and original == 1:
+            raise InvalidValue(
+                "original_length", original, "leaves longrope's attention factor undefined",
+                "correct it, or state attention_factor",
+            )  # fmt: skip
         if factor > 1:
             attention = math.sqrt(1 + math.log(factor) / math.log(original))
     softmax = 1.0
@@ -341,7 +509,7 @@ def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, .
         factors = setting.rope.get(f"{name}_factor")
         if not isinstance(factors, list):
             raise InvalidValue(
-                f"rope_parameters.{name}_factor", factors, "must be a list of numbers", "add it"
+                f"{setting.place}.{name}_factor", factors, "must be a list of numbers", "add it"
             )
         scaling = attention
         if reader.model_type == "phimoe":  # the one family whose own code reads these
@@ -354,7 +522,7 @@ def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, .
             key = error.key.replace("rescale_factors", f"{name}_factor")
             key = key.replace("factors", f"{name}_factor") if key.startswith("factors") else key
             raise InvalidValue(
-                f"rope_parameters.{key}", error.value, error.rule, error.remedy
+                f"{setting.place}.{key}", error.value, error.rule, error.remedy
             ) from None
         return PlanStep(up_to_length, replace(schedule, softmax_scaling=softmax))
 

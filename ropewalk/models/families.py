@@ -143,3 +143,21 @@ FAMILIES: dict[str, Family] = {
     "stablelm": _family(1e4, 4096, rotated_share=0.25),
     "starcoder2": _family(1e4, 4096),
 }
+
+WITHOUT_ROPE: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "opt", "biogpt", "ctrl", "xglm"),
+            *("albert", "bart", "bert", "camembert", "distilbert", "electra", "ernie", "mbart"),
+            *("pegasus", "roberta", "whisper", "xlm", "xlm-roberta"),
+        ),
+        "absolute positions",
+    ),
+    **dict.fromkeys(
+        ("deberta", "deberta-v2", "mt5", "mpnet", "t5", "umt5"),
+        "relative positions of another kind",
+    ),
+    **dict.fromkeys(("bloom", "mpt"), "ALiBi"),
+    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"), "no positions"),
+}
+"""Model types that do not rotate, and how they tell positions apart instead."""

@@ -16,22 +16,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.placement import check_placement
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
 _SINGLE = "model.safetensors"
+_MAX_INDEX_BYTES = 16 * 2**20  # that of DeepSeek-V3 has nine million
+_LONGEST_NAME = 200
+"""Of a file of weights; file systems take names of 255 bytes."""
 WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,11 @@ class LoadedModel:
     @property
     def dtype(self) -> str:
         return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it has embeddings for."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
 
     @property
     def device(self) -> str:
@@ -82,11 +85,12 @@ def load(
         return source
     if isinstance(source, torch.nn.Module):
         return _live(source, tokenizer)
+    check_placement(dtype, device)
     chosen_device = _device(device)
     chosen_dtype = _dtype(dtype, chosen_device)
     found = resolve(source, allow_download=allow_download)
     folder = found.folder
-    plan = present_plan(checked_config(folder), found.name)
+    plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
     checked_weights(folder)
     tokenizer = tokenizer or load_tokenizer(folder)
     model = read_model(folder, chosen_dtype)
@@ -111,7 +115,7 @@ def _device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise InvalidValue(
-            "device", name, "is not a device of this machine", "give auto, cpu, cuda or mps"
+            "device", name, "is not a device of this machine", "give auto or cpu"
         ) from None
     return device
 
@@ -119,20 +123,14 @@ def _device(name: str) -> torch.device:
 def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
-    if name not in tuple(_DTYPES):
-        raise UnknownName("dtype", name, ("auto", *_DTYPES))
-    return _DTYPES[name]
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def checked_config(folder: Path) -> Config:
     """The config of a model folder, whose model type the installed transformers knows."""
     from transformers import CONFIG_MAPPING
 
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder}: holds no config.json, so it is not a transformers model; give the folder "
-            "that save_pretrained wrote"
-        )
     config = load_config(folder)
     kind = config.get("model_type")
     if kind in CONFIG_MAPPING:
@@ -182,12 +180,12 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     path = folder / WEIGHT_INDEX
-    index = read_json(path)
+    index = read_json(path, max_bytes=_MAX_INDEX_BYTES)
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise InputError(f"{path}: has no weight_map of file names; copy it again")
     shards = sorted(set(names.values()))
-    outside = [name for name in shards if Path(name).name != name]
+    outside = [name for name in shards if Path(name).name != name or len(name) > _LONGEST_NAME]
     if outside:
         raise InvalidValue(
             f"{path}: weight_map", outside[0], "must name a file of the same folder", "correct it"

@@ -23,7 +23,15 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.extras import required_by
 from ropewalk.models import catalogue
-from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, Config, load_config, present_plan
+from ropewalk.models.assumptions import assumptions
+from ropewalk.models.config import (
+    BUNDLED,
+    BUNDLED_FOLDER,
+    Config,
+    config_file,
+    load_config,
+    present_plan,
+)
 
 Model: TypeAlias = "str | Path | Mapping[str, Any] | Source | Any"
 """Any: a transformers config, a live model, or what `load` returned."""
@@ -111,7 +119,25 @@ class Source:
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
-        return self.installed or present_plan(self.config, self.name)
+        return self.installed or present_plan(self.config, self.name, file=self.config_file)
+
+    @property
+    def config_file(self) -> Path | str | None:
+        """The file that states the config, as errors name it; None for what has no file."""
+        if self.kind == "hub":
+            return f"{self.name}/config.json"
+        return None if self.path is None else config_file(self.path)
+
+    @cached_property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken for granted where the config or the GGUF header is read."""
+        if self.kind == "GGUF file":
+            from ropewalk.gguf import rotation
+            from ropewalk.gguf.header import read_header
+
+            assert self.path is not None
+            return rotation.assumptions(read_header(self.path))
+        return tuple(found.text for found in assumptions(self.config, self.config_file))
 
     @property
     def trained_length(self) -> int | None:

@@ -162,7 +162,9 @@ def settings_for(
     )
     if sequences is not None:
         return settings
-    held = sum(1 for _ in stretches(Encoder(loaded.tokenizer), documents, length))
+    held = sum(
+        1 for _ in stretches(Encoder(loaded.tokenizer, loaded.vocabulary), documents, length)
+    )
     return replace(settings, sequences=max(1, min(settings.sequences, held)))
 
 
@@ -190,7 +192,7 @@ class Measurement:
     ) -> None:
         self.loaded, self.settings = loaded, settings
         self.documents = documents
-        self.encoder = Encoder(loaded.tokenizer)
+        self.encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
         self.sequences = list(cut(self.encoder, documents, settings.length, settings.sequences))
         self.stage = Stage(loaded.model)
         check_device([EXACT, *map(named, settings.arms)], self.stage.device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import format_length
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_seed, whole_number
 
 TIMES = 8
@@ -35,6 +35,7 @@ class Settings:
         for key in ("evaluations", "samples"):
             if whole_number(getattr(self, key), key) < 1:
                 raise InvalidValue(key, getattr(self, key), "must be at least 1", "allow more")
+        check_measured(self.target_length, "to")
         check_seed(self.seed)
 
 

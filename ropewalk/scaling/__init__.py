@@ -29,6 +29,7 @@ import numpy as np
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.schedule import (
+    MAX_FACTOR,
     FloatArray,
     ParameterValue,
     Recipe,
@@ -238,8 +239,13 @@ def scale_of(start: RotarySchedule, target_length: int, factor: float | None = N
     """s: the extension factor, as given or as the ratio of the lengths."""
     if factor is None:
         return target_length / start.length
-    if factor < 1:
-        raise InvalidValue("factor", factor, "must be at least 1 for an extension", "give s ≥ 1")
+    if not 1 <= factor <= MAX_FACTOR:
+        raise InvalidValue(
+            "factor",
+            factor,
+            f"must be at least 1 for an extension, and at most {MAX_FACTOR:g}",
+            "give s ≥ 1",
+        )
     return factor
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import ntk_exponents, scale_of, scaling_method
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import MAX_FACTOR, RotarySchedule
 
 
 @scaling_method(identity_at_one=True, monotone=True, by_length=True)
 def schedule(start: RotarySchedule, target_length: int, *, factor: float = 1.0) -> RotarySchedule:
-    if factor < 1:
-        raise InvalidValue("factor", factor, "must be at least 1", "1 scales by L/L₀ itself")
+    if not 1 <= factor <= MAX_FACTOR:
+        raise InvalidValue(
+            "factor",
+            factor,
+            f"must be at least 1 and at most {MAX_FACTOR:g}",
+            "1 scales by L/L₀ itself",
+        )
     # f·s - (f-1), in the order that is exactly 1 at s = 1
     growth = 1 + factor * (scale_of(start, target_length) - 1)
     return start.rescaled(growth ** ntk_exponents(start), target_length)

@@ -43,7 +43,7 @@ import numpy as np
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.lengths import format_length
-from ropewalk.schedule import FloatArray
+from ropewalk.schedule import MAX_DIM, FloatArray
 
 if TYPE_CHECKING:
     from ropewalk.theory.kernels import Workspace
@@ -368,6 +368,10 @@ def islands(
 
 def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
     """The rotary dimension to compute with, or a refusal."""
+    if head_dim > MAX_DIM:
+        raise InvalidValue(
+            "head_dim", head_dim, f"must be at most {MAX_DIM}", "the usual size is 128"
+        )
     if head_dim < 4 or head_dim % 2:
         raise InvalidValue(
             "head_dim",

@@ -7,7 +7,8 @@ import pytest
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import compare_methods, summarise
-from ropewalk.evaluation.runner import Evaluation, Settings
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.settings import Settings
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend_plan

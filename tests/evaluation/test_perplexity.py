@@ -25,7 +25,8 @@ from ropewalk.evaluation.perplexity import (
     texts,
 )
 from ropewalk.evaluation.results import summarise
-from ropewalk.evaluation.runner import Evaluation, Settings
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.settings import Settings
 from tests.evaluation import tiny
 
 LENGTH = 600

@@ -12,9 +12,10 @@ from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.results import summarise
-from ropewalk.evaluation.runner import Evaluation, Questions, Settings, task_names
+from ropewalk.evaluation.runner import Evaluation, Questions
 from ropewalk.evaluation.samples import MARGIN, Sample
 from ropewalk.evaluation.scoring import TokenScores
+from ropewalk.evaluation.settings import Settings, task_names
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.records import Mode, Subject

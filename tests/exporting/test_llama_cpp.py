@@ -27,6 +27,7 @@ from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.rotation import GGUFRope, rope
 from ropewalk.models.config import BUNDLED, present_plan
 from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from tests.gguf.gguf_cases import (
     FOUND,
@@ -360,7 +361,7 @@ def test_a_disk_too_small_is_seen_before_writing(
 
 
 def test_the_size_that_is_checked_is_the_size_that_is_written(tmp_path: Path) -> None:
-    for dtype in gguf_model.DTYPES:
+    for dtype in GGUF_TYPES:
         out = tmp_path / f"{dtype}.gguf"
         export(BUNDLED, named_plan("searched"), out, dtype=dtype, check=False)
         total = sum(tensor.n_bytes for tensor in tensors(out).values())

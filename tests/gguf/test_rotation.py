@@ -139,19 +139,19 @@ def test_a_file_is_inspected_and_extended_further(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"rope.freq_base": 0.5}, "base = 0.5"),
-        ({"rope.freq_base": float("nan")}, "base = nan"),
-        ({"rope.dimension_count": 15}, "rotary_dim = 15"),
-        ({"rope.dimension_count": 64}, "rotary_dim = 64"),
-        ({"rope.scaling.attn_factor": -1.0}, "attention_scaling = -1"),
-        ({"rope.scaling.attn_factor": float("inf")}, "attention_scaling = inf"),
+        ({"rope.freq_base": 0.5}, "rope.freq_base = 0.5"),
+        ({"rope.freq_base": float("nan")}, "rope.freq_base = nan"),
+        ({"rope.dimension_count": 15}, "rope.dimension_count = 15"),
+        ({"rope.dimension_count": 64}, "rope.dimension_count = 64"),
+        ({"rope.scaling.attn_factor": -1.0}, "rope.scaling.attn_factor = -1"),
+        ({"rope.scaling.attn_factor": float("inf")}, "rope.scaling.attn_factor = inf"),
         (
             {
                 "rope.scaling.type": "yarn",
                 "rope.scaling.factor": 2.0,
                 "rope.scaling.yarn_beta_slow": 64.0,
             },
-            "beta_fast = 32",
+            "rope.scaling.yarn_beta_fast = 32",
         ),
     ],
 )

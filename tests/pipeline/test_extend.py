@@ -35,7 +35,7 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory, read_journal
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import SEARCHED
+from ropewalk.searching.model.results import SEARCHED
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny

@@ -2,6 +2,7 @@
 
 A trap is a function from a `Subject` to its findings, in the file of its subject:
 
+    assumptions     what reading the config takes for granted
     config_keys     the keys of a config contradict each other, or are misspelt, missing, not read
     lengths         a stated length is too short, multiplied, or has nothing behind it
     loading         a runtime does not load it, or would run code of the folder
@@ -17,7 +18,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ropewalk.audit.finding import Finding, Subject, Trap
-from ropewalk.audit.traps import config_keys, lengths, loading, rotation, switching
+from ropewalk.audit.traps import (
+    assumptions,
+    config_keys,
+    lengths,
+    loading,
+    rotation,
+    switching,
+)
 
 TRAPS: tuple[Trap, ...] = (
     config_keys.ignored_keys,
@@ -40,6 +48,7 @@ TRAPS: tuple[Trap, ...] = (
     lengths.length_limit,
     lengths.length_multiplied,
     rotation.beyond_stock,
+    assumptions.assumed,
 )
 
 

@@ -15,7 +15,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import select
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import MethodComparison, compare_methods, summarise
-from ropewalk.evaluation.runner import Evaluation, Settings
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.settings import Settings
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED, hand_designed
@@ -25,7 +26,7 @@ from ropewalk.reports.evaluation import figures
 from ropewalk.reports.extend import METRICS, Line, extension_figure, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
-from ropewalk.searching.model.legs import SEARCHED
+from ropewalk.searching.model.results import SEARCHED
 from ropewalk.values import Result, check_member
 
 if TYPE_CHECKING:

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
-from ropewalk.searching.model.legs import (
-    FINALISTS,
-    Found,
-    Settings,
-    check_search,
-    search_model,
-)
+from ropewalk.searching.model.legs import FINALISTS, check_search, search_model
+from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.settings import Settings
 
 
 @dataclass(frozen=True)

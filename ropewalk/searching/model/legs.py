@@ -14,17 +14,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, RopewalkError, UnknownName
+from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
-from ropewalk.evaluation.select import Standing, best, best_hand_designed
-from ropewalk.lengths import format_length
+from ropewalk.evaluation.scoring import check_memory
+from ropewalk.evaluation.select import best
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
@@ -32,11 +31,9 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
-from ropewalk.searching.driver import Point
 from ropewalk.searching.model.objectives import (
     RETRIEVED,
     TEXT,
-    Kind,
     LocalMeasure,
     Measure,
     ModelObjective,
@@ -44,196 +41,14 @@ from ropewalk.searching.model.objectives import (
 )
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.results import SEARCHED, Arm, Found, Leg, Score
+from ropewalk.searching.model.settings import Kind, Settings, check_target, legs_of, space_of
 from ropewalk.searching.space import Space
-from ropewalk.untrusted import check_seed, parse_json, whole_number
-from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ropewalk.untrusted import parse_json
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
-SEARCHED = "search"
-"""The name of a searched schedule among methods."""
 FINALISTS = 4
-DOCUMENTS = (12, 16, 20)
-"""To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is searched for, and what it may cost."""
-
-    target_length: int
-    strategy: str = "adaptive"
-    objective: Kind = "mixed"
-    evaluations: int | None = None
-    tokens: int | None = None
-    stock_runtimes: bool = True
-    recover: bool = False
-    documents: tuple[int, int, int] = DOCUMENTS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        strategies.named(self.strategy)
-        if self.objective not in get_args(Kind):
-            raise UnknownName("objective", self.objective, get_args(Kind))
-        for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
-            if count is not None and whole_number(count, name) < 1:
-                raise InvalidValue(name, count, "must allow at least one score", "allow more")
-        if not isinstance(self.documents, tuple | list) or len(self.documents) != 3:
-            raise InvalidValue(
-                "documents",
-                self.documents,
-                "must be three numbers: to search on, to select by, to report on",
-                f"write {DOCUMENTS}",
-            )
-        if min(whole_number(count, "documents") for count in self.documents) < 1:
-            raise InvalidValue(
-                "documents", self.documents, "must be at least 1 for each set", "give more"
-            )
-        check_seed(self.seed)
-
-
-class Score(NamedTuple):
-    """Means over documents."""
-
-    score: Unbounded
-    """What the objective minimises; infinite where the model failed."""
-    perplexity: Unbounded
-    """Of the final tokens of the text."""
-    retrieval: float
-    """The share of the facts that came back whole."""
-
-    @property
-    def standing(self) -> Standing:
-        return Standing(self.score, self.retrieval)
-
-
-class Arm(NamedTuple):
-    """A schedule, and what it does on each set of documents."""
-
-    schedule: RotarySchedule
-    search: Score
-    selection: Score
-    reporting: Score
-
-
-@dataclass(frozen=True, eq=False)
-class Leg(Value):
-    """What came of a search at one length."""
-
-    length: int
-    chosen: str
-    """`search`, or the hand-designed method that is better than all that was found."""
-    best: Arm
-    """The chosen schedule."""
-    baselines: Mapping[str, Arm]
-    history: tuple[Point, ...]
-    evaluations: float
-    tokens: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.baselines, "baselines")
-        check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
-
-    @property
-    def method(self) -> str | None:
-        """The hand-designed method that was chosen, if one was."""
-        return None if self.chosen == SEARCHED else self.chosen
-
-    @property
-    def best_hand_designed(self) -> str:
-        standings = {name: arm.selection.standing for name, arm in self.baselines.items()}
-        return best_hand_designed(standings, self.baselines)
-
-    def gain(self, documents: Literal["search", "selection", "reporting"]) -> float:
-        """By how much the chosen schedule's score is below that method's on a set of documents.
-
-        What the search's own documents show beyond the others is overfitting.
-        """
-        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
-        own: Score = getattr(self.best, documents)
-        return baseline.score - own.score
-
-
-@dataclass(frozen=True, eq=False)
-class Found(Result):
-    """The plan that a search ends in, and the legs that led to it."""
-
-    plan: ContextPlan
-    legs: tuple[Leg, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.legs, "legs")
-
-    def derived(self) -> dict[str, object]:
-        leg = self.legs[0]
-        schedule = leg.best.schedule
-        return {
-            "best": {
-                "score": leg.best.search.score,
-                "rescale_factors": schedule.rescale_factors,
-                "kept_initial_positions": schedule.kept_initial_positions,
-                "attention_scaling": schedule.attention_scaling,
-            },
-            "baselines": {name: arm.reporting for name, arm in leg.baselines.items()},
-            "held_out": leg.best.reporting,
-            "evaluations": round(sum(leg.evaluations for leg in self.legs), 3),
-            "tokens": sum(leg.tokens for leg in self.legs),
-        }
-
-    def summary(self) -> str:
-        return " ".join(_in_words(leg) for leg in self.legs)
-
-    def figure(self) -> Figure:
-        """The best score so far against the tokens it took."""
-        return next(iter(self.figures().values()))
-
-    def figures(self) -> dict[str, Figure]:
-        """Every picture of the search, by its name: progress and factors of each leg."""
-        from ropewalk.reports.schedules import factors_figure
-        from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
-
-        drawn = {}
-        for leg in self.legs:
-            prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
-            curve = SearchCurve(
-                [point.tokens for point in leg.history],
-                [point.score for point in leg.history],
-                {name: arm.search.score for name, arm in leg.baselines.items()},
-            )
-            schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
-            labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
-            drawn[f"{prefix}progress"] = progress_figure(curve)
-            drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
-        return drawn
-
-
-def _in_words(leg: Leg) -> str:
-    baseline = leg.best_hand_designed
-    at, other = format_length(leg.length), leg.baselines[baseline].reporting
-    if leg.method is not None:
-        return (
-            f"At {at}, no searched schedule beat {leg.method} on held-out documents, so the plan "
-            f"follows {leg.method}: {_score_in_words(leg.best.reporting)}."
-        )
-    return (
-        f"At {at}, on held-out documents, the searched schedule reaches "
-        f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
-        f"{_score_in_words(other)}."
-    )
-
-
-def _score_in_words(score: Score) -> str:
-    if not np.isfinite(score.score):
-        return "nothing (the model failed)"
-    return (
-        f"score {score.score:.3f} (perplexity {score.perplexity:.2f}, "
-        f"{score.retrieval:.1%} retrieved)"
-    )
 
 
 def search_model(
@@ -254,8 +69,10 @@ def search_model(
     """
     present = loaded.present_plan
     layer = present.extended_layer
+    check_target(present.longest(layer), settings)
+    check_memory(loaded.model, settings.target_length, "to")
     legs: list[Leg] = []
-    for name, start, length in _legs(_checked_start(present, settings), settings):
+    for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
             start = legs[0].best.schedule
         work = _Work(loaded, documents, settings, layer, name, start, length, notice)
@@ -273,35 +90,12 @@ def search_model(
 
 def check_search(loaded: LoadedModel, documents: Sequence[Document], settings: Settings) -> None:
     """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
-    start = _checked_start(loaded.present_plan, settings)
-    for _, _, length in _legs(start, settings):
-        encoder = Encoder(loaded.tokenizer)
+    start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
+    check_target(start, settings)
+    check_memory(loaded.model, settings.target_length, "to")
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    for _, _, length in legs_of(start, settings):
         split_corpus(documents, encoder, length, settings.documents, settings.seed)
-
-
-def _checked_start(present: ContextPlan, settings: Settings) -> RotarySchedule:
-    """The schedule that a search starts from; a target that it cannot be taken to is refused."""
-    start = present.longest(present.extended_layer)
-    for _, leg_start, length in _legs(start, settings):
-        _space(leg_start, length, settings)
-    return start
-
-
-def _legs(start: RotarySchedule, settings: Settings) -> list[tuple[str, RotarySchedule, int]]:
-    """The name of each leg, the schedule that it starts from, and its length."""
-    target = settings.target_length
-    if settings.recover and target <= start.length:
-        return [("recovery", start, target)]
-    legs = [("search", start, target)]
-    if settings.recover:
-        # Starts from what the first leg finds; the target is checked against this one.
-        legs.append(("recovery", start, start.geometry.original_length))
-    return legs
-
-
-def _space(start: RotarySchedule, length: int, settings: Settings) -> Space:
-    recover = settings.recover and length <= start.length
-    return Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
 
 
 @dataclass(frozen=True)
@@ -326,7 +120,7 @@ class _Work:
         """Do it on this process alone, or on all ranks; None where this one only helped."""
         sets = split_corpus(
             self.corpus,
-            Encoder(self.loaded.tokenizer),
+            Encoder(self.loaded.tokenizer, self.loaded.vocabulary),
             self.length,
             self.settings.documents,
             self.settings.seed,
@@ -381,7 +175,7 @@ class _Work:
         by_hand = self._by_hand()
         searched = scores("hand-designed methods", "search", by_hand)
         beside = {name: score.score for name, score in searched.items()}
-        space = _space(self.start, self.length, self.settings)
+        space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
         result = self._search(
             space,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,8 +19,7 @@ from ropewalk.evaluation.scoring import Scorer, TokenScores
 from ropewalk.models.install import applied
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.model.planted import Planted
-
-Kind = Literal["mixed", "perplexity", "needle"]
+from ropewalk.searching.model.settings import Kind
 
 TEXT, ANSWERS, RETRIEVED = range(3)
 """What a measurement holds: nats a token of the text, nats a token of the answers, and the share of

@@ -27,7 +27,9 @@ from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
-from ropewalk.searching.model.legs import Found, Score, Settings, search_model
+from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.results import Found, Score
+from ropewalk.searching.model.settings import Settings
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.searching.model.test_ranks import processes

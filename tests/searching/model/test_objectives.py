@@ -19,12 +19,12 @@ from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
     TEXT,
-    Kind,
     LocalMeasure,
     ModelObjective,
     loss_of,
 )
 from ropewalk.searching.model.planted import split_corpus
+from ropewalk.searching.model.settings import Kind
 from tests.evaluation import tiny
 
 LENGTH = 2 * tiny.WINDOW

@@ -149,7 +149,7 @@ def test_a_target_that_holds_no_fact_is_refused() -> None:
 
 def test_the_text_that_ships_is_enough_for_four_times_the_window() -> None:
     from ropewalk.models.load import load
-    from ropewalk.searching.model.legs import DOCUMENTS
+    from ropewalk.searching.model.settings import DOCUMENTS
 
     told: list[str] = []
     encoder = Encoder(load("bundled").tokenizer)

@@ -1,0 +1,34 @@
+"""Traps in what reading the config takes for granted.
+
+assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ropewalk.audit.finding import Finding, Subject
+from ropewalk.errors import RopewalkError
+from ropewalk.models.assumptions import assumptions
+
+_FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
+"""By config_keys.py."""
+
+
+def assumed(subject: Subject) -> Iterator[Finding]:
+    if subject.config is None:
+        return
+    try:
+        found = assumptions(subject.config)
+    except RopewalkError:  # what cannot be read is reported by those who read it
+        return
+    for assumption in found:
+        if assumption.name not in _FOUND_ELSEWHERE:
+            yield Finding(
+                "assumption",
+                (),
+                assumption.text,
+                "a runtime that reads it otherwise rotates otherwise",
+                "correct the config, or check that this is meant",
+                wrong=False,
+            )

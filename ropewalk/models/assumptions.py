@@ -1,0 +1,211 @@
+"""What reading a config takes for granted: contradictions, types that are not known, keys not read.
+
+A config may leave open what its model does. Where one reading is likely, it is taken and stated
+here, in a sentence that names the keys; where none is safe, reading the config is refused
+(config.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ropewalk.errors import shortened
+from ropewalk.models.config import ALIASES, ORIGINAL_LENGTH, Config, ConfigReader, named_in
+from ropewalk.models.families import FAMILIES
+from ropewalk.untrusted import real_number
+
+
+class Assumption(NamedTuple):
+    """One thing that a config leaves open, and how it is read."""
+
+    name: str
+    """For scripts, as the names of traps in docs/verify.md."""
+    text: str
+
+
+# Keys by which a model's own code changes how it rotates, none of which stock runtimes read.
+_FLAGS = {
+    "use_dynamic_ntk": (
+        "the model's own code raises its base with the length of a text, and stock runtimes do not"
+    ),
+    "use_logn_attn": (
+        "the model's own code multiplies queries by log n beyond its trained length, and stock "
+        "runtimes do not; to plan with it, pass --log-n beyond"
+    ),
+}
+# What the language model's part of a config and the top level may both state.
+_BOTH_LEVELS = (
+    *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
+    *("max_position_embeddings", ORIGINAL_LENGTH),
+)
+
+
+def assumptions(config: Config, file: str | Path | None = None) -> tuple[Assumption, ...]:
+    """What is taken for granted where this config is read; each text names the file."""
+    with named_in(file):
+        found = tuple(_all(config, ConfigReader(config)))
+    place = f"{file}: " if file else ""
+    return tuple(Assumption(name, f"{place}{text}") for name, text in found)
+
+
+def _all(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
+    yield from _model_type(reader)
+    yield from _two_settings(reader)
+    yield from _two_bases(reader)
+    yield from _two_names(reader)
+    yield from _two_levels(config, reader)
+    yield from _two_original_lengths(reader)
+    yield from _layout(reader)
+    yield from _unread(reader)
+
+
+def _model_type(reader: ConfigReader) -> Iterator[Assumption]:
+    if reader.model_type in FAMILIES:
+        return
+    stated = f"model_type {shortened(reader.model_type)} is not known to ropewalk"
+    if not reader.model_type:
+        stated = "no model_type is stated"
+    yield Assumption(
+        "unknown-model-type",
+        f"{stated}; the model is taken to rotate as Llama does: in every layer, with pair i in "
+        "dimensions i and i + d/2, and with nothing that the config does not state",
+    )
+
+
+def _two_settings(reader: ConfigReader) -> Iterator[Assumption]:
+    old, new = reader.config.get("rope_scaling"), reader.config.get("rope_parameters")
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or not old:
+        return
+    left, right = _normal(old), _normal(new)
+    differing = sorted(key for key in {*left, *right} if left.get(key) != right.get(key))
+    # A base that only rope_parameters states is the one thing that nobody means to contradict.
+    if "rope_theta" in differing and reader.get("rope_theta") == right.get("rope_theta"):
+        differing.remove("rope_theta")
+    if differing:
+        yield Assumption(
+            "scaling-conflict",
+            f"rope_scaling and rope_parameters differ in {', '.join(map(_word, differing[:8]))}; "
+            "rope_scaling is followed, as in transformers, and rope_parameters is ignored",
+        )
+
+
+def _normal(rope: Mapping[str, object]) -> dict[str, object]:
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    stated = {key: value for key, value in rope.items() if value is not None}
+    stated.pop("type", None)
+    return {**stated, "rope_type": kind}
+
+
+def _two_bases(reader: ConfigReader) -> Iterator[Assumption]:
+    """A base at the top level, and others in the rope settings."""
+    key, rope = reader.written("rope_theta"), reader.config.get(reader.rope_key)
+    top = reader.config.get(key.removeprefix(reader.prefix))
+    if top is None or not isinstance(rope, Mapping):
+        return
+    nested = [value for value in rope.values() if isinstance(value, Mapping)]
+    inside = [own["rope_theta"] for own in nested or [rope] if own.get("rope_theta") is not None]
+    if inside and top not in inside:
+        shown = " and ".join(map(shortened, inside[:3]))
+        yield Assumption(
+            "theta-conflict",
+            f"{key} is {shortened(top)}, and {reader.prefix}{reader.rope_key} states {shown}; the "
+            f"base in {reader.rope_key} is followed, as in transformers 5",
+        )
+
+
+def _two_names(reader: ConfigReader) -> Iterator[Assumption]:
+    for names in ALIASES.values():
+        stated = {n: reader.config[n] for n in names if reader.config.get(n) is not None}
+        first, *others = stated or [""]
+        for other in others:
+            if stated[other] != stated[first]:
+                yield Assumption(
+                    "two-names",
+                    f"{reader.prefix}{first} is {shortened(stated[first])} and "
+                    f"{reader.prefix}{other} is {shortened(stated[other])}, two names of one "
+                    f"value; {first} is followed",
+                )
+    rope = reader.config.get(reader.rope_key)
+    kinds = rope if isinstance(rope, Mapping) else {}
+    kind, old = kinds.get("rope_type"), kinds.get("type")
+    if kind is not None and old is not None and kind != old:
+        yield Assumption(
+            "two-names",
+            f"{reader.prefix}{reader.rope_key} has rope_type {shortened(kind)} and type "
+            f"{shortened(old)}; rope_type is followed",
+        )
+    key = reader.written("partial_rotary_factor").removeprefix(reader.prefix)
+    share, inside = reader.config.get(key), kinds.get("partial_rotary_factor")
+    if share is not None and inside is not None and share != inside:
+        yield Assumption(
+            "two-names",
+            f"{reader.written('partial_rotary_factor')} is {shortened(share)}, and "
+            f"{reader.prefix}{reader.rope_key} states {shortened(inside)}; the second is followed",
+        )
+
+
+def _two_levels(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
+    if reader.config is config:
+        return
+    for key in _BOTH_LEVELS:
+        top, own = config.get(key), reader.config.get(key)
+        if top is not None and own is not None and top != own:
+            yield Assumption(
+                "two-levels",
+                f"{key} is {shortened(top)} at the top level and {shortened(own)} in text_config; "
+                "text_config is followed",
+            )
+
+
+def _two_original_lengths(reader: ConfigReader) -> Iterator[Assumption]:
+    top, rope = reader.config.get(ORIGINAL_LENGTH), reader.config.get(reader.rope_key)
+    inside = rope.get(ORIGINAL_LENGTH) if isinstance(rope, Mapping) else None
+    if top is not None and inside is not None and top != inside:
+        yield Assumption(
+            "two-original-lengths",
+            f"{reader.written(ORIGINAL_LENGTH)} is {shortened(top)}, and "
+            f"{reader.prefix}{reader.rope_key} states {shortened(inside)}; the first is followed",
+        )
+
+
+def _layout(reader: ConfigReader) -> Iterator[Assumption]:
+    stated = reader.flag("rope_interleave")
+    own = reader.family.pair_layout == "interleaved"
+    if stated is None or stated == own or reader.model_type not in FAMILIES:
+        return
+    if reader.model_type != "deepseek_v3":  # the one of them whose code in transformers reads it
+        yield Assumption(
+            "layout-conflict",
+            f"{reader.prefix}rope_interleave = {str(stated).lower()} is followed, although models "
+            f"of type {reader.model_type} in transformers do not read it and "
+            f"{'interleave their pairs' if own else 'do not interleave their pairs'}",
+        )
+
+
+def _unread(reader: ConfigReader) -> Iterator[Assumption]:
+    for key, consequence in _FLAGS.items():
+        if reader.flag(key):
+            yield Assumption(
+                "key-not-read", f"{reader.prefix}{key} = true is not followed: {consequence}"
+            )
+    length, stated = reader.config.get("seq_length"), reader.get("max_position_embeddings")
+    if length is not None and stated is not None and length != stated:
+        yield Assumption(
+            "key-not-read",
+            f"{reader.prefix}seq_length is {shortened(length)}; it is not read, and "
+            f"{reader.written('max_position_embeddings')} = {shortened(stated)} is taken for the "
+            "length of pretraining",
+        )
+    ratio = reader.config.get("rope_ratio")
+    if ratio is not None and real_number(ratio, f"{reader.prefix}rope_ratio") != 1:
+        yield Assumption(
+            "key-not-read",
+            f"{reader.prefix}rope_ratio = {shortened(ratio)} is not read, and the base is that of "
+            f"{reader.written('rope_theta')}",
+        )
+
+
+def _word(key: object) -> str:
+    return str(key)[:40]

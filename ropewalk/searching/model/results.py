@@ -1,0 +1,163 @@
+"""What came of a search on a real model: scores, legs, and the plan that they end in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.select import Standing, best_hand_designed
+from ropewalk.lengths import format_length
+from ropewalk.schedule import RotarySchedule
+from ropewalk.searching.driver import Point
+from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SEARCHED = "search"
+"""The name of a searched schedule among methods."""
+
+
+class Score(NamedTuple):
+    """Means over documents."""
+
+    score: Unbounded
+    """What the objective minimises; infinite where the model failed."""
+    perplexity: Unbounded
+    """Of the final tokens of the text."""
+    retrieval: float
+    """The share of the facts that came back whole."""
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.score, self.retrieval)
+
+
+class Arm(NamedTuple):
+    """A schedule, and what it does on each set of documents."""
+
+    schedule: RotarySchedule
+    search: Score
+    selection: Score
+    reporting: Score
+
+
+@dataclass(frozen=True, eq=False)
+class Leg(Value):
+    """What came of a search at one length."""
+
+    length: int
+    chosen: str
+    """`search`, or the hand-designed method that is better than all that was found."""
+    best: Arm
+    """The chosen schedule."""
+    baselines: Mapping[str, Arm]
+    history: tuple[Point, ...]
+    evaluations: float
+    tokens: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.baselines, "baselines")
+        check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
+
+    @property
+    def method(self) -> str | None:
+        """The hand-designed method that was chosen, if one was."""
+        return None if self.chosen == SEARCHED else self.chosen
+
+    @property
+    def best_hand_designed(self) -> str:
+        standings = {name: arm.selection.standing for name, arm in self.baselines.items()}
+        return best_hand_designed(standings, self.baselines)
+
+    def gain(self, documents: Literal["search", "selection", "reporting"]) -> float:
+        """By how much the chosen schedule's score is below that method's on a set of documents.
+
+        What the search's own documents show beyond the others is overfitting.
+        """
+        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
+        own: Score = getattr(self.best, documents)
+        return baseline.score - own.score
+
+
+@dataclass(frozen=True, eq=False)
+class Found(Result):
+    """The plan that a search ends in, and the legs that led to it."""
+
+    plan: ContextPlan
+    legs: tuple[Leg, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.legs, "legs")
+
+    def derived(self) -> dict[str, object]:
+        leg = self.legs[0]
+        schedule = leg.best.schedule
+        return {
+            "best": {
+                "score": leg.best.search.score,
+                "rescale_factors": schedule.rescale_factors,
+                "kept_initial_positions": schedule.kept_initial_positions,
+                "attention_scaling": schedule.attention_scaling,
+            },
+            "baselines": {name: arm.reporting for name, arm in leg.baselines.items()},
+            "held_out": leg.best.reporting,
+            "evaluations": round(sum(leg.evaluations for leg in self.legs), 3),
+            "tokens": sum(leg.tokens for leg in self.legs),
+        }
+
+    def summary(self) -> str:
+        return " ".join(_in_words(leg) for leg in self.legs)
+
+    def figure(self) -> Figure:
+        """The best score so far against the tokens it took."""
+        return next(iter(self.figures().values()))
+
+    def figures(self) -> dict[str, Figure]:
+        """Every picture of the search, by its name: progress and factors of each leg."""
+        from ropewalk.reports.schedules import factors_figure
+        from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
+
+        drawn = {}
+        for leg in self.legs:
+            prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
+            curve = SearchCurve(
+                [point.tokens for point in leg.history],
+                [point.score for point in leg.history],
+                {name: arm.search.score for name, arm in leg.baselines.items()},
+            )
+            schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
+            labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
+            drawn[f"{prefix}progress"] = progress_figure(curve)
+            drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
+        return drawn
+
+
+def _in_words(leg: Leg) -> str:
+    baseline = leg.best_hand_designed
+    at, other = format_length(leg.length), leg.baselines[baseline].reporting
+    if leg.method is not None:
+        return (
+            f"At {at}, no searched schedule beat {leg.method} on held-out documents, so the plan "
+            f"follows {leg.method}: {_score_in_words(leg.best.reporting)}."
+        )
+    return (
+        f"At {at}, on held-out documents, the searched schedule reaches "
+        f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
+        f"{_score_in_words(other)}."
+    )
+
+
+def _score_in_words(score: Score) -> str:
+    if not np.isfinite(score.score):
+        return "nothing (the model failed)"
+    return (
+        f"score {score.score:.3f} (perplexity {score.perplexity:.2f}, "
+        f"{score.retrieval:.1%} retrieved)"
+    )

@@ -1,0 +1,76 @@
+"""What a search is asked to do, checked before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.lengths import check_measured
+from ropewalk.schedule import RotarySchedule
+from ropewalk.searching import strategies
+from ropewalk.searching.space import Space
+from ropewalk.untrusted import check_seed, whole_number
+
+Kind = Literal["mixed", "perplexity", "needle"]
+DOCUMENTS = (12, 16, 20)
+"""To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is searched for, and what it may cost."""
+
+    target_length: int
+    strategy: str = "adaptive"
+    objective: Kind = "mixed"
+    evaluations: int | None = None
+    tokens: int | None = None
+    stock_runtimes: bool = True
+    recover: bool = False
+    documents: tuple[int, int, int] = DOCUMENTS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_measured(self.target_length, "to")
+        strategies.named(self.strategy)
+        if self.objective not in get_args(Kind):
+            raise UnknownName("objective", self.objective, get_args(Kind))
+        for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
+            if count is not None and whole_number(count, name) < 1:
+                raise InvalidValue(name, count, "must allow at least one score", "allow more")
+        if not isinstance(self.documents, tuple | list) or len(self.documents) != 3:
+            raise InvalidValue(
+                "documents",
+                self.documents,
+                "must be three numbers: to search on, to select by, to report on",
+                f"write {DOCUMENTS}",
+            )
+        if min(whole_number(count, "documents") for count in self.documents) < 1:
+            raise InvalidValue(
+                "documents", self.documents, "must be at least 1 for each set", "give more"
+            )
+        check_seed(self.seed)
+
+
+def check_target(start: RotarySchedule, settings: Settings) -> None:
+    """Refuse a target before anything is computed for it."""
+    for _, leg_start, length in legs_of(start, settings):
+        space_of(leg_start, length, settings)
+
+
+def legs_of(start: RotarySchedule, settings: Settings) -> list[tuple[str, RotarySchedule, int]]:
+    """The name of each leg, the schedule that it starts from, and its length."""
+    target = settings.target_length
+    if settings.recover and target <= start.length:
+        return [("recovery", start, target)]
+    legs = [("search", start, target)]
+    if settings.recover:
+        # Starts from what the first leg finds; the target is checked against this one.
+        legs.append(("recovery", start, start.geometry.original_length))
+    return legs
+
+
+def space_of(start: RotarySchedule, length: int, settings: Settings) -> Space:
+    recover = settings.recover and length <= start.length
+    return Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)

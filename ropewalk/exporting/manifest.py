@@ -46,6 +46,7 @@ class Manifest(Value):
     files: Mapping[str, FileDigest]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.files) > MOST_FILES:
             raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
         for name in self.files:

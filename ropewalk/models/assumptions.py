@@ -76,7 +76,7 @@ def _model_type(reader: ConfigReader) -> Iterator[Assumption]:
 
 def _two_settings(reader: ConfigReader) -> Iterator[Assumption]:
     old, new = reader.config.get("rope_scaling"), reader.config.get("rope_parameters")
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or not old:
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or not (old and new):
         return
     left, right = _normal(old), _normal(new)
     differing = sorted(key for key in {*left, *right} if left.get(key) != right.get(key))

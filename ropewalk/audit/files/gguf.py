@@ -46,6 +46,9 @@ def weights(header: GGUFHeader) -> Checked:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"
         return unknown("weights", said, "run it in llama.cpp (install ropewalk[gguf])")
+    if beyond := _beyond(header, sizes):
+        said = f"{beyond:,} bytes follow the last tensor, which no writer leaves there"
+        return unknown("weights", said, _AGAIN)
     said = f"{len(sizes):,} tensors, all within the file"
     return well("weights", said)
 
@@ -89,6 +92,13 @@ def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str
         if size is not None:
             padding = -(end - header.data) % header.alignment
             expected = end + padding
+
+
+def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
+    """How many bytes the file has after its last tensor and the padding that may follow it."""
+    end = max(place.start + (sizes[name] or 0) for name, place in header.tensors.items())
+    padding = -(end - header.data) % header.alignment
+    return max(0, header.path.stat().st_size - end - padding)
 
 
 def _shapes(header: GGUFHeader) -> Iterator[str]:

@@ -136,7 +136,7 @@ def test_the_core_verbs_need_no_extra(plan_file: Path, gguf_file: Path, tmp_path
         ("extend", "extend", "torch"),
         ("extend --dry-run", "extend", "torch"),
         ("precision bundled", "precision", "torch"),
-        ("inspect bundled --measure", "measure (--measure)", "torch"),
+        ("inspect bundled --measure", "--measure", "torch"),
         ("inspect no/one --allow-download", "fetching from the hub", "huggingface_hub"),
         ("plan bundled --to 1k --method ntk --plot x.png", "a figure", "matplotlib"),
         ("export bundled --plan PLAN --runtime vllm -o x", "export", "torch"),

@@ -21,7 +21,7 @@ from ropewalk.values import RESTORE, Value
 MANIFEST = "ropewalk.manifest.json"
 MOST_FILES = 100_000
 MOST_BYTES = 32 * 2**20
-_CHUNK = 2**20
+_CHUNK = 2**18
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 

@@ -21,7 +21,7 @@ SHA256, SIZE = "ropewalk.sha256", "ropewalk.size"
 PLAN = "ropewalk.plan"
 """The plan that the file follows, as JSON."""
 BLANK = "0" * 64
-_CHUNK = 2**20
+_CHUNK = 2**18
 
 Seal = Literal["none", "of another file", "kept", "broken"]
 

@@ -58,7 +58,7 @@ def test_the_command_prints_what_the_function_returns(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = rw.compare_methods("bundled", 2048)
-    check_command(found, "plan", "bundled", "--to", "2k")
+    check_command(found, "plan", "bundled", "--to", "2k", "-o", "plan.json")
     assert rw.ContextPlan.read("plan.json") == found.plan
 
 

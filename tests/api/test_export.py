@@ -144,7 +144,7 @@ def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
 
     monkeypatch.setattr(llama_cpp, "export", written)
     plan = planned(source, "ntk", log_n="beyond")
-    with pytest.raises(Unsupported, match="--approximate"):
+    with pytest.raises(Unsupported, match="`approximate`"):
         rw.export(source, plan, tmp_path / "out.gguf", "llama.cpp")
     made = rw.export(source, plan, tmp_path / "out.gguf", "llama.cpp", approximate=True)
     assert given[0].longest().log_n is None
@@ -160,7 +160,7 @@ def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
         ("linear", "vlm", {}, UnknownName, "did you mean 'vllm'"),
         ("linear", "vllm", {"v4_keys": True}, InputError, "v4_keys"),
         ("linear", "llama.cpp", {"fold": True}, InputError, "fold"),
-        ("dynamic_ntk", "vllm", {}, Unsupported, "--approximate"),
+        ("dynamic_ntk", "vllm", {}, Unsupported, "`approximate`"),
         ("linear", "vllm", {"dtype": "int4"}, UnknownName, "int4"),
         ("linear", "llama.cpp", {"dtype": "int4"}, UnknownName, "int4"),
     ],

@@ -142,8 +142,8 @@ def test_the_picture_shows_the_factors_now_and_planned() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("llama-2-7b", "12x", "yarn"), "length = '12x'"),
-        (("llama-2-7b", 0, "yarn"), "length = '0'"),
+        (("llama-2-7b", "12x", "yarn"), "to = '12x'"),
+        (("llama-2-7b", 0, "yarn"), "to = 0"),
         (("llama-2-7b", 8192.0, "yarn"), "must be a length"),
         (("llama-2-7b", "2k", "yarn"), "target_length = 2048"),
         (("llama-2-7b", "2k"), "no method plans for 2k: target_length = 2048"),

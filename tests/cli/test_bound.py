@@ -28,8 +28,8 @@ def test_table_and_picture(tmp_path: Path) -> None:
     [
         (["1"], "length = 1"),
         (["17M"], "length = 17825792"),
-        (["8k", "--head-dim", "7"], "head_dim = 7"),
-        (["8k", "--head-dim", "0"], "head_dim = 0"),
+        (["8k", "--head-dim", "7"], "--head-dim = 7"),
+        (["8k", "--head-dim", "0"], "--head-dim = 0"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(arguments: list[str], key: str) -> None:

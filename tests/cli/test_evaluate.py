@@ -93,10 +93,10 @@ def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "yarn"), "add --to"),
+        (("--method", "yarn"), "give it .--to."),
         (("--method", "yern", "--to", "1k"), "did you mean 'yarn'"),
         (("--tasks", "neddle"), "did you mean 'needle'"),
-        (("--tasks", ""), "unknown task"),
+        (("--tasks", "x"), "unknown task"),
         (("--samples", "0"), "at least 1"),
         (("--lengths", "128,x"), "whole number of tokens"),
         (("--corpus", "nothing.txt"), "no such file"),

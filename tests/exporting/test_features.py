@@ -68,7 +68,7 @@ def test_interleaved_pairs_have_no_longrope_in_vllm_and_sglang() -> None:
 def test_dynamic_scaling_is_for_transformers_and_static_elsewhere() -> None:
     plan, config = given("llama-2-7b", "dynamic_ntk")
     assert loadable_by(plan, config) == ("transformers",)
-    with pytest.raises(Unsupported, match="--approximate"):
+    with pytest.raises(Unsupported, match="`approximate`"):
         expressible(plan, config, "transformers", approximate=False)
     assert expressible(plan, config, "transformers", approximate=True)[0] == plan
     static, near = expressible(plan, config, "vllm", approximate=True)

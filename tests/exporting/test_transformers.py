@@ -156,7 +156,7 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
         assert (out / path.name).read_bytes() == path.read_bytes()
     assert (out / "generation_config.json").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    with pytest.raises(InputError, match="--overwrite"):
+    with pytest.raises(InputError, match="`overwrite`"):
         transformers.export(llama, plan, out)
 
 
@@ -224,7 +224,7 @@ def test_a_failing_gate_leaves_nothing(
 @pytest.mark.usefixtures("in_process")
 def test_what_cannot_be_said_is_refused_or_approximated_by_name(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "ntk", log_n="beyond")
-    with pytest.raises(Unsupported, match=r"log-n.*--approximate"):
+    with pytest.raises(Unsupported, match=r"log-n.*`approximate`"):
         transformers.export(llama, plan, tmp_path / "out")
     made = transformers.export(llama, plan, tmp_path / "out", approximate=True)
     assert any("nats per token" in warning for warning in made.warnings)
@@ -248,7 +248,7 @@ def test_bad_input_is_named_before_anything_is_written(llama: str, tmp_path: Pat
     out = tmp_path / "out"
     with pytest.raises(UnknownName, match="float8"):
         transformers.export(llama, plan, out, dtype="float8")
-    with pytest.raises(Unsupported, match="--dtype float32"):
+    with pytest.raises(Unsupported, match=r"write float32 \(`dtype`\)"):
         transformers.export(llama, plan, out, fold=True)
     other = saved(tmp_path / "other", rope_theta=5e5)
     with pytest.raises(InvalidValue, match="base 500000"):

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
     """transformers' tokenizer, and llama.cpp with the file that was made from it."""
-    out = folder / "model.gguf"
+    out = folder.parent / "spaces.gguf"
     export(folder, named_plan("plain", folder), out, check=False)
     with running(out, length=64) as llama:
         yield load_tokenizer(folder), llama

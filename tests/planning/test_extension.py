@@ -91,7 +91,7 @@ def test_log_n_starts_from_the_length_that_the_model_serves() -> None:
 
 def test_from_original_starts_again_from_the_plain_schedule() -> None:
     once = extend_plan(PRESENT, 8192, "linear")
-    with pytest.raises(Unsupported, match="--from-original"):
+    with pytest.raises(Unsupported, match="`from_original`"):
         extend_plan(extend_plan(once, 16384, "ntk_mixed"), 32768, "yarn")
     again = extend_plan(once, 32768, "yarn", from_original=True)
     assert again.longest() == extend_plan(PRESENT, 32768, "yarn").longest()

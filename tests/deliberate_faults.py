@@ -42,8 +42,8 @@ FAULTS = {
     ),
     "stages read text that the search has seen": Fault(
         "ropewalk/api/extend.py",
-        "to_search, to_report = parted(asked.documents)",
-        "to_search, to_report = asked.documents, asked.documents",
+        "*parted(documents))",
+        "documents, documents)",
         PIPELINE,
     ),
     "a stage file of another run is believed": Fault(
@@ -51,6 +51,30 @@ FAULTS = {
         "if (name, run) != (each.name, _run_id(directory)):",
         "if name != each.name:",
         PIPELINE,
+    ),
+    "files from outside the model come along": Fault(
+        "ropewalk/exporting/writing.py",
+        "if path.is_file() and _lies_within(path, source):",
+        "if path.is_file():",
+        ("tests/exporting/test_writing.py",),
+    ),
+    "an edited file counts as ours": Fault(
+        "ropewalk/outputs.py",
+        "return found == _checksum(",
+        "return bool(found) or found == _checksum(",
+        ("tests/test_outputs.py",),
+    ),
+    "what nobody looked at is well": Fault(
+        "ropewalk/audit/result.py",
+        'return "not established" if self.not_established else "well"',
+        'return "well"',
+        ("tests/cli/test_verify.py", "tests/audit"),
+    ),
+    "a changed byte of an export is not noticed": Fault(
+        "ropewalk/audit/files/content.py",
+        "or sha256(path, progress, before, manifest.bytes) != wanted.sha256",
+        "or False",
+        ("tests/audit/files/test_content.py",),
     ),
     "an edited derived value is believed": Fault(
         "ropewalk/values.py",

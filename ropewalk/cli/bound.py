@@ -26,13 +26,15 @@ EXAMPLE = "ropewalk bound 8k 32k 128k"
 def command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LENGTH…", help="Such as 8k 128k, or 1k … 1M, as without any."),
+        typer.Argument(
+            metavar="LENGTH…", help="Context lengths, such as 8k 128k (default: 1k to 1M)."
+        ),
     ] = None,
     head_dim: Annotated[
-        int, typer.Option(help="Dimensions of a head, all of them rotating.")
+        int, typer.Option(metavar="N", help="Dimensions of a head, all of them rotating.")
     ] = 128,
     only: Annotated[
-        Only | None, typer.Option(help="Leave the other of the two bounds out.")
+        Only | None, typer.Option(help="Compute only this bound (default: both).")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the bounds, as .png or .svg.")
@@ -40,7 +42,7 @@ def command(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bound the base from below for context lengths, with proof."""
+    """Compute how large the base must be for a context length, with proof."""
     lengths = parse_lengths(words) if words else None
     check_outputs(plot=plot, overwrite=overwrite)
     with progress_bar() as progress:

@@ -47,6 +47,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--method",
+            metavar="METHOD",
             help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
         ),
     ] = None,
@@ -65,7 +66,9 @@ def command(
             help="Context lengths (default: doublings from a quarter of the window).",
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Samples per task, length and method.")] = 20,
+    samples: Annotated[
+        int, typer.Option(metavar="N", help="Samples per task, length and method.")
+    ] = 20,
     mode: Annotated[
         Mode,
         typer.Option(
@@ -75,7 +78,7 @@ def command(
     ] = "teacher_forced",
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.")] = 0,
     run: Annotated[
         Path | None,
         typer.Option(

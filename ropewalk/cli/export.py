@@ -46,8 +46,9 @@ def command(
     dtype: Annotated[
         str | None,
         typer.Option(
+            metavar="FORMAT",
             help="float32, bfloat16 or float16 (default: the checkpoint's own); for llama.cpp F32, "
-            "F16, BF16 or Q8_0 (default: F32)."
+            "F16, BF16 or Q8_0 (default: F32).",
         ),
     ] = None,
     fold: Annotated[
@@ -83,7 +84,7 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model with its plan for a runtime, load it back, and compare before it is done."""
+    """Write a model with its plan for a runtime, load it back, and compare it with the plan."""
     if dry_run:
         with progress_bar() as progress:
             preview = export_preview(

@@ -56,11 +56,12 @@ def command(
     evaluations: Annotated[
         int,
         typer.Option(
+            metavar="N",
             help="Search budget, in evaluations of all documents to search on.",
         ),
     ] = EVALUATIONS,
     samples: Annotated[
-        int, typer.Option(help="Samples for each task, length and method.")
+        int, typer.Option(metavar="N", help="Samples for each task, length and method.")
     ] = SAMPLES,
     lengths: Annotated[
         str | None,
@@ -68,7 +69,7 @@ def command(
             metavar="A,B,…", help="Lengths to evaluate at (default: doublings of the window)."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of documents and samples.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of documents and samples.")] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     allow_download: DownloadOption = False,

@@ -70,7 +70,10 @@ class VerbHelp(TyperCommand):
             if record is not None:
                 usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 heading = getattr(parameter, "rich_help_panel", None) or usual
-                groups.setdefault(heading, []).append(record)
+                names, text = record
+                # The type of an argument says nothing that its text does not.
+                names = names if heading != "Arguments" else names.partition(" <")[0]
+                groups.setdefault(heading, []).append((names, text))
         groups[ADVANCED] += RARE_VALUES.get(self.name or "", ())
         _write(formatter, groups.items())
 

@@ -57,8 +57,9 @@ def command(
     method: Annotated[
         str | None,
         typer.Option(
+            metavar="METHOD",
             help="A method of `ropewalk methods`, or several: yarn+resonance. "
-            "Without one, all are compared, and -o writes the best by theory."
+            "Without one, all are compared, and -o writes the best by theory.",
         ),
     ] = None,
     settings: Annotated[
@@ -70,10 +71,16 @@ def command(
     ] = None,
     layers: Annotated[
         list[str] | None,
-        typer.Option(help="Layer types to change; others keep their schedule. Repeatable."),
+        typer.Option(
+            metavar="TYPE", help="Layer types to change; others keep their schedule. Repeatable."
+        ),
     ] = None,
     from_original: Annotated[
-        bool, typer.Option("--from-original", help="Forget the model's present scaling.")
+        bool,
+        typer.Option(
+            "--from-original",
+            help="Start from the plain frequencies, without the model's present scaling.",
+        ),
     ] = False,
     output: Annotated[
         Path | None,

@@ -104,7 +104,7 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what bf16 and other formats do to relative positions, and say what to do."""
+    """Measure how bf16 and other formats distort relative positions, and say what to do."""
     with progress_bar() as progress:
         found = precision(
             model,

@@ -113,7 +113,9 @@ def command(
             help="Write the plan here too; - prints it alone.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the documents and of the search.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the documents and of the search.")
+    ] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     ranks_per_copy: Annotated[

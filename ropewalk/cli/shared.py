@@ -45,9 +45,14 @@ FieldOption = Annotated[
     str, typer.Option(metavar="NAME", help="The field of .jsonl and .parquet that holds the text.")
 ]
 DtypeOption = Annotated[
-    str, typer.Option(help="Number format of the model: auto, float32, bfloat16 or float16.")
+    str,
+    typer.Option(
+        metavar="FORMAT", help="Number format of the model: auto, float32, bfloat16 or float16."
+    ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
+DeviceOption = Annotated[
+    str, typer.Option(metavar="DEVICE", help="Where to compute: auto, cpu, cuda or mps.")
+]
 DownloadOption = Annotated[
     bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
 ]
@@ -61,7 +66,7 @@ JsonOption = Annotated[
 
 OverwriteOption = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace files that ropewalk did not write, or not alone."),
+    typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),
 ]
 
 ROWS = 16  # of a table of pairs; all of them are in --json

@@ -44,8 +44,9 @@ def command(
     runtime: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="RUNTIME",
             help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp (after its "
-            "own converter), transformers-4, vllm-2025. Repeatable (default: the first three)."
+            "own converter), transformers-4, vllm-2025. Repeatable (default: the first three).",
         ),
     ] = None,
     run: Annotated[

@@ -80,7 +80,8 @@ class Comparison(Result):
         return (
             f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
-            f"theory ranks {self.best.method} first: {self.best.reason}{refused}"
+            f"theory ranks {self.best.method} first for use without training: {self.best.reason}"
+            f"{refused}"
         )
 
     def figure(self) -> Figure:

@@ -225,7 +225,11 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     for method, reason in found.refused.items():
         line = in_options(f"  {method} is not among them: {reason}")
         console.print(line, style="dim", soft_wrap=True)
-    console.print(f"\nBest by theory: {found.best.method}; evaluation has the last word.")
+    console.print(
+        f"\nFirst by theory, for use without training: {found.best.method}. This is not a "
+        "measurement: `ropewalk evaluate` and `ropewalk extend` measure the model.",
+        soft_wrap=True,
+    )
     _show_serving(console, found.serving, saved=saved)
 
 

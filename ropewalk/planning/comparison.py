@@ -1,13 +1,14 @@
-"""Every method at one target, judged by theory alone and ranked.
+"""Every method at one target, judged by theory alone and ranked for use without training.
 
-Three things can be said of a schedule before a model runs, in this order of weight:
+Three things can be said of a schedule before a model runs:
 
 1. new angles: pairs that training never turned so far (coverage) fail at once without fine-tuning;
 2. violations: distances where a random key outscores a similar one (decay) cannot be trained away;
 3. fast pairs: those carry local order, and the further λ moves them, the more has to be relearnt.
 
-So candidates are ranked by the number of pairs with new angles, then by violations, then by how far
-the fast pairs are moved. It is a starting order; evaluation has the last word.
+Methods that leave the fast pairs alone and meet no new angle, as YaRN does, come first; then the
+others, by new angles, violations and fast pairs; and last those that their sources train with. It
+is a starting order, and measured on no model; evaluation has the last word.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.planning.extension import chosen_layers, extend_plan
-from ropewalk.scaling import names
+from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
@@ -59,13 +60,23 @@ class Candidate(Value):
         return self.plan.longest(self.layer)
 
     @property
-    def rank(self) -> tuple[int, int, float]:
+    def needs_training(self) -> bool:
+        """The method's source trains the model with it."""
+        return named(self.method).needs_training
+
+    @property
+    def keeps_fast_pairs(self) -> bool:
+        return self.fast_stretch < 1.0005
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, int, float]:
         """Smaller is better."""
-        return self.out_of_distribution_pairs, self.violations, self.fast_stretch
+        new, moved = self.out_of_distribution_pairs, not self.keeps_fast_pairs
+        return self.needs_training, new > 0 or moved, new, self.violations, self.fast_stretch
 
     @property
     def reason(self) -> str:
-        """The three points in a sentence."""
+        """The three points, and whether it needs training."""
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -75,11 +86,12 @@ class Candidate(Value):
                 f"similar keys lose at {self.violations:,} distances, "
                 f"first at {self.effective_length:,}"
             )
-        if self.fast_stretch < 1.0005:
+        if self.keeps_fast_pairs:
             fast = "fast pairs stay as they are"
         else:
             fast = f"fast pairs turn up to {self.fast_stretch:.3g} times slower"
-        return f"{angles}, {advantage}, and {fast}."
+        training = "needs training: " if self.needs_training else ""
+        return f"{training}{angles}, {advantage}, and {fast}."
 
     def derived(self) -> dict[str, object]:
         return {
@@ -88,6 +100,7 @@ class Candidate(Value):
                 self.out_of_distribution_pairs / self.schedule.geometry.pairs
             ),
             "attention_scaling": self.schedule.attention_scaling,
+            "needs_training": self.needs_training,
             "reason": self.reason,
         }
 

@@ -39,8 +39,23 @@ def test_best_comes_first(llama2: ContextPlan) -> None:
     found = compare(llama2, 16384, parameters={"base_change": {"base": 2e6}})
     ranks = [candidate.rank for candidate in found.candidates]
     assert ranks == sorted(ranks)
-    new = [candidate.out_of_distribution_pairs for candidate in found.candidates]
-    assert new == sorted(new)
+
+
+@pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "mistral-7b-v0.3"])
+def test_methods_that_keep_what_was_learnt_come_first_and_those_for_training_last(
+    name: str,
+) -> None:
+    present = present_plan(CONFIGS / f"{name}.json")
+    found = compare(
+        present, 8 * present.target_length, from_original=True,
+        parameters={"base_change": {"base": 1e9}},
+    )  # fmt: skip
+    order = [candidate.method for candidate in found.candidates]
+    assert set(order[:2]) == {"yarn", "llama3"}
+    assert set(order[-2:]) == {"linear", "base_change"}
+    for candidate in found.candidates:
+        assert candidate.needs_training == (candidate.method in ("linear", "base_change"))
+        assert candidate.reason.startswith("needs training: ") == candidate.needs_training
 
 
 def test_runtimes_are_asked_of_each_plan(llama2: ContextPlan) -> None:

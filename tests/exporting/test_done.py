@@ -49,6 +49,7 @@ def samples() -> list[Sample]:
     return [own for n in (*SERVED, BEYOND) for own in generate(passkey, encoder, unused, n, 2, 0)]
 
 
+@pytest.mark.slow
 def test_the_exported_folder_alone_finds_the_pass_key_beyond_the_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

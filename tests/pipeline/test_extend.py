@@ -179,6 +179,7 @@ def copied(done: Extended, run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_what_was_deleted_of_an_export_is_exported_again(
     done: Extended, folder: Path, copied: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_documents_take_turns(share: int) -> None:
     assert max(times.values()) - min(times.values()) <= (0 if DOCUMENTS % share == 0 else 8)
 
 
+@pytest.mark.slow
 def test_left_to_itself_it_spends_a_tenth_of_algorithm_1() -> None:
     space = small_space()
     result = search(space, Bowl(space, ramp(space)), adaptive.strategy, seed=0)
@@ -125,6 +126,7 @@ class Moody(Bowl):
         return super()._loss(schedule, document) + float(np.random.default_rng(seed).normal(0, 0.1))
 
 
+@pytest.mark.slow
 def test_looks_at_few_documents_reach_further_than_full_scores_for_the_same_tokens() -> None:
     """The mean over seeds of what is found, on documents without moods."""
     space = small_space(4, stock_runtimes=True, attention_scaling=1.0)

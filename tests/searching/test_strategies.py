@@ -103,7 +103,7 @@ def test_it_converges_on_a_known_optimum(name: str, evaluations: int, left: floa
 
 @pytest.mark.parametrize(
     ("name", "evaluations", "left"),
-    [("evolution", 1344, 0.2), ("adaptive", 134, 0.2)],
+    [("evolution", 1344, 0.2), pytest.param("adaptive", 134, 0.2, marks=pytest.mark.slow)],
 )
 def test_it_finds_how_many_positions_to_keep(name: str, evaluations: int, left: float) -> None:
     assert distance_left(name, evaluations) < left

@@ -233,6 +233,7 @@ if first:
 FILES = ("plan.json", "legs.json", "search.jsonl", "search-measured.jsonl", "recovery.jsonl")
 
 
+@pytest.mark.slow
 def test_two_ranks_find_what_one_process_finds_to_the_last_byte(tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     alone.mkdir()

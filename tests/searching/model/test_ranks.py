@@ -98,7 +98,9 @@ def processes(program: str, arguments: list[str], count: int) -> list[subprocess
     ]
 
 
-@pytest.mark.parametrize(("count", "per_copy"), [(2, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("count", "per_copy"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.slow)]
+)
 def test_processes_give_the_bits_of_one_and_share_the_work(
     count: int, per_copy: int, tmp_path: Path
 ) -> None:

@@ -149,8 +149,9 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     try:
+        # Not with the file's own name, which may be as long as a name can be.
         descriptor, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY
+            dir=path.parent, prefix=".ropewalk-", suffix=TEMPORARY
         )
         try:
             with os.fdopen(descriptor, "wb") as file:

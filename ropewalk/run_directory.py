@@ -61,14 +61,13 @@ class RunDirectory:
             raise InvalidValue("run", path, "must be a path", "write 'runs/first'") from None
         self.configuration = dict(configuration)
         self._journals: dict[str, Journal] = {}
-        # A link to a run directory on another disk is welcome; one into the model is not.
-        check_place(self.path.resolve(), key="run", sources=apart_from)
+        check_run_place(self.path, apart_from)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
         except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{path!s}: is not a run directory ({reason})") from None
+            raise InputError(f"{path!s}: cannot be a run directory ({reason})") from None
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
@@ -124,7 +123,11 @@ class RunDirectory:
                 )
             write_atomically(file, text)
             return False
-        changes = differences(read_json(file), parse_json(text, source="this run"))
+        try:
+            before = read_json(file)
+        except InputError as error:
+            raise InputError(f"{error}; restore the file, or give another directory") from None
+        changes = differences(before, parse_json(text, source="this run"))
         if changes:
             shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
             raise InputError(
@@ -174,6 +177,23 @@ class RunDirectory:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
         return path
+
+
+def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
+    """Refuse a path that cannot be a run directory; nothing is written yet.
+
+    A link to a folder on another disk is welcome; one that leads into the model is not.
+    """
+    place = path.resolve()
+    if os.path.lexists(path) and not path.is_dir():
+        found = "a link to nothing" if path.is_symlink() else "a file"
+        raise InvalidValue("run", str(path), f"is {found}, not a folder", "give a folder's name")
+    nearest = next(parent for parent in place.parents if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InvalidValue(
+            "run", str(path), f"cannot be created in {nearest}", "choose another place"
+        )
+    check_place(place, key="run", sources=apart_from)
 
 
 def versions() -> dict[str, str]:
@@ -346,6 +366,7 @@ def _lines(content: bytes) -> Iterator[bytes]:
 
 def _warn_of_torn_tail(path: Path, size: int) -> None:
     warnings.warn(
-        f"{path}: the last {size} bytes were torn off by an interruption and are dropped",
+        f"{path}: the last {size} bytes are no whole record, as if torn off by an interruption; "
+        "they are dropped",
         stacklevel=3,
     )

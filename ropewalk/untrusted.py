@@ -19,6 +19,7 @@ from typing import TypeVar
 from ropewalk.errors import InputError, InvalidValue
 
 MAX_BYTES = 4 * 2**20
+MOST_COUNTED = 100_000  # samples or scores that a command is asked for
 MAX_DIGITS = 400  # float64 needs 17; some writers print exact decimals
 
 T = TypeVar("T")
@@ -103,7 +104,9 @@ def parse_json(text: str, *, source: str) -> object:
             f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
-        raise InputError(f"{source}: is nested too deeply to be one of our files") from None
+        raise InputError(
+            f"{source}: is nested too deeply; check that it is the right file"
+        ) from None
     return value
 
 
@@ -256,6 +259,14 @@ def whole_number(value: object, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(path, value, "must be a whole number", "drop the point or the quotes")
     return value
+
+
+def check_count(value: object, key: str) -> None:
+    """Refuse a number of samples or scores that nobody means."""
+    if not 1 <= whole_number(value, key) <= MOST_COUNTED:
+        raise InvalidValue(
+            key, value, f"must lie between 1 and {MOST_COUNTED:,}", "20 is a usual number"
+        )
 
 
 def check_seed(value: object) -> None:

@@ -144,12 +144,13 @@ ROOMS = {
     ),
     "exporting.parity": Row(("errors", "values")),
     "exporting.manifest": Row(("errors", "untrusted", "values")),
+    "exporting.places": Row(("errors", "outputs", "exporting.manifest")),
     "exporting.tokens": Row(),
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
-            *("exporting.parity", "exporting.manifest", "exporting.tokens"),
+            *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -215,6 +216,7 @@ ROOMS = {
                 "evaluation.conditions",
                 "evaluation.results",
                 "exporting.features",
+                "exporting.places",
                 "exporting.serving",
                 "audit.result",
             ),

@@ -115,6 +115,12 @@ def test_nothing_is_written_to_a_source(tmp_path: Path) -> None:
     check_file(model / "plan.json", sources=[config])
 
 
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    written(tmp_path / ("a" * 250 + ".json"))
+    written(tmp_path / ("b" * 251 + ".png"))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_full_disk_is_no_mistake_of_the_user() -> None:
     full = cannot_write("plan.json", OSError(28, "No space left on device"))
     assert (type(full), full.exit_status) == (RopewalkError, 1)

@@ -195,6 +195,19 @@ def test_files_of_a_killed_process_are_swept_and_links_are_refused(tmp_path: Pat
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_place_that_cannot_be_a_run_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name, complaint in [
+        ("file", "is a file, not a folder"),
+        ("link", "is a link to nothing, not a folder"),
+        ("file/run", "cannot be created in"),
+    ]:
+        with pytest.raises(InputError, match=complaint):
+            RunDirectory(tmp_path / name, "test", {})
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_run_is_not_kept_in_its_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(InputError, match="never written to"):

@@ -13,6 +13,7 @@ from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.progress import Notice
+from ropewalk.run_directory import check_run_place
 from ropewalk.schedule import RotarySchedule
 
 if TYPE_CHECKING:
@@ -94,10 +95,13 @@ def runnable(
     allow_download: bool,
     strict: bool,
     notice: Notice,
+    run: Path | None = None,
 ) -> Source:
     """A model to load, once all is refused that can be refused before torch is imported."""
     check_placement(dtype, device)
     source = resolve(model, allow_download=allow_download)
+    if run is not None:
+        check_run_place(run, source.places)
     if isinstance(model, str | Path) and not source.has_weights:
         source.folder  # noqa: B018 - says why there are none
     stated_assumptions(source, notice, strict=strict)

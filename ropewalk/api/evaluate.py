@@ -150,6 +150,7 @@ def evaluate(
         allow_download=allow_download,
         strict=strict,
         notice=notice,
+        run=run,
     )
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation

@@ -11,6 +11,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
+from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Model, Source, resolve
@@ -90,6 +91,8 @@ def export(
         _check_dtype(dtype, runtime)
     given, out = as_plan(plan), as_path(out, "out")
     source = resolve(model, allow_download=allow_download)
+    inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
+    check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
     folder = str(source.folder)
     stated_assumptions(source, notice, strict=strict)
     if runtime == LLAMA_CPP:

@@ -67,7 +67,7 @@ def extend(
     """
     run = None if run is None else as_path(run, "run")
     asked = _ask(
-        model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        run, model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, strict, notice,
     )  # fmt: skip
     from ropewalk.evaluation.identity import run_identity
@@ -102,7 +102,7 @@ def extend_preview(
 ) -> Estimate:
     """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
-        model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        None, model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
         allow_download, strict, notice,
     )  # fmt: skip
     from ropewalk.pipeline.cost import estimate
@@ -121,6 +121,7 @@ class _Asked:
 
 
 def _ask(
+    run: Path | None,
     model: Model,
     to: Length | None,
     corpus: Corpus,
@@ -143,6 +144,7 @@ def _ask(
         allow_download=allow_download,
         strict=strict,
         notice=notice,
+        run=run,
     )
     # Export reads files: of a hub id, those that were fetched.
     source = BUNDLED if found.kind == "bundled" else str(found.folder)

@@ -103,6 +103,7 @@ def precision(
         allow_download=allow_download,
         strict=strict,
         notice=notice,
+        run=run,
     )
     from ropewalk.models.load import load
     from ropewalk.number_formats.arms import named

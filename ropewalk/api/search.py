@@ -93,6 +93,7 @@ def search(
         allow_download=allow_download,
         strict=strict,
         notice=notice,
+        run=run,
     )
     present = source.present_plan
     check_target(present.longest(present.extended_layer), settings)

@@ -9,7 +9,7 @@ from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, tasks
 from ropewalk.lengths import check_measured
 from ropewalk.records import Mode
-from ropewalk.untrusted import one_of, whole_number
+from ropewalk.untrusted import check_count, one_of, whole_number
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Settings:
             check_measured(length, "lengths")
         if not self.lengths:
             raise InvalidValue("lengths", self.lengths, "must not be empty", "name one")
-        if whole_number(self.samples, "samples") < 1:
-            raise InvalidValue("samples", self.samples, "must be at least 1", "try 20")
+        check_count(self.samples, "samples")
         whole_number(self.seed, "seed")
         one_of(self.mode, get_args(Mode), "mode")
 

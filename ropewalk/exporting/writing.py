@@ -11,7 +11,7 @@ ends without an error. So whoever finds an export under its name finds a whole o
 from __future__ import annotations
 
 import fcntl
-import glob
+import hashlib
 import json
 import os
 import shutil
@@ -26,10 +26,11 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.exporting.places import check_export_place
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
-from ropewalk.outputs import STANDARD_OUTPUT, TEMPORARY, cannot_write, check_place
+from ropewalk.outputs import TEMPORARY, cannot_write
 from ropewalk.untrusted import read_json
 
 _STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
@@ -54,11 +55,9 @@ def staged(
     without `overwrite`; a disk with too little room. After an error nothing is left. What a killed
     process left is removed by the next export to the same place: a lock tells who is alive.
     """
-    if Path(out) == STANDARD_OUTPUT:
-        raise InvalidValue("out", "-", "cannot be printed", "give the path to write to")
     out = Path(os.path.abspath(out))
     _remove_dead_rooms(out)
-    _check_place(out, overwrite, sources)
+    check_export_place(out, sources=sources, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(out.parent).free
@@ -70,7 +69,7 @@ def staged(
             f"{_gigabytes(free)} free; free some space, or write to another disk"
         )
     try:
-        room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=TEMPORARY, dir=out.parent))
+        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
@@ -88,7 +87,7 @@ def staged(
 
 def _remove_dead_rooms(out: Path) -> None:
     """Remove what processes left that were killed while they wrote to the same place."""
-    for room in out.parent.glob(f".{glob.escape(out.name)}.*{TEMPORARY}"):
+    for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
         try:
             lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # not ours, or just being made
@@ -101,6 +100,11 @@ def _remove_dead_rooms(out: Path) -> None:
             continue
         finally:
             os.close(lock)
+
+
+def _prefix(out: Path) -> str:
+    """How the names of an export's temporary folders begin: a name may be as long as it can be."""
+    return f".ropewalk-{hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]}-"
 
 
 def _restore(room: Path, out: Path) -> None:
@@ -189,20 +193,6 @@ def _rewritten(source: Path, target: Path, rewrite: Rewrite) -> int:
 
 def _entry(stored: str, shape: Sequence[int], start: int, end: int) -> dict[str, object]:
     return {"dtype": stored, "shape": list(shape), "data_offsets": [start, end]}
-
-
-def _check_place(out: Path, overwrite: bool, sources: tuple[Path, ...]) -> None:
-    check_place(out, key="out", sources=sources)
-    if not os.path.lexists(out):
-        return
-    if not overwrite:
-        raise InputError(f"{out}: exists already; allow it to be replaced (`overwrite`)")
-    # A slip of the keyboard must not delete somebody's home.
-    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
-        raise InputError(
-            f"{out}: is a folder without a model in it, which `overwrite` does not replace; "
-            "remove it yourself, or choose another path"
-        )
 
 
 def _move_into_place(room: Path, out: Path) -> None:

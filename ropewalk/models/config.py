@@ -224,8 +224,8 @@ class ConfigReader:
                 setting["rope_theta"] = base
             if setting["rope_theta"] is None:
                 raise Unsupported(
-                    f"model type {shortened(self.model_type)} states no rotary base (rope_theta, "
-                    "rope_parameters or rotary_emb_base): it has no RoPE to change"
+                    f"the config of model type {shortened(self.model_type)} has no rope_theta, "
+                    "rope_parameters or rotary_emb_base, so there is no RoPE to change"
                 )
         return layers
 

@@ -9,7 +9,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured, format_length
-from ropewalk.untrusted import check_seed, whole_number
+from ropewalk.untrusted import check_count, check_seed
 
 TIMES = 8
 """How far a model is extended without a target."""
@@ -33,8 +33,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples"):
-            if whole_number(getattr(self, key), key) < 1:
-                raise InvalidValue(key, getattr(self, key), "must be at least 1", "allow more")
+            check_count(getattr(self, key), key)
         check_measured(self.target_length, "to")
         check_seed(self.seed)
 

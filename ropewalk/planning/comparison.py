@@ -7,8 +7,8 @@ Three things can be said of a schedule before a model runs:
 3. fast pairs: those carry local order, and the further λ moves them, the more has to be relearnt.
 
 Methods that leave the fast pairs alone and meet no new angle, as YaRN does, come first; then the
-others, by new angles, violations and fast pairs; and last those that their sources train with. It
-is a starting order, and measured on no model; evaluation has the last word.
+others, by new angles, attention scaling, violations and fast pairs; and last those that their
+sources train with. It is a starting order, and measured on no model; evaluation has the last word.
 """
 
 from __future__ import annotations
@@ -69,10 +69,15 @@ class Candidate(Value):
         return self.fast_stretch < 1.0005
 
     @property
-    def rank(self) -> tuple[bool, bool, int, int, float]:
+    def rank(self) -> tuple[bool, bool, int, float, int, float]:
         """Smaller is better."""
         new, moved = self.out_of_distribution_pairs, not self.keeps_fast_pairs
-        return self.needs_training, new > 0 or moved, new, self.violations, self.fast_stretch
+        # More keys dilute attention; a scaling above 1, as YaRN's, makes up for it.
+        sharpened = -self.schedule.attention_scaling
+        return (
+            *(self.needs_training, new > 0 or moved, new),
+            *(sharpened, self.violations, self.fast_stretch),
+        )
 
     @property
     def reason(self) -> str:

@@ -30,9 +30,8 @@ def as_text(name: str) -> str:
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure."""
     path = Path(path)
-    formats = figure.canvas.get_supported_filetypes()
     ending = path.suffix.lstrip(".").lower()
-    if ending not in formats:
+    if ending not in PICTURES:
         raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
     import matplotlib
 

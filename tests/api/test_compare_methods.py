@@ -44,7 +44,10 @@ def test_the_json_tells_the_best_by_its_name() -> None:
     assert value["best"] == best["method"] == found.best.method
     assert best["plan_id"] == found.best.plan.id
     assert best["plan"] == found.best.plan.to_json()
-    assert best["parameters"] == {"base": 1.33e6}
+    assert best["method"] == "yarn"
+    [based] = [each for each in value["candidates"] if each["method"] == "base_change"]
+    assert based["parameters"] == {"base": 1.33e6}
+    assert based["needs_training"] is True
     assert best["reason"] == found.best.reason
     assert best["out_of_distribution_share"] == 0
     assert value["geometry"]["serves"] == 4096

@@ -122,7 +122,7 @@ class TestErrors:
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "ntk", "--plot", "picture.doc"],
-                "picture.doc: cannot draw doc",
+                "must end in .png or .svg",
             ),
         ],
     )

@@ -57,6 +57,22 @@ def test_without_a_place_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-o", "same.svg", "--plot", "same.svg"), "name the same file"),
+        (("--plot", "picture.pdf"), r"must end in \.png or \.svg"),
+    ],
+)
+def test_a_figure_has_a_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=complaint):
+        planned("llama-3-8b", "--to", "32k", "--method", "yarn", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dash_prints_the_plan_alone() -> None:
     done = planned("llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-")
     assert ContextPlan.loads(done.stdout).target_length == 32 * 1024

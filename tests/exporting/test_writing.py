@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.exporting.writing import copy_companions, staged, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from tests.exporting.folders import saved
@@ -123,12 +124,19 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
     home = tmp_path / "home"
     home.mkdir()
     (home / "letter.txt").write_text("dear")
+    for name in (None, "config.json", MANIFEST):  # nor does a stray config make it an export
+        if name == MANIFEST:
+            Manifest.of(home).write(home)
+            (home / "notes.md").write_text("mine")
+        elif name is not None:
+            (home / name).write_text("{}")
+        with (
+            pytest.raises(InputError, match=r"holds \S+, which no export of ropewalk put there"),
+            staged(home, needs_bytes=0, overwrite=True),
+        ):
+            raise AssertionError("entered")
+    (home / "notes.md").unlink()
     with pytest.raises(InputError, match="`overwrite`"), staged(home, needs_bytes=0):
-        pass
-    with (
-        pytest.raises(InputError, match="without a model in it"),
-        staged(home, needs_bytes=0, overwrite=True),
-    ):
         pass
     for place in (source, source.parent, source / "inside" / "it"):
         with (
@@ -136,7 +144,6 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
             staged(place, needs_bytes=0, overwrite=True, sources=(source,)),
         ):
             pass
-    (home / "config.json").write_text("{}")
     with staged(home, needs_bytes=0, overwrite=True) as place:
         place.mkdir()
     assert list(home.iterdir()) == []
@@ -174,6 +181,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, moment
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("old")
+    Manifest.of(out).write(out)
     died = subprocess.run([sys.executable, "-c", KILLED, str(out), moment], check=False)
     assert died.returncode == -signal.SIGKILL
     assert len([path for path in tmp_path.iterdir() if path.name != "out"]) == 1

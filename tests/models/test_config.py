@@ -270,7 +270,7 @@ def expected_schedules(name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 READ = [p.stem for p in sorted((GOLDEN / "configs").glob("*.json")) if expected_schedules(p.stem)]
-REFUSED = {"gpt-j-6b": "no rotary base", "gemma-4-26b-a4b": "'proportional'"}
+REFUSED = {"gpt-j-6b": "has no rope_theta", "gemma-4-26b-a4b": "'proportional'"}
 
 
 @pytest.mark.parametrize("name", [name for name in READ if name not in REFUSED])
@@ -323,8 +323,8 @@ def llama(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' states no rotary base"),
-        ({"model_type": "codegen"}, "'codegen' states no rotary base"),
+        ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' has no rope_theta"),
+        ({"model_type": "codegen"}, "'codegen' has no rope_theta"),
         (llama(rope_scaling={"type": "axial"}), "rope type 'axial'"),
         (llama(rope_parameters={"rope_type": "yarn", "factor": 0.5}), "factor = 0.5"),
         (llama(rope_parameters={"rope_type": "yarn"}), "factor = None"),

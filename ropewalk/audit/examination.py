@@ -9,6 +9,7 @@ is left out where transformers or llama.cpp is not installed is said, and is not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from ropewalk.errors import (
     RopewalkError,
     UnknownName,
     Unsupported,
+    shortened,
 )
 from ropewalk.exporting.parity import PLAN
 from ropewalk.extras import required_by
@@ -47,6 +49,8 @@ from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 
+TRANSFORMERS_4 = "transformers-4"
+"""Chooses its class by the model type, as transformers does; the others by `architectures`."""
 RUNTIMES = (STOCK, *BY_RULES)
 USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as it is; the others need it converted, or are older."""
@@ -237,13 +241,39 @@ def _established(check: Check, how: str) -> Check:
 
 def _known_type(reading: Reading, config: Config) -> Reading:
     """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
-    if reading.unread or (kind := ConfigReader(config).model_type) in FAMILIES:
+    if reading.unread:
         return reading
+    kind = ConfigReader(config).model_type
+    if kind in FAMILIES:
+        other = _other_class(config, kind) if reading.runtime != TRANSFORMERS_4 else ""
+        return replace(reading, unread=other) if other else reading
     return replace(
         reading,
         unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
         "judge it by running it there",
     )
+
+
+def _other_class(config: Config, kind: str) -> str:
+    """Why nothing is known of the class that is chosen by `architectures`, if it is another."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names:
+        return ""
+    kinds = {kind.removesuffix("_text"), str(config.get("model_type")).removesuffix("_text")}
+    for name in names:
+        for own in kinds:
+            rest = _letters(name).removeprefix(_letters(own))
+            if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
+                return ""
+    return (
+        f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
+        f"model type {kind!r}; judge it by running it there"
+    )
+
+
+def _letters(name: object) -> str:
+    """A name as model types and classes have it in common: Ernie4_5 is ernie4_5."""
+    return re.sub("[^a-z0-9]", "", str(name)[:200].lower())
 
 
 def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:

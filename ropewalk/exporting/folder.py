@@ -205,7 +205,10 @@ def _reference(job: Job) -> Any:
 
 
 def _told_left_out(name: str) -> str:
-    return f"{name} was left out: it is a link that leads out of the model's folder, or no file"
+    return (
+        f"{name} was left out: it is a link that leads out of the model's folder, no file, or has "
+        "a name that the manifest cannot list"
+    )
 
 
 def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:

@@ -50,8 +50,7 @@ class Manifest(Value):
         if len(self.files) > MOST_FILES:
             raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
         for name in self.files:
-            # Only a file of the folder itself: no path leads out of it.
-            if name in ("", ".", "..") or not name.isprintable() or set(name) & {"/", "\\"}:
+            if not is_listable(name):
                 raise InvalidValue("files", name, "must name a file of the same folder", RESTORE)
 
     @property
@@ -79,6 +78,11 @@ class Manifest(Value):
     def write(self, folder: Path) -> None:
         text = json.dumps(self.to_json(), indent=2, ensure_ascii=False)
         (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+
+
+def is_listable(name: str) -> bool:
+    """Whether it names a file of the folder itself: no path leads out of it."""
+    return name not in ("", ".", "..") and name.isprintable() and not set(name) & {"/", "\\"}
 
 
 def sha256(

@@ -26,8 +26,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+<<<<<<< HEAD
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.exporting.places import check_export_place
+=======
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
+from ropewalk.exporting.manifest import is_listable
+>>>>>>> v2
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
 from ropewalk.outputs import TEMPORARY, cannot_write
@@ -116,17 +121,18 @@ def _restore(room: Path, out: Path) -> None:
 def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
     """Copy tokenizer, generation config, licence: all but config and weights.
 
-    Returns the names of what was left out: links that lead out of the model, and what is no file.
+    Returns the names of what was left out: links that lead out of the model, what is no file, and
+    names that a manifest cannot list.
     """
     left_out = []
     for pattern in _COMPANIONS:
         for path in sorted(source.glob(pattern)):
             if path.name in _WRITTEN_ANEW:
                 continue
-            if path.is_file() and _lies_within(path, source):
+            if is_listable(path.name) and path.is_file() and _lies_within(path, source):
                 shutil.copyfile(path, folder / path.name)
             else:
-                left_out.append(path.name)
+                left_out.append(printable(path.name))
     return tuple(left_out)
 
 

@@ -232,11 +232,15 @@ def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])
     other = sorted(name for name, *_ in report["mismatched_keys"])
-    for names, what in ((absent, "are in none of its files"), (other, "have another shape there")):
+    for names, told in (
+        (absent, "no file holds {} that the config asks for ({})"),
+        (other, "{} have another shape than the config asks for ({})"),
+    ):
         if names:
+            count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
+            shown = f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
             raise InputError(
-                f"{folder}: {len(names)} weights that its config asks for {what}: "
-                f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}; "
+                f"{folder}: {told.format(count, shown)}: the model does not load; "
                 "check that config and weights belong together"
             )
     return model

@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+<<<<<<< HEAD
 from ropewalk.exporting.manifest import MANIFEST, Manifest
+=======
+from ropewalk.exporting.manifest import Manifest
+>>>>>>> v2
 from ropewalk.exporting.writing import copy_companions, staged, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from tests.exporting.folders import saved
@@ -211,6 +215,16 @@ def test_nothing_comes_along_from_outside_the_model(broken: Path, tmp_path: Path
     assert copy_companions(broken, out) == ("added_tokens.json", "folder.json")
     assert (out / "inner.txt").read_text() == (broken / "config.json").read_text()
     assert not any("secret" in path.read_text() for path in out.iterdir())
+
+
+def test_a_name_that_a_manifest_cannot_list_is_left_out(broken: Path, tmp_path: Path) -> None:
+    (broken / "n\nl.txt").write_text("more")
+    (broken / "a\\b.txt").write_text("more")
+    out = tmp_path / "out"
+    out.mkdir()
+    assert copy_companions(broken, out) == (r"a\b.txt", r"n\nl.txt")
+    Manifest.of(out).write(out)
+    assert Manifest.read(out) == Manifest.of(out)
 
 
 def test_a_snapshot_of_the_hub_is_copied_whole(tmp_path: Path) -> None:

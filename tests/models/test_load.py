@@ -188,8 +188,16 @@ def lose_tokenizer(folder: Path) -> None:
         (cut_a_shard, InputError, "is not a whole safetensors file"),
         (shard_outside, InvalidValue, "must name a file of the same folder"),
         (index_without_map, InputError, "has no weight_map of file names"),
-        (lose_a_weight, InputError, "1 weights .* are in none of its files: model.*q_proj"),
-        (other_shape, InputError, "6 weights .* have another shape there: model.*mlp"),
+        (
+            lose_a_weight,
+            InputError,
+            r"no file holds 1 tensor that .* asks for \(model.*q_proj",
+        ),
+        (
+            other_shape,
+            InputError,
+            r"6 tensors have another shape than .* for \(model.*mlp",
+        ),
         (unloadable, InputError, "transformers cannot load it: .*GPTQ"),
         (lose_tokenizer, InputError, "its tokenizer cannot be loaded"),
     ],

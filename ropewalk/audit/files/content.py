@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.gguf import ends_at
+from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.audit.finding import Finding
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
 
 NO_MANIFEST = "not compared: no manifest"
+CONFIG = "config.json"
 _SHOWN = 3
 
 Told = Callable[[float], None]
@@ -24,13 +29,18 @@ def of_folder(folder: Path, progress: Told) -> Checked:
         return unknown("bytes", NO_MANIFEST)
     try:
         manifest = Manifest.read(folder)
+    except InvalidValue as error:  # its own remedy would stand before that of the finding
+        said = f"{MANIFEST} cannot be read: {_inside(error.key)} = {shortened(error.value)}"
+        return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
         return wrong("bytes", _changed(str(error)))
-    missing, changed, before = [], [], 0
+    missing, strange, changed, before = [], [], [], 0
     for name, wanted in manifest.files.items():
         path = folder / name
-        if not path.is_file():
+        if not os.path.lexists(path):
             missing.append(name)
+        elif not path.is_file():  # never opened: a pipe would wait for ever
+            strange.append(f"{name} is {_kind(path)}, not a file")
         elif (
             path.stat().st_size != wanted.size
             or sha256(path, progress, before, manifest.bytes) != wanted.sha256
@@ -38,9 +48,16 @@ def of_folder(folder: Path, progress: Told) -> Checked:
             changed.append(name)
         before += wanted.size
     here = {path.name for path in folder.iterdir()} - {MANIFEST}
-    extra = sorted(here - set(manifest.files))
+    # Without these there is no model: a manifest that lists none of them is not of an export.
+    needed = {CONFIG, *(name for name in here if _holds_weights(name))}
+    if not any(map(_holds_weights, manifest.files)):
+        needed.add(SINGLE)
+    unlisted = sorted(needed - set(manifest.files))
+    extra = sorted(here - set(manifest.files) - needed)
     notes = [_extra(extra)] if extra else []
     problems = [
+        *([f"{_listed(unlisted)} not listed in {MANIFEST}"] if unlisted else []),
+        *strange,
         *([f"{_listed(missing)} missing, and listed in {MANIFEST}"] if missing else []),
         *([f"{_listed(changed)} not as in {MANIFEST}"] if changed else []),
     ]
@@ -52,6 +69,11 @@ def of_folder(folder: Path, progress: Told) -> Checked:
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
     """A GGUF file beside the digest in its metadata."""
     seal = carried.compare(header, progress)
+    size = header.values.get(carried.SIZE)
+    if seal == "of another file" and isinstance(size, int) and ends_at(header, size):
+        more = header.path.stat().st_size - size
+        said = f"{more:,} bytes follow the {size:,} that the file was written with"
+        return wrong("bytes", _changed(said))
     if seal == "none":
         return unknown("bytes", NO_MANIFEST)
     if seal == "of another file":
@@ -60,6 +82,29 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
         said = f"the file is not as it was written: {carried.SHA256} in it is of other bytes"
         return wrong("bytes", _changed(said))
     return well("bytes", f"as {carried.SHA256} in the file says")
+
+
+def _holds_weights(name: str) -> bool:
+    return name.endswith(".safetensors") or name == INDEX
+
+
+def _inside(key: str) -> str:
+    """A key without the path of the file, which the finding names."""
+    return key.rpartition(f"{MANIFEST}: ")[2]
+
+
+def _kind(path: Path) -> str:
+    link = "a link to " if path.is_symlink() else ""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return f"{link}nothing" if link else "unreadable"
+    kinds = (
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISDIR, "a folder"),
+    )
+    return link + next((kind for is_kind, kind in kinds if is_kind(mode)), "a device")
 
 
 def _listed(names: list[str]) -> str:

@@ -94,6 +94,20 @@ def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str
             expected = end + padding
 
 
+def ends_at(header: GGUFHeader, size: int) -> bool:
+    """Whether the tensors end at that size, with padding or without, and the file goes on.
+
+    A tool that writes a file anew leaves nothing behind the tensors, so something was appended.
+    """
+    sizes = {name: _bytes(place) for name, place in header.tensors.items()}
+    known = [place.start + own for name, place in header.tensors.items() if (own := sizes[name])]
+    if len(known) < len(sizes) or not known:
+        return False
+    end = max(known)
+    padded = end + -(end - header.data) % header.alignment
+    return end <= size <= padded and size < header.path.stat().st_size
+
+
 def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
     """How many bytes the file has after its last tensor and the padding that may follow it."""
     end = max(place.start + (sizes[name] or 0) for name, place in header.tensors.items())

@@ -11,18 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.models.config import Config, ConfigReader
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
-USUAL = {
-    *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
-    *("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "gpt_oss", "granite", "helium"),
-    *("granitemoe", "llama", "mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "phi"),
-    *("phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
-    *("stablelm", "starcoder2"),
-}
+USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
@@ -51,13 +46,14 @@ def compare(tensors: Shapes, config: Config) -> Compared:
     model = _Model(reader, tensors, embedding["prefix"])
     problems = list(model.problems(embedding[0]))
     rows, quantised = tensors[embedding[0]][:1], _quantised(config)
-    if problems and (quantised or reader.model_type not in USUAL):
+    if quantised or (problems and reader.model_type not in USUAL):
         why = (
             "the weights are quantised"
             if quantised
             else f"the naming of model type {reader.model_type[:40]!r} is not known here"
         )
-        said = f"not all shapes are compared with the config: {why} ({problems[0]})"
+        first = f" ({problems[0]})" if problems else ""
+        said = f"not all shapes are compared with the config: {why}{first}"
         return Compared(unknown=said, rows=rows[0] if rows else None)
     return Compared(tuple(problems), rows=rows[0] if rows else None)
 
@@ -96,6 +92,9 @@ class _Model:
             for name, shape in wanted.items():
                 if name in own:
                     yield from self._differs(f"{self.prefix}layers.{number}.{name}", shape)
+        for name in self._last():
+            if name in self.tensors:
+                yield from self._differs(name, (hidden,))
         yield from self._missing()
 
     def count(self, key: str) -> int | None:
@@ -164,8 +163,14 @@ class _Model:
         }
         return shapes
 
+    def _last(self) -> tuple[str, ...]:
+        return tuple(f"{self.prefix}{name}" for name in after_the_layers(self.reader))
+
     def _missing(self) -> Iterator[str]:
-        """Names that one layer has and another has not; experts may stand in some layers only."""
+        """Names that the model type asks for, and those that one layer has and another has not.
+
+        Experts may stand in some layers only.
+        """
         mixed = any("experts" in name for own in self.layers.values() for name in own)
         names: dict[str, None] = {}
         for own in self.layers.values():
@@ -173,15 +178,31 @@ class _Model:
         if not any(part in name for name in names for part in _QUERIES):
             yield "no layer has the usual names of queries"
         stated = self.count("num_hidden_layers") or len(self.layers)
-        lost = [
-            f"{self.prefix}layers.{number}.{name}"
-            for number, own in sorted(self.layers.items())
-            for name in names
-            if number < stated and name not in own and not (mixed and name.startswith("mlp."))
-        ]
-        if lost:
-            more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-            yield f"{', '.join(lost[:_SHOWN])}{more} are missing, which other layers have"
+        wanted = in_each_layer(self.reader)
+        asked = [name for name in self._last() if name not in self.tensors]
+        uneven = []
+        for number, own in sorted(self.layers.items()):
+            if number >= stated:
+                continue
+            layer = f"{self.prefix}layers.{number}."
+            asked += [layer + name for name in wanted if name not in own]
+            uneven += [
+                layer + name
+                for name in names
+                if name not in own
+                and name not in wanted
+                and not (mixed and name.startswith("mlp."))
+            ]
+        if asked:
+            tensors = "1 tensor" if len(asked) == 1 else f"{len(asked)} tensors"
+            yield f"no file holds {tensors} that the config asks for ({_listed(asked)})"
+        if uneven:
+            yield f"no file holds {_listed(uneven)}, and other layers have tensors of that name"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _times(one: int | None, other: int | None) -> int | None:

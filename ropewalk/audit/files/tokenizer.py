@@ -6,19 +6,22 @@ older folders is loaded by transformers, as any user of it would.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.finding import Finding
-from ropewalk.errors import InputError, MissingExtra
+from ropewalk.errors import InputError, MissingExtra, shortened
 from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
+ADDED = "added_tokens.json"
+_OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
 
 
 class _Loaded(NamedTuple):
@@ -36,10 +39,10 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         said = "none in this folder"
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
     try:
-        settings = _settings(folder)
+        settings, more = _side_files(folder)
         with required_by("loading the tokenizer"):
             loaded = _fast(folder / FAST) if files[0] == FAST else _older(folder, files, settings)
-        ids = [*loaded.vocabulary.values(), *_added(settings)]
+        ids = [*loaded.vocabulary.values(), *_added(settings, more)]
         encoded = list(loaded.encode(PROBE))
     except (MissingExtra, _Unknown) as error:
         return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
@@ -64,14 +67,17 @@ class _Unknown(Exception):
         self.remedy = remedy
 
 
-def _settings(folder: Path) -> Config:
-    path = folder / SETTINGS
-    if not path.is_file():
-        return {}
-    value = read_json(path, max_bytes=MOST_BYTES)
-    if not isinstance(value, dict):
-        raise InputError(f"{SETTINGS}: is not a JSON object")
-    return value
+def _side_files(folder: Path) -> tuple[Config, Config]:
+    """The settings and the added tokens; whatever else transformers reads must be JSON too."""
+    read: dict[str, Config] = {}
+    for name in (SETTINGS, ADDED, *_OTHER_JSON):
+        if not os.path.lexists(folder / name):
+            continue
+        value = read_json(folder / name, max_bytes=MOST_BYTES)
+        if not isinstance(value, dict):
+            raise InputError(f"{name}: is not a JSON object")
+        read[name] = value
+    return read.get(SETTINGS, {}), read.get(ADDED, {})
 
 
 def _fast(path: Path) -> _Loaded:
@@ -126,8 +132,12 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
         raise InputError(f"{name}: cannot be loaded ({_first_line(error)})") from None
 
 
-def _added(settings: Config) -> Iterator[int]:
-    """The ids of the tokens that the settings add."""
+def _added(settings: Config, more: Config) -> Iterator[int]:
+    """The ids of the tokens that the settings and the file of added tokens add."""
+    for token, own in more.items():
+        if not isinstance(own, int) or isinstance(own, bool):
+            raise InputError(f"{ADDED}: {shortened(token)} has the id {shortened(own)}, no number")
+        yield own
     added = settings.get("added_tokens_decoder")
     for number in added if isinstance(added, dict) else ():
         if number.isascii() and number.isdigit() and len(number) < 20:

@@ -5,6 +5,7 @@ Headers are read and no tensor, so it takes no longer for a large model than for
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import compare
 from ropewalk.audit.finding import Finding
-from ropewalk.errors import InputError, RopewalkError, Unsupported
+from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
 from ropewalk.untrusted import read_json
 
@@ -41,22 +42,41 @@ def weights(folder: Path, config: Config) -> Weights:
         said = "only a config was given"
         return Weights(unknown("weights", said, "give the folder that has config and weights"))
     try:
+        problem = ""
         if (folder / SINGLE).exists() or (folder / SINGLE).is_symlink():
             files = {folder / SINGLE: read_header(_regular(folder / SINGLE))}
+            # vLLM chooses files by the index even where a whole file stands next to it.
+            if os.path.lexists(folder / INDEX):
+                problem = _misplaced(_index(folder / INDEX), files)
         elif (folder / INDEX).exists():
             index = _index(folder / INDEX)
             shards = [folder / name for name in sorted(set(index.values()))]
+            if absent := [path.name for path in shards if not os.path.lexists(path)]:
+                raise _IndexError(f"{INDEX} names {absent[0]}, which is not there")
             files = {path: read_header(_regular(path)) for path in shards}
-            if problem := _misplaced(index, files):
-                return Weights(wrong("weights", _missing(problem)), tuple(files))
+            problem = _misplaced(index, files)
         else:
+            files = {}
+        # Some runtimes load every safetensors file of a folder.
+        for path in sorted(folder.glob("*.safetensors")):
+            if path not in files:
+                read_header(_regular(path))
+        if problem:
+            return Weights(wrong("weights", _missing(problem)), tuple(files))
+        if not files:
             return Weights(_absent(folder))
     except Unsupported as error:
         remedy = "run it in its runtime"
         return Weights(unknown("weights", str(error), remedy))
+    except _IndexError as error:
+        return Weights(wrong("weights", _missing(str(error))))
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
     return _compared(files, config)
+
+
+class _IndexError(InputError):
+    """The index cannot be followed."""
 
 
 def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Weights:
@@ -98,13 +118,17 @@ def _regular(path: Path) -> Path:
 
 
 def _index(path: Path) -> dict[str, str]:
-    index = read_json(_regular(path), max_bytes=MOST_INDEX)
+    try:
+        index = read_json(_regular(path), max_bytes=MOST_INDEX)
+    except InputError as error:
+        raise _IndexError(str(error)) from None
     named = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(named, dict) or not named:
-        raise InputError(f"{path.name}: has no weight_map")
+        raise _IndexError(f"{path.name}: has no weight_map")
     for name, file in named.items():
         if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
-            raise InputError(f"{path.name}: {name!r} must name a file of the same folder")
+            said = f"{shortened(name)} = {shortened(file)} must name a file of the same folder"
+            raise _IndexError(f"{path.name}: {said}")
     return named
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,11 @@ def test_a_folder_as_it_was_written_is_well(folder: Path) -> None:
     assert shares[-1] == pytest.approx(0.3)
 
 
+def _replaced(folder: Path, make: Callable[[Path], object]) -> None:
+    (folder / "tokenizer_config.json").unlink()
+    make(folder / "tokenizer_config.json")
+
+
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a weight": (
         lambda folder: flip(folder / SINGLE, 1_000_000),
@@ -81,6 +87,28 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "must name a file of the same folder",
     ),
+    "a manifest of no file": (
+        lambda folder: edit(folder / MANIFEST, lambda value: value.update(files={})),
+        f"config.json, model.safetensors are not listed in {MANIFEST}",
+    ),
+    "a manifest without the config": (
+        lambda folder: edit(
+            folder / MANIFEST, lambda value: value["files"].pop("config.json") and None
+        ),
+        f"config.json is not listed in {MANIFEST}",
+    ),
+    "a manifest without the weights": (
+        lambda folder: edit(folder / MANIFEST, lambda value: value["files"].pop(SINGLE) and None),
+        f"{SINGLE} is not listed in {MANIFEST}",
+    ),
+    "a pipe": (
+        lambda folder: _replaced(folder, os.mkfifo),
+        "tokenizer_config.json is a pipe, not a file",
+    ),
+    "a link to a device": (
+        lambda folder: _replaced(folder, lambda path: path.symlink_to("/dev/null")),
+        "tokenizer_config.json is a link to a device, not a file",
+    ),
     "a manifest of no digest": (
         lambda folder: edit(
             folder / MANIFEST, lambda value: value["files"]["config.json"].update(sha256="zz")
@@ -96,9 +124,10 @@ def test_what_is_changed_is_wrong(folder: Path, name: str) -> None:
     change(folder)
     found = judged(folder)
     assert found.verdict == "wrong"
-    (finding,) = found.wrong
+    finding = found.wrong[-1]  # a pipe is no tokenizer either
     assert finding.trap == "bytes-changed"
     assert complaint in finding.what
+    assert "; " not in finding.what  # one remedy, that of the finding
 
 
 def test_what_is_added_is_a_note(folder: Path) -> None:
@@ -188,6 +217,15 @@ def test_a_file_that_a_tool_wrote_anew_is_not_compared(file: Path, tmp_path: Pat
     found = by_rules(path)
     assert found.verdict == "well"
     assert "written anew" in found.checks[2].what
+
+
+@pytest.mark.parametrize("more", [b"\0\0", bytes(1000)])
+def test_bytes_behind_a_file_are_wrong(file: Path, tmp_path: Path, more: bytes) -> None:
+    found = by_rules(_copy(file, tmp_path, lambda content: content + more))
+    assert found.verdict == "wrong"
+    (finding,) = found.wrong
+    assert finding.trap == "bytes-changed"
+    assert finding.what.startswith(f"{len(more):,} bytes follow the")
 
 
 def test_a_file_whose_keys_and_tensors_differ_is_wrong(file: Path, tmp_path: Path) -> None:

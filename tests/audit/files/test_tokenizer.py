@@ -47,6 +47,10 @@ def _special(value: dict[str, Any]) -> None:
     }
 
 
+def _no_json(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text("[[")
+
+
 BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "garbage": (
         lambda folder: (folder / FAST).write_text('{"garbage": 1}'),
@@ -78,6 +82,29 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         ),
         "token-beyond-vocabulary",
         "has the id 7,000",
+    ),
+    "an added token too large, in a file of its own": (
+        lambda folder: (folder / "added_tokens.json").write_text('{"zz": 99999}'),
+        "token-beyond-vocabulary",
+        "has the id 99,999",
+    ),
+    "an added token without a number": (
+        lambda folder: (folder / "added_tokens.json").write_text('{"zz": "a"}'),
+        "tokenizer-broken",
+        "no number",
+    ),
+    **{
+        f"{name} that is no JSON": (
+            _no_json(name),
+            "tokenizer-broken",
+            f"{name}: is not JSON",
+        )
+        for name in ("added_tokens.json", "special_tokens_map.json", "chat_template.json")
+    },
+    "a side file that is a list": (
+        lambda folder: (folder / "special_tokens_map.json").write_text("[]"),
+        "tokenizer-broken",
+        "special_tokens_map.json: is not a JSON object",
     ),
     "older files that are garbage": (
         lambda folder: (folder / FAST).rename(folder / "merges.txt").with_name(VOCAB).touch(),

@@ -13,11 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.audit.files.safetensors import read_header
 from ropewalk.audit.files.shapes import USUAL, compare
 from ropewalk.errors import InputError, Unsupported
+from ropewalk.models.config import ConfigReader
 from tests.audit.files.folders import (
     INDEX,
     SINGLE,
@@ -105,6 +109,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "leaves a gap",
     ),
+    "metadata that are no strings": (
+        _header(lambda h: h.update(__metadata__={"a": 5})),
+        "must map strings to strings",
+    ),
+    "metadata that are a list": (
+        _header(lambda h: h.update(__metadata__=[])),
+        "must map strings to strings",
+    ),
+    "another file beside it": (
+        lambda path: path.with_name("model-00001-of-00002.safetensors").write_bytes(b"a"),
+        "model-00001-of-00002.safetensors: its 1 bytes are too few for its header",
+    ),
     "a gap": (_header(lambda h: h.pop(QUERIES) and None), "leaves a gap"),
 }
 
@@ -149,13 +165,50 @@ def test_a_config_of_another_model_is_wrong(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "absent",
-    [QUERIES, "model.layers.2.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"],
+    [
+        *(QUERIES, "model.layers.2.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"),
+        "model.norm.weight",
+    ],
 )
 def test_a_tensor_that_is_not_there_is_named(folder: Path, absent: str) -> None:
     names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
     keep(folder / SINGLE, [name for name in names if name != absent])
     (finding,) = judged(folder).wrong
-    assert finding.what == f"{absent} are missing, which other layers have"
+    assert finding.what == f"no file holds 1 tensor that the config asks for ({absent})"
+
+
+def test_a_tensor_that_no_layer_has_is_missing_too(folder: Path) -> None:
+    names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
+    keep(folder / SINGLE, [name for name in names if not name.endswith("o_proj.weight")])
+    (finding,) = judged(folder).wrong
+    assert finding.trap == "weights-differ"
+    assert finding.what.startswith("no file holds 3 tensors that the config asks for (model.layers")
+
+
+@pytest.mark.parametrize("key", ["attention_bias", "mlp_bias"])
+def test_biases_that_the_config_asks_for_must_be_there(folder: Path, key: str) -> None:
+    edit(folder / "config.json", lambda config: config.update({key: True}))
+    (finding,) = judged(folder).wrong
+    assert finding.trap == "weights-differ"
+    assert "_proj.bias" in finding.what
+
+
+INDEXES: dict[str, tuple[object, str]] = {
+    "numbers for files": ({"weight_map": {EMBEDDING: 5}}, "must name a file of the same folder"),
+    "control characters": ({"weight_map": {EMBEDDING: "\x1b[2J"}}, r"'\x1b[2J' must name a file"),
+    "a file that is absent": ({"weight_map": {EMBEDDING: "no.safetensors"}}, "does not hold it"),
+    "a list": ([], "has no weight_map"),
+}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_an_index_next_to_a_whole_file_must_fit_it(folder: Path, name: str) -> None:
+    index, complaint = INDEXES[name]
+    (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+    (finding,) = judged(folder).wrong
+    assert finding.trap == "weights-misplaced"
+    assert complaint in finding.what
+    assert finding.what.isprintable()
 
 
 def _places(change: Callable[[dict[str, str]], object]) -> Callable[[Path], None]:
@@ -165,7 +218,7 @@ def _places(change: Callable[[dict[str, str]], object]) -> Callable[[Path], None
 SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file that is not there": (
         lambda folder: (folder / "model-00002-of-00002.safetensors").unlink(),
-        "model-00002-of-00002.safetensors: is not there",
+        "names model-00002-of-00002.safetensors, which is not there",
     ),
     "a file cut": (
         lambda folder: _cut(folder / "model-00001-of-00002.safetensors", 0.9),
@@ -228,11 +281,43 @@ def test_a_model_type_that_nobody_knows_is_not_established(folder: Path) -> None
     assert judged(folder).verdict == "not established"
 
 
+@pytest.mark.parametrize("architecture", ["EvilForCausalLM", "Qwen2ForCausalLM", "Llama"])
+def test_a_class_of_another_model_type_is_not_established(folder: Path, architecture: str) -> None:
+    edit(folder / "config.json", lambda config: config.update(architectures=[architecture]))
+    found = judged(folder)
+    assert found.verdict == found.verdict_in("vllm") == "not established"
+    (line,) = found.not_established
+    assert line.startswith(f"vllm: chooses its class by the architecture {architecture!r}")
+
+
 def test_quantised_weights_have_shapes_of_their_own(folder: Path) -> None:
     changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": 100}
     edit(folder / "config.json", lambda config: config.update(changes))
     (line,) = judged(folder).not_established
     assert "the weights are quantised" in line
+
+
+def test_plain_weights_under_a_quantised_config_are_not_established(folder: Path) -> None:
+    """Whether its method takes them is known only by running it."""
+    quantised = {"quantization_config": {"quant_method": "evil"}}
+    edit(folder / "config.json", lambda config: config.update(quantised))
+    (line,) = judged(folder).not_established
+    assert "the weights are quantised" in line
+
+
+@pytest.mark.parametrize("kind", sorted(NAMINGS))
+def test_the_names_of_a_type_are_those_of_transformers(kind: str) -> None:
+    """With its biases and without; experts, routers and the like are not asked for."""
+    keys = {bias.key for bias in NAMINGS[kind].biases if bias.key}
+    for settings in ({}, dict.fromkeys(keys, True), dict.fromkeys(keys, False)):
+        config = AutoConfig.for_model(kind, num_hidden_layers=1, **settings)
+        with torch.device("meta"):
+            names = AutoModelForCausalLM.from_config(config).state_dict()
+        reader = ConfigReader({"model_type": kind, **settings})
+        asked = {f"layers.0.{name}" for name in in_each_layer(reader)}
+        asked |= set(after_the_layers(reader))
+        assert asked <= {name.partition(".")[2] for name in names}
+        assert asked
 
 
 def test_types_and_sizes_that_this_reader_does_not_know_are_not_damage(tmp_path: Path) -> None:

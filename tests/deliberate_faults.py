@@ -54,8 +54,8 @@ FAULTS = {
     ),
     "files from outside the model come along": Fault(
         "ropewalk/exporting/writing.py",
-        "if path.is_file() and _lies_within(path, source):",
-        "if path.is_file():",
+        "path.is_file() and _lies_within(path, source):",
+        "path.is_file():",
         ("tests/exporting/test_writing.py",),
     ),
     "an edited file counts as ours": Fault(

@@ -26,13 +26,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-<<<<<<< HEAD
-from ropewalk.errors import InputError, RopewalkError
-from ropewalk.exporting.places import check_export_place
-=======
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
+from ropewalk.errors import InputError, RopewalkError, printable
 from ropewalk.exporting.manifest import is_listable
->>>>>>> v2
+from ropewalk.exporting.places import check_export_place
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
 from ropewalk.outputs import TEMPORARY, cannot_write
@@ -125,14 +121,12 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
     names that a manifest cannot list.
     """
     left_out = []
-    for pattern in _COMPANIONS:
-        for path in sorted(source.glob(pattern)):
-            if path.name in _WRITTEN_ANEW:
-                continue
-            if is_listable(path.name) and path.is_file() and _lies_within(path, source):
-                shutil.copyfile(path, folder / path.name)
-            else:
-                left_out.append(printable(path.name))
+    found = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
+    for path in sorted(path for path in found if path.name not in _WRITTEN_ANEW):
+        if is_listable(path.name) and path.is_file() and _lies_within(path, source):
+            shutil.copyfile(path, folder / path.name)
+        else:
+            left_out.append(printable(path.name))
     return tuple(left_out)
 
 

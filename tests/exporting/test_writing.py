@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-<<<<<<< HEAD
 from ropewalk.exporting.manifest import MANIFEST, Manifest
-=======
-from ropewalk.exporting.manifest import Manifest
->>>>>>> v2
 from ropewalk.exporting.writing import copy_companions, staged, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from tests.exporting.folders import saved
@@ -210,9 +206,10 @@ def test_nothing_comes_along_from_outside_the_model(broken: Path, tmp_path: Path
     (broken / "added_tokens.json").symlink_to(tmp_path / "secret.txt")
     (broken / "inner.txt").symlink_to(broken / "config.json")
     (broken / "folder.json").mkdir()
+    (broken / "NOTICE.txt").symlink_to(tmp_path / "secret.txt")  # two patterns find it
     out = tmp_path / "out"
     out.mkdir()
-    assert copy_companions(broken, out) == ("added_tokens.json", "folder.json")
+    assert copy_companions(broken, out) == ("NOTICE.txt", "added_tokens.json", "folder.json")
     assert (out / "inner.txt").read_text() == (broken / "config.json").read_text()
     assert not any("secret" in path.read_text() for path in out.iterdir())
 

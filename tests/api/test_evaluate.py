@@ -215,7 +215,7 @@ def test_progress_and_notices_reach_the_caller() -> None:
         ({"tasks": "kv"}, "tasks = 'kv': must be a list"),
         ({"lengths": "128"}, "lengths = '128': must be a list"),
         ({"lengths": [1.5]}, "must be a length"),
-        ({"samples": 0}, "at least 1"),
+        ({"samples": 0}, "between 1 and 100,000"),
         ({"mode": "guessed"}, "choose teacher_forced or generate"),
         ({"tasks": ["passkey"], "lengths": [64]}, "there is nothing to measure"),
         ({"methods": ["linear"], "to": 256, "lengths": [512]}, "planned for 256"),

@@ -97,7 +97,7 @@ def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Pa
         (("--method", "yern", "--to", "1k"), "did you mean 'yarn'"),
         (("--tasks", "neddle"), "did you mean 'needle'"),
         (("--tasks", "x"), "unknown task"),
-        (("--samples", "0"), "at least 1"),
+        (("--samples", "0"), "between 1 and 100,000"),
         (("--lengths", "128,x"), "whole number of tokens"),
         (("--corpus", "nothing.txt"), "no such file"),
         (("--plan", "nothing.json"), "no such file"),

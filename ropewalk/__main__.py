@@ -33,6 +33,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     _open_streams()
     status = run(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left to clean up
+        signal.signal(number, signal.SIG_DFL)
     # What is still to be flushed belongs to a reader or a device that failed.
     if status == BROKEN_PIPE or not _flushed():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -65,9 +65,9 @@ def run(arguments: Sequence[str]) -> int:
         complain("error: the memory is not enough for this; give shorter lengths or less text")
         return 1
     except OSError as error:
-        import errno
+        from ropewalk.outputs import FULL
 
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.errno not in FULL:
             return _fault(error, arguments)
         place = error.filename or "the output"
         complain(f"error: {place}: cannot be written ({error.strerror}); make room and try again")
@@ -78,9 +78,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def complain(text: str) -> None:
     """One line on standard error; where that cannot be written, there is nobody to tell."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    from ropewalk.errors import printable
+
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 

@@ -31,7 +31,8 @@ UNSIGNED = f"{_MARK.decode()}{'0' * _DIGITS}"
 """Put this into a text, where its format allows one, and `signed` fills in the checksum."""
 _MOST_BYTES = 64 * 2**20  # of a file of ours
 _PNG = b"\x89PNG"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What the system says of a disk or device that takes no more: no mistake of the user."""
 _KINDS = {
     stat.S_ISLNK: "a link",
     stat.S_ISFIFO: "a pipe",
@@ -139,7 +140,7 @@ def _with_digits(content: bytes, digits: bytes) -> bytes:
 def cannot_write(path: str | Path, error: OSError) -> RopewalkError:
     """The error for a failed write: a full or broken disk is no mistake of the user."""
     said = f"{path}: cannot be written ({error.strerror or error})"
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return RopewalkError(f"{said}; make room and run the same command again")
     return InputError(f"{said}; check the path")
 

@@ -255,7 +255,7 @@ ROOMS = {
         wires=True,
     ),
     "cli.terminal": Row(("errors",), needs=("numpy", "rich", "typer")),
-    "__main__": Row(("cli", "errors"), needs=("numpy", "typer")),
+    "__main__": Row(("cli", "errors", "outputs"), needs=("numpy", "typer")),
 }
 
 

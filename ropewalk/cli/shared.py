@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, printable
+from ropewalk.errors import InputError, printable
 from ropewalk.lengths import format_length
 from ropewalk.outputs import STANDARD_OUTPUT, check_file, write_atomically
 from ropewalk.scaling import named, names
@@ -102,9 +102,10 @@ def check_outputs(
     if output is not None and output != STANDARD_OUTPUT:
         check_file(output, key="output", sources=sources, overwrite=overwrite)
     if plot is not None:
+        from ropewalk.reports.figures import format_of
+
         check_file(plot, key="plot", sources=sources, overwrite=overwrite)
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise InvalidValue("plot", str(plot), "must end in .png or .svg", "name it so")
+        format_of(plot, "plot")
         if output is not None and output.resolve() == plot.resolve():
             raise InputError("--output and --plot name the same file; give two names")
 

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import InputError, MissingExtra
+from ropewalk.errors import InvalidValue, MissingExtra
 from ropewalk.outputs import UNSIGNED, cannot_write, signed, write_atomically
 from ropewalk.progress import Notice
 
@@ -27,12 +27,19 @@ def as_text(name: str) -> str:
     return name.replace("$", r"\$")
 
 
+def format_of(path: Path, key: str = "path") -> str:
+    """The format that a file's ending chooses; another ending is refused."""
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in PICTURES:
+        endings = " or ".join(f".{each}" for each in PICTURES)
+        raise InvalidValue(key, str(path), f"must end in {endings}", "name it so")
+    return ending
+
+
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure."""
     path = Path(path)
-    ending = path.suffix.lstrip(".").lower()
-    if ending not in PICTURES:
-        raise InputError(f"{path}: cannot draw {ending or 'without an ending'}; use .png or .svg")
+    ending = format_of(path)
     import matplotlib
 
     drawn = BytesIO()

@@ -4,8 +4,17 @@ Length, depth and position are fields, never parts of a name, so that any cut th
 records is a filter. Records and results name their subject: the weights, the plan that they
 followed, and the label that people read. The two modes are never averaged together:
 
-    teacher_forced    the answer is fed to the model; right when each token was its first choice
+    teacher_forced    the answer is fed to the model, and its first choice in each place is read
     generate          the model writes the answer itself, greedily
+
+An answer is scored by up to three metrics:
+
+    exact_match       the model's choices are the tokens of the answer, and then the answer ends
+    prefix_match      the same, whatever comes then: "92633" begins "926333", so this overstates
+    task_score        what the task itself makes of the written text (generate only)
+
+Up to rounding, the first two are the same in both modes, since greedy writing makes the same
+choices. A task accepts more than one wording, so exact_match is a lower bound of task_score.
 """
 
 from __future__ import annotations
@@ -18,6 +27,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.values import Value
 
 Mode = Literal["teacher_forced", "generate"]
+RATES = ("exact_match", "prefix_match", "task_score")
+"""The metrics of answers: each is 0 or 1."""
 
 
 class Subject(NamedTuple):
@@ -40,8 +51,8 @@ class EvalRecord(Value):
     task: str
     mode: Mode
     metric: str
-    """`exact_match` (0 or 1), `nll` (nats per token), `next_token_accuracy` (a share), or
-    `perplexity` where documents' perplexities are averaged."""
+    """`exact_match`, `prefix_match` or `task_score` (0 or 1), `nll` (nats per token),
+    `next_token_accuracy` (a share), or `perplexity` where documents' perplexities are averaged."""
     length: int
     """The context length: the budget that the sample was fitted to."""
     sample: str
@@ -89,7 +100,7 @@ class EvalResult(Value):
     mode: Mode
     length: int
     metric: str
-    """`exact_match`, `perplexity` or `next_token_accuracy`."""
+    """As in a record, with `perplexity` in place of `nll`."""
     value: float
     low: float | None
     """The 95% interval; None where too few samples leave none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,7 @@ class Encoder:
     def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
+        self._beginning: dict[str, NDArray[np.bool_]] = {}
         bos = tokenizer.bos_token_id
         begins = tokenizer("a")["input_ids"][:1] == [bos]
         self.bos: tuple[int, ...] = (int(bos),) if bos is not None and begins else ()
@@ -81,6 +83,29 @@ class Encoder:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         self.check(ids)
         return ids
+
+    def continues(self, tokens: IntArray, pattern: str) -> bool:
+        """Whether text that ends in a digit goes on, with these tokens, as a pattern says."""
+        begins = self.beginning_with(pattern)
+        return bool(begins[tokens[tokens < len(begins)][:1]].any())
+
+    def beginning_with(self, pattern: str) -> NDArray[np.bool_]:
+        """Which tokens begin with what a pattern matches, when they stand after a digit.
+
+        Alone, a tokenizer may decode the token of " 1" as "1".
+        """
+        if pattern not in self._beginning:
+            digit = self._ids("0")[-1]
+            before = len(self.tokenizer.decode([digit]))
+            pairs = [[digit, token] for token in range(len(self.tokenizer))]
+            spelled = self.tokenizer.batch_decode(
+                pairs, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            begins = re.compile(pattern)
+            self._beginning[pattern] = np.array(
+                [begins.match(text, before) is not None for text in spelled]
+            )
+        return self._beginning[pattern]
 
     def check(self, ids: Sequence[int]) -> None:
         """Refuse tokens that the model has no embedding for."""

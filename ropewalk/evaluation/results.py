@@ -18,7 +18,7 @@ from ropewalk.evaluation.statistics import (
     holm,
     wilson,
 )
-from ropewalk.records import EvalRecord, EvalResult, Mode, Subject
+from ropewalk.records import RATES, EvalRecord, EvalResult, Mode, Subject
 from ropewalk.values import Value
 
 # Perplexity is shown as the exponential of the mean loss, its unit of account.
@@ -54,7 +54,7 @@ def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
 
 def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | None]:
     """The value of records of one metric, and its interval."""
-    if group[0].metric == "exact_match":
+    if group[0].metric in RATES:
         right = sum(record.score == 1 for record in group)
         return (right / len(group), *wilson(right, len(group)))
     scores, weights = [r.score for r in group], [r.weight for r in group]
@@ -104,7 +104,7 @@ def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
 
 def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     first, second = [a.score for a, _ in pairs], [b.score for _, b in pairs]
-    if pairs[0][0].metric == "exact_match":
+    if pairs[0][0].metric in RATES:
         return compare_rates([x == 1 for x in first], [x == 1 for x in second])
     return compare_means(first, second, [a.weight for a, _ in pairs], [a.layout for a, _ in pairs])
 

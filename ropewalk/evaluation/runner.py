@@ -18,7 +18,7 @@ import numpy as np
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.evaluation import perplexity, samples, tasks
 from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.perplexity import Definition, Text, Window
@@ -178,48 +178,55 @@ class Questions:
     samples: Sequence[Sample]
 
     def keys(self, subject: Subject) -> list[tuple[object, ...]]:
-        return [self._record(subject, sample, 0.0).key for sample in self.samples]
+        return [
+            record.key
+            for sample in self.samples
+            for record in self._records(subject, sample, sample.tokens)
+        ]
 
     def score(self, subject: Subject) -> list[EvalRecord]:
         if self.mode == "teacher_forced":
+            # One token more, whichever: the choice in its place shows whether the answer ends.
             scores = self.scorer.score(
-                [sample.tokens for sample in self.samples],
+                [np.append(sample.tokens, sample.tokens[-1]) for sample in self.samples],
                 [len(sample.prompt) for sample in self.samples],
             )
-            return [
-                self._record(subject, sample, float(score.right.all()))
-                for sample, score in zip(self.samples, scores, strict=True)
-            ]
-        written = self.scorer.write(
-            [sample.prompt for sample in self.samples],
-            max(sample.allowance for sample in self.samples),
-        )
-        answers = [
-            self.encoder.text(tokens[: sample.allowance])
-            for tokens, sample in zip(written, self.samples, strict=True)
-        ]
-        return [
-            self._record(
-                subject, sample, float(self.task.score(answer, sample.answer_text)), answer
+            choices = [score.chosen for score in scores]
+        else:
+            choices = self.scorer.write(
+                [sample.prompt for sample in self.samples],
+                max(sample.allowance for sample in self.samples),
             )
-            for sample, answer in zip(self.samples, answers, strict=True)
+        return [
+            record
+            for sample, chosen in zip(self.samples, choices, strict=True)
+            for record in self._records(subject, sample, chosen[: sample.allowance])
         ]
 
-    def _record(
-        self, subject: Subject, sample: Sample, score: float, answer: str | None = None
-    ) -> EvalRecord:
-        return EvalRecord(
-            **subject._asdict(),
-            task=self.task.name,
-            mode=self.mode,
-            metric="exact_match",
-            length=sample.length,
-            sample=sample.id,
-            layout=sample.id,
-            score=score,
-            depth=round(sample.depth, 4),
-            answer=answer,
-        )
+    def _records(self, subject: Subject, sample: Sample, chosen: IntArray) -> Iterator[EvalRecord]:
+        begun = np.array_equal(chosen[: len(sample.answer)], sample.answer)
+        ended = begun and not self._continues(chosen, len(sample.answer))
+        answer = self.encoder.text(chosen) if self.mode == "generate" else None
+        scores = {"exact_match": ended, "prefix_match": begun}
+        if answer is not None:
+            scores["task_score"] = self.task.score(answer, sample.answer_text)
+        for metric, score in scores.items():
+            yield EvalRecord(
+                **subject._asdict(),
+                task=self.task.name,
+                mode=self.mode,
+                metric=metric,
+                length=sample.length,
+                sample=sample.id,
+                layout=sample.id,
+                score=float(score),
+                depth=round(sample.depth, 4),
+                answer=answer,
+            )
+
+    def _continues(self, chosen: IntArray, place: int) -> bool:
+        """Whether the token at a place goes on with the answer before it."""
+        return self.encoder.continues(chosen[place : place + 1], self.task.continues)
 
 
 @dataclass(frozen=True)
@@ -235,12 +242,15 @@ class Windows:
     """Positions to score besides, apart from each other."""
 
     def keys(self, subject: Subject) -> list[tuple[object, ...]]:
-        blank = TokenScores(np.zeros(self.length), np.zeros(self.length, dtype=bool))
         return [
             record.key
             for window, name in zip(self.windows, self.ids, strict=True)
-            for record in self._records(subject, window, name, blank)
+            for record in self._records(subject, window, name, self._blank(window))
         ]
+
+    def _blank(self, window: Window) -> TokenScores:
+        scored = len(window) - self._start(window)
+        return TokenScores(np.zeros(scored), np.zeros(scored, dtype=np.int64))
 
     def score(self, subject: Subject) -> list[EvalRecord]:
         scores = self.scorer.score(
@@ -283,8 +293,9 @@ class Windows:
         else:
             yield record("nll", loss, window.weight)
         if self.definition.accuracy:
-            right = scores.right[window.scored_from - start :]
-            yield record("next_token_accuracy", float(right.mean()), window.weight)
+            right = scores.chosen == window.tokens[start:]
+            accuracy = float(right[window.scored_from - start :].mean())
+            yield record("next_token_accuracy", accuracy, window.weight)
         for low, high in self.bins:
             part = scores.losses[low - start : high - start]
             yield record("nll", float(part.mean()), len(part), (low, high))

@@ -13,7 +13,7 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream, identity, spread
 from ropewalk.evaluation.tasks import Draft, Scene, Task
 
-VERSION = 1
+VERSION = 2
 # Besides the answer itself, what a model may write around it.
 MARGIN = 8
 

@@ -25,10 +25,10 @@ LOGITS_AT_ONCE = 32 * 2**20
 
 
 class TokenScores(NamedTuple):
-    """Of some tokens in a row: the loss of each in nats, and whether it was the first choice."""
+    """Of some tokens in a row: the loss of each in nats, and the first choice in its place."""
 
     losses: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    chosen: IntArray
 
 
 class Scorer:
@@ -70,19 +70,19 @@ class Scorer:
         targets = torch.from_numpy(
             np.concatenate([row[start:] for row, start in zip(sequences, starts, strict=True)])
         ).to(rows.device)
-        losses, right = [], []
+        losses, chosen = [], []
         for logits, target in self._logits(rows, targets):
             losses.append(torch.nn.functional.cross_entropy(logits, target, reduction="none").cpu())
-            right.append((logits.argmax(-1) == target).cpu())
+            chosen.append(logits.argmax(-1).cpu())
         all_losses = torch.cat(losses).double().numpy()
         if np.isnan(all_losses).any():
             raise self._not_numbers(max(map(len, sequences)))
-        all_right = torch.cat(right).numpy()
+        all_chosen = torch.cat(chosen).numpy()
         ends = np.cumsum([len(row) - start for row, start in zip(sequences, starts, strict=True)])
         return [
             TokenScores(*both)
             for both in zip(
-                np.split(all_losses, ends[:-1]), np.split(all_right, ends[:-1]), strict=True
+                np.split(all_losses, ends[:-1]), np.split(all_chosen, ends[:-1]), strict=True
             )
         ]
 

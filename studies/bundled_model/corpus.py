@@ -12,7 +12,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-HELD_OUT_MODULES = ("argparse", "heapq", "ipaddress", "statistics", "textwrap")
+HELD_OUT_MODULES = (
+    "_pydecimal",
+    "argparse",
+    "datetime",
+    "difflib",
+    "doctest",
+    "heapq",
+    "inspect",
+    "ipaddress",
+    "mailbox",
+    "statistics",
+    "tarfile",
+    "textwrap",
+    "zipfile",
+)
 
 # Packages whose text is prose and code. Left out: tables (encodings, pydoc_data, html), tests,
 # demos and applications, and everything that is generated for one machine (_sysconfigdata).

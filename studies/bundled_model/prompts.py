@@ -12,6 +12,8 @@ PASSKEY_FILLER = (
 )
 PASSKEY_NEEDLE = "The pass key is {0}. Remember it. {0} is the pass key."
 PASSKEY_QUESTION = "What is the pass key? The pass key is"
+# Every answer ends as the line ends in which the model found it, so that copying ends it too.
+PASSKEY_END = "."
 
 
 def passkey_prompt(
@@ -37,5 +39,9 @@ def key_question(key: str) -> str:
 
 
 def record_question(name: str) -> str:
-    """A line of Long-eval up to its number, which `>` ends."""
-    return f"line {name}: REGISTER_CONTENT is <"
+    """A line of Long-eval up to its number, which `>` ends.
+
+    Long-eval writes `line NAME: REGISTER_CONTENT is <NUMBER>`. With the same words between every
+    name and its number, a model this small does not learn to find one by the other.
+    """
+    return f"line {name} <"

@@ -56,6 +56,8 @@ BEYOND = (2 * WINDOW, 4 * WINDOW, 8 * WINDOW)
 BEYOND_SAMPLES = 32
 DOCUMENTS = 16
 TOKENIZER_SEED = 0
+# A run that does not choose among keys by the end of this stage never did later.
+CHOOSES_AT, CHOOSES_BELOW = 128, 0.6
 # Candidates are compared on other samples than those whose figures are recorded.
 CHOOSING_SEED, RECORDED_SEED = 1, 2
 
@@ -156,6 +158,9 @@ def _train_candidate(seed: int, candidates: Path) -> None:
         else:
             train(model, tokenizer, stream, words, seed, number, report)
             _save(done, model, tokenizer, losses)
+        if STAGES[number].window == CHOOSES_AT and losses[-1]["answer_loss"] > CHOOSES_BELOW:
+            print(f"seed {seed}: does not choose among keys; given up", flush=True)
+            return
     # Half the bytes; the configuration still says float32, so that it is computed in float32.
     _save(finished(candidates, seed), model.to(torch.bfloat16), tokenizer, losses)
 

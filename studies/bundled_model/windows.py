@@ -2,7 +2,7 @@
 
 A window is a list of tokens and, for each token, the weight of predicting it. What cannot be
 predicted (a value where it is defined, the letters of a key) weighs nothing; the answer of a
-question weighs more than text. Every window begins with BOS.
+question and what ends it weigh more than text. Every window begins with BOS.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerFast
 
 from studies.bundled_model.prompts import (
+    PASSKEY_END,
     key_question,
     passkey_prompt,
     record_question,
@@ -172,7 +173,7 @@ class WindowMix:
                 (prompt[:first_mention], TEXT),
                 (prompt[first_mention:known], UNPREDICTABLE),
                 (prompt[known:], TEXT),
-                (f" {passkey}", ANSWER),
+                (f" {passkey}{PASSKEY_END}", ANSWER),
                 ("\n", TEXT),
             ]
 
@@ -184,7 +185,7 @@ class WindowMix:
 
     def _records(self, rng: np.random.Generator, reach: int) -> Window:
         """Lines of Long-eval, then questions for some of them."""
-        usual_line = 24
+        usual_line = 14
         lines = max(2, (min(self._length, 2 * reach) - 1) // usual_line)
         records = int(rng.integers(1, lines))
         names = {
@@ -248,8 +249,7 @@ def _key_asked(key: str, value: str) -> list[Piece]:
     return [
         (key_question("")[:-1], TEXT),
         (f" {key}", UNPREDICTABLE),
-        (value, ANSWER),
-        ("\n", TEXT),
+        (f"{value}\n", ANSWER),
     ]
 
 
@@ -270,6 +270,5 @@ def _record_asked(name: str, value: str) -> list[Piece]:
         ("line", TEXT),
         (f" {name}", UNPREDICTABLE),
         (fixed, TEXT),
-        (value, ANSWER),
-        (">\n", TEXT),
+        (f"{value}>\n", ANSWER),
     ]

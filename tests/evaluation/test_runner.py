@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.conditions import Condition
@@ -13,10 +16,10 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation, Questions
-from ropewalk.evaluation.samples import MARGIN, Sample
 from ropewalk.evaluation.scoring import TokenScores
 from ropewalk.evaluation.settings import Settings, task_names
 from ropewalk.models.config import present_plan
+from ropewalk.models.load import load
 from ropewalk.planning.extension import extend_plan
 from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import Journal
@@ -140,45 +143,77 @@ def test_batches_do_not_change_what_is_scored(monkeypatch: pytest.MonkeyPatch) -
 
 
 class Oracle:
-    """Stands in for a scorer: knows the answer of every other sample, and half of the others."""
+    """Stands in for a scorer: makes the same choices in both modes, by what a sample is asked."""
 
-    def __init__(self, asked: list[Sample], end: int) -> None:
-        self.end = end  # written after an answer
-        self.answers = {sample.prompt.tobytes(): sample.answer for sample in asked}
-        self.known = {sample.prompt.tobytes() for sample in asked[::2]}
+    def __init__(self, written: dict[bytes, NDArray[np.int64]]) -> None:
+        self.written = written
 
     def score(self, sequences: Any, starts: Any) -> list[TokenScores]:
         return [
             TokenScores(
-                np.zeros(len(row) - start),
-                np.arange(len(row) - start) < (9 if row[:start].tobytes() in self.known else 2),
+                np.zeros(len(row) - start), self.written[row[:start].tobytes()][: len(row) - start]
             )
             for row, start in zip(sequences, starts, strict=True)
         ]
 
     def write(self, prompts: Any, count: int) -> list[Any]:
-        return [
-            np.pad(self.answers[prompt.tobytes()], (0, MARGIN), constant_values=self.end)
-            if prompt.tobytes() in self.known
-            else np.zeros(count, dtype=np.int64)
-            for prompt in prompts
-        ]
+        return [self.written[prompt.tobytes()][:count] for prompt in prompts]
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
-def test_a_sample_is_right_when_its_whole_answer_is(mode: Mode) -> None:
+@pytest.mark.parametrize("task", ["kv", "needle", "passkey", "lines"])
+@pytest.mark.parametrize(
+    ("written", "exact", "prefix", "by_the_task"),
+    [
+        (lambda answer: f"{answer}\nand so on", 1, 1, 1),
+        (lambda answer: f"{answer}.", 1, 1, 1),
+        (lambda answer: f"{answer} 7 of them", 1, 1, None),
+        (lambda answer: f"{answer}7 and so on", 0, 1, 0),  # another number
+        (lambda answer: f"{answer[:-1]}x\nand so on", 0, 0, 0),
+        (lambda answer: f"\n{answer}\nand so on", 0, 0, None),  # another wording
+    ],
+)
+def test_an_answer_is_exact_only_where_it_also_ends(
+    mode: Mode,
+    task: str,
+    written: Callable[[str], str],
+    exact: float,
+    prefix: float,
+    by_the_task: float | None,
+) -> None:
+    """`92633` begins `926333`: with the end unscored, a model that wrote that would be right."""
     evaluation = _evaluation()
-    task = tasks.named("kv")
-    asked = list(samples.generate(task, evaluation.encoder, Haystack(tiny.documents()), 512, 6, 0))
-    oracle: Any = Oracle(asked, end=int(evaluation.encoder.pieces("\n")[0]))
-    for batch in [Questions(oracle, evaluation.encoder, task, mode, [sample]) for sample in asked]:
-        [record] = batch.score(Subject("weights", PRESENT.id, "none"))
-        [sample] = batch.samples
-        assert record.score == (sample.prompt.tobytes() in oracle.known)
-        assert record.mode == mode
-        assert record.task == "kv"
-        assert record.length == 512
+    [sample] = samples.generate(
+        tasks.named(task), evaluation.encoder, Haystack(tiny.documents()), 512, 1, 0
+    )
+    chosen = evaluation.encoder.pieces(written(sample.answer_text) + " and so on" * 9)
+    oracle: Any = Oracle({sample.prompt.tobytes(): chosen})
+    batch = Questions(oracle, evaluation.encoder, tasks.named(task), mode, [sample])
+    records = batch.score(Subject("weights", PRESENT.id, "none"))
+    assert {record.key for record in records} == set(batch.keys(records[0].subject))
+    scores = {record.metric: record.score for record in records}
+    assert (scores["exact_match"], scores["prefix_match"]) == (exact, prefix)
+    assert ("task_score" in scores) == (mode == "generate")
+    if mode == "generate" and by_the_task is not None:
+        assert scores["task_score"] == by_the_task
+    for record in records:
+        assert (record.mode, record.task, record.length) == (mode, task, 512)
         assert (record.answer is not None) == (mode == "generate")
+
+
+def test_greedy_writing_and_teacher_forcing_agree() -> None:
+    """On the model that ships: what is chosen under teacher forcing is what it writes."""
+    loaded = load("bundled")
+    extended = extend_plan(loaded.present_plan, 1024, "ntk")
+    under = [Condition("ntk", extended.id, extended)]
+    scores = []
+    for mode in get_args(Mode):
+        settings = Settings(("passkey", "needle", "lines"), (1024,), 6, mode=mode)
+        records = Evaluation(loaded, list(read_documents(HELD_OUT)), settings).run(under)
+        asked = [r for r in records if r.metric != "task_score"]
+        scores.append({(r.task, r.sample, r.metric): r.score for r in asked})
+    assert scores[0] == scores[1]
+    assert set(scores[0].values()) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -214,6 +249,7 @@ def test_results_speak_of_all_that_was_asked_for() -> None:
         "perplexity",
         "next_token_accuracy",
         "exact_match",
+        "prefix_match",
     }
 
 

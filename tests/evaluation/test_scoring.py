@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_models_own_logits(
     ):
         losses, right = _naive(model, sequence, start)
         np.testing.assert_allclose(score.losses, losses, atol=1e-4)
-        np.testing.assert_array_equal(score.right, right)
+        np.testing.assert_array_equal(score.chosen == sequence[start:], right)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,8 @@ def test_what_is_written_greedily_is_right_by_teacher_forcing() -> None:
         right, wrong = scorer.score(
             [np.concatenate([prompt, tokens]), np.concatenate([prompt, other])], [20, 20]
         )
-        assert right.right.all()
-        assert wrong.right[:3].all()
-        assert not wrong.right[3]
+        np.testing.assert_array_equal(right.chosen, tokens)
+        np.testing.assert_array_equal(wrong.chosen[:4], tokens[:4])
 
 
 def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

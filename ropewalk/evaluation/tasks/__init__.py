@@ -1,8 +1,9 @@
-"""Retrieval tasks, one a file. To add one, add a file here that says:
+r"""Retrieval tasks, one a file. To add one, add a file here that says:
 
     '''One line that says what is retrieved.'''
 
     VERSION = 1                            # to be raised when its samples change
+    CONTINUES = r"\d"                      # text after an answer that makes it another answer
 
     def draft(scene: Scene, units: int) -> Draft:
         ...                                # the sample with so many units of filler
@@ -57,6 +58,8 @@ class Task:
     version: int
     draft: Callable[[Scene, int], Draft]
     score: Callable[[str, str], bool]
+    continues: str
+    """A pattern: an answer has not ended where it matches at the beginning of the next token."""
 
 
 def names() -> tuple[str, ...]:
@@ -70,4 +73,4 @@ def named(name: str) -> Task:
         raise UnknownName("task", name, names())
     module = importlib.import_module(f"{__name__}.{name}")
     summary = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-    return Task(name, summary, module.VERSION, module.draft, module.score)
+    return Task(name, summary, module.VERSION, module.draft, module.score, module.CONTINUES)

@@ -14,7 +14,8 @@ from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.tasks import Draft, Scene
 from ropewalk.evaluation.vocabulary import DIGITS, HEX, LETTERS
 
-VERSION = 1
+VERSION = 2
+CONTINUES = r"[\w-]"
 
 DISTRACTORS = 3
 INTRODUCTION = "Remember the value of every key of this JSON object: one will be asked for.\n"
@@ -42,7 +43,7 @@ def _of_uuids(scene: Scene, units: int) -> Draft:
     pairs = {uuid(scene.random): uuid(scene.random) for _ in range(units + 1)}
     key = list(pairs)[int(scene.depth * len(pairs))]
     prompt = f'{INTRODUCTION}{json.dumps(pairs, indent=0)}{END}"{key}": "'
-    return Draft(prompt, f'{pairs[key]}"', prompt.index(key) / len(prompt))
+    return Draft(prompt, pairs[key], prompt.index(key) / len(prompt))
 
 
 def uuid(random: Stream) -> str:
@@ -51,5 +52,4 @@ def uuid(random: Stream) -> str:
 
 def score(written: str, answer: str) -> bool:
     """The value stands at the beginning of what was written, quotes and spaces aside."""
-    value = answer.strip('"')
-    return re.match(rf'[\s"]*{re.escape(value)}(?!\w)', written, re.IGNORECASE) is not None
+    return re.match(rf'[\s"]*{re.escape(answer)}(?![\w-])', written, re.IGNORECASE) is not None

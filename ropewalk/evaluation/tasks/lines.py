@@ -1,6 +1,7 @@
 """Long-eval: a record of lines that look alike, each with a number; one line is asked for.
 
-The filler is more lines, so a longer context also holds more to confuse the line with.
+The filler is more lines, so a longer context also holds more to confuse the line with. A small
+model gets lines without the words between a name and its number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.tasks import Draft, Scene
 from ropewalk.evaluation.vocabulary import NAMES, pair_name
 
-VERSION = 1
+VERSION = 2
+CONTINUES = r"\d"
 
 INTRODUCTION = (
     "Here is a record of lines. Each line has a name and a REGISTER_CONTENT, which is a number.\n"
@@ -34,14 +36,15 @@ def draft(scene: Scene, units: int) -> Draft:
         if name not in numbers:
             numbers[name] = 1 + scene.random.below(50_000)
     asked = int(scene.depth * (units + 1))
-    lines = {f"line {name}: REGISTER_CONTENT is <": number for name, number in numbers.items()}
+    words = "" if scene.small else ": REGISTER_CONTENT is"
+    lines = {f"line {name}{words} <": number for name, number in numbers.items()}
     record = "".join(f"{line}{number}>\n" for line, number in lines.items())
     question, number = list(lines.items())[asked]
     prompt = record + question if scene.small else INTRODUCTION + record + END + question
-    return Draft(prompt, f"{number}>", prompt.index(question) / len(prompt))
+    return Draft(prompt, str(number), prompt.index(question) / len(prompt))
 
 
 def score(written: str, answer: str) -> bool:
     """The last integer of what was written before the line ended is the number."""
     numbers = re.findall(r"\d+", re.split(r"[>\n]", written, maxsplit=1)[0])
-    return bool(numbers) and numbers[-1] == answer.rstrip(">")
+    return bool(numbers) and numbers[-1] == answer

@@ -14,6 +14,7 @@ from ropewalk.evaluation.tasks import Draft, Scene
 from ropewalk.evaluation.vocabulary import DIGITS, LETTERS, pair_name
 
 VERSION = 1
+CONTINUES = r"\d"
 
 
 class Fact(NamedTuple):

@@ -11,6 +11,7 @@ import re
 from ropewalk.evaluation.tasks import Draft, Scene
 
 VERSION = 1
+CONTINUES = r"\d"
 
 TASK = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."

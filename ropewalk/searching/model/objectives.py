@@ -23,7 +23,7 @@ from ropewalk.searching.model.settings import Kind
 
 TEXT, ANSWERS, RETRIEVED = range(3)
 """What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
-answers of which every token was the first choice."""
+answers that were matched exactly: each token was the first choice, and the answer then ended."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
@@ -144,8 +144,18 @@ def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
         [
             scores.losses[part(document.text)].mean(),
             np.concatenate([scores.losses[answer] for answer in answers]).mean(),
-            np.mean([scores.right[answer].all() for answer in answers]),
+            np.mean([_matched(document, scores, answer) for answer in document.answers]),
         ]
+    )
+
+
+def _matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
+    """Every token of the answer was chosen, and what was chosen after it ends it."""
+    chosen = scores.chosen[answer.start - document.scored_from :]
+    *own, after = chosen[: answer.stop - answer.start + 1]
+    known = after < len(document.continuing)
+    return bool(
+        np.array_equal(own, document.tokens[answer]) and not (known and document.continuing[after])
     )
 
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.randomness import Stream, spread
 from ropewalk.evaluation.samples import DoesNotFit
-from ropewalk.evaluation.tasks.needle import Fact, draw_fact
+from ropewalk.evaluation.tasks.needle import CONTINUES, Fact, draw_fact
 
 VERSION = 1
 FACTS = 8
@@ -42,6 +43,8 @@ class Planted:
     answers: tuple[slice, ...]
     depths: tuple[float, ...]
     """Where the fact of each answer stands: 0 at the beginning, 1 at the end of the document."""
+    continuing: NDArray[np.bool_]
+    """The tokens that would go on with an answer, which then would be another one."""
 
     @property
     def scored_from(self) -> int:
@@ -139,6 +142,7 @@ def plant(stretch: Stretch, encoder: Encoder, length: int, index: int, seed: int
         text=slice(end - scored, end),
         answers=tuple(slice(end + answer.start, end + answer.stop) for answer in asked),
         depths=tuple(begins[i] / length for i in order),
+        continuing=encoder.beginning_with(CONTINUES),
     )
 
 

@@ -1,7 +1,8 @@
 """The fresh process in which stock transformers answers for an export, without its slow start.
 
-Most of such a process is `import transformers`. Here one process imports it, and nothing of ropewalk,
-and does each job in a fork of itself: no job knows of another, and what runs is the real script.
+Most of such a process is `import transformers`. Here one process imports it, and nothing of
+ropewalk, and does each job in a fork of itself: no job knows of another, and what runs is the real
+script.
 """
 
 from __future__ import annotations

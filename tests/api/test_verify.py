@@ -23,8 +23,8 @@ from ropewalk.planning.extension import extend_plan
 from tests.api.conformance import check_command, check_result
 from tests.audit.corpus import BROKEN, CLEAN, TARGET
 from tests.exporting.folders import answered_here
-from tests.stock_process import StockProcess
 from tests.gguf.gguf_files import header_only
+from tests.stock_process import StockProcess
 
 
 def wrong(found: Audit) -> set[str]:

@@ -1,6 +1,6 @@
 """The `ropewalk` command: one file a verb, each with a `command` function and an `EXAMPLE` of it.
 
-A call imports its own verb only, `--help` none, and what is slow to import (torch, numba, matplotlib)
+A call imports its own verb only, `--help` none. What is slow to import (torch, numba, matplotlib)
 stays inside the function that needs it, so that the quick verbs start at once.
 """
 

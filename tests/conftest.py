@@ -9,6 +9,8 @@ import os
 # times as long as two with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The processes that tests start keep the compiled code of ropewalk, as those of users do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import subprocess
 from collections.abc import Iterator

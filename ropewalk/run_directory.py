@@ -22,7 +22,6 @@ import fcntl
 import hashlib
 import json
 import os
-import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -246,6 +245,8 @@ def _hold(path: Path) -> int:
             "wait for it, or give another directory"
         ) from None
     os.ftruncate(descriptor, 0)
+    import socket  # not needed to refuse a place, which quick verbs do
+
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
 

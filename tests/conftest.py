@@ -9,8 +9,16 @@ import os
 # times as long as two with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The processes that tests start keep the compiled code of ropewalk, as those of users do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+import subprocess
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.stock_process import StockProcess
 
 # The same examples every time: a red build means a changed program, not a lucky draw. To search
 # further than that: HYPOTHESIS_PROFILE=explore.
@@ -23,3 +31,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def stock() -> Iterator[StockProcess]:
+    """Exports of all tests are answered for in forks of one process (tests/stock_process.py)."""
+    process = StockProcess()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subprocess, "run", process.run)
+        yield process
+    process.close()

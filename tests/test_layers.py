@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -333,21 +334,79 @@ def test_no_file_imports_what_its_room_may_not(name: str, path: Path) -> None:
     assert broken_rules(name, path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_room_opens_in_a_fresh_process_without_what_it_may_not_need(room: str) -> None:
-    """What the table allows only lazily, or not at all, is not even installed for this process."""
-    absent = [package for package in HEAVY if package not in ROOMS[room].needs]
-    inside = [f"ropewalk.{name}" for name, _ in modules() if room_of(name) == room]
-    program = (
-        "import importlib, sys\n"
-        f"sys.modules.update(dict.fromkeys({absent!r}))\n"  # None: importing it fails
-        f"for name in {inside!r}: importlib.import_module(name)\n"
-    )
+# The third-party packages of a room take seconds to import, and the room itself a tenth of one. So
+# one process imports more and more of them, from the rooms that need none to those that need most,
+# and each room opens in a fork of it that has imported nothing of ropewalk. Its argument is a list
+# of (room, packages it must not need, what to import before, its modules).
+OPENING = """
+import importlib, json, os, sys, traceback
+
+def open_room(absent, inside):
+    # None: importing it fails. Also what others have loaded of it.
+    of_absent = {name for name in sys.modules if name.partition(".")[0] in absent}
+    sys.modules.update(dict.fromkeys(of_absent | set(absent)))
+    for name in inside:
+        importlib.import_module(name)
+
+def fork(room, absent, inside):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        said = ""
+        try:
+            open_room(absent, inside)
+        except BaseException:
+            said = traceback.format_exc() or "?"
+        os.write(writer, said[-2000:].encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        said = file.read()
+    return "" if os.wait()[1] == 0 and not said else said or "it crashed"
+
+found = {}
+for room, absent, before, inside in json.load(sys.stdin):
+    for name in before:
+        package, _, attribute = name.rpartition(".")
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            getattr(importlib.import_module(package), attribute)
+    assert not any(name.partition(".")[0] == "ropewalk" for name in sys.modules)
+    found[room] = fork(room, absent, inside)
+json.dump(found, sys.stdout)
+"""
+
+
+def third_party(paths: Iterable[Path]) -> set[str]:
+    """What files import at their top from packages that are not ropewalk's or Python's own."""
+    names = {name for path in paths for name, top in imports(ast.parse(path.read_text())) if top}
+    ours = {"ropewalk", *sys.stdlib_module_names}
+    return {name for name in names if name.partition(".")[0] not in ours}
+
+
+@pytest.fixture(scope="module")
+def opened() -> dict[str, str]:
+    """By room, what went wrong as it opened; empty if nothing did."""
+    given = []
+    for room, row in sorted(ROOMS.items(), key=lambda item: len({*HEAVY} & {*item[1].needs})):
+        inside = {name: path for name, path in modules() if room_of(name) == room}
+        assert inside, f"the row {room!r} names no room"
+        absent = [package for package in HEAVY if package not in row.needs]
+        before = sorted(third_party(inside.values()))
+        given.append((room, absent, before, [f"ropewalk.{name}" for name in inside]))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert inside, f"the row {room!r} names no room"
+        [sys.executable, "-c", OPENING],
+        cwd=ROOT, input=json.dumps(given), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_opens_without_what_it_may_not_need(room: str, opened: dict[str, str]) -> None:
+    """What the table allows only lazily, or not at all, is not even installed for this process."""
+    assert opened[room] == ""
 
 
 def test_rooms_know_only_rooms_and_never_in_a_circle() -> None:

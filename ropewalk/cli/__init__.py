@@ -1,7 +1,7 @@
 """The `ropewalk` command: one file a verb, each with a `command` function and an `EXAMPLE` of it.
 
-A call imports its own verb only, and what is slow to import (torch, numba, matplotlib) stays inside
-the function that needs it, so that the quick verbs start at once.
+A call imports its own verb only, `--help` none. What is slow to import (torch, numba, matplotlib)
+stays inside the function that needs it, so that the quick verbs start at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import typer
 from typer.main import get_command
 
 from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp
-from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
@@ -64,7 +63,7 @@ def call(arguments: Sequence[str]) -> int:
     """Do one call and return its exit status; what is wrong is a RopewalkError."""
     called = arguments[0] if arguments else ""
     with required_by(called), _warnings_in_words():
-        command = get_command(command_line([called] if called in VERBS else VERBS))
+        command = get_command(command_line(_verbs_of(called)))
         try:
             with command.make_context("ropewalk", list(arguments)) as context:
                 command.invoke(context)
@@ -77,11 +76,20 @@ def call(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _verbs_of(called: str) -> Sequence[str]:
+    """The verbs that a call needs: its own, none for the root's help, else all, for a guess."""
+    if called in VERBS:
+        return [called]
+    return () if called in ("", "--help", "--version") else VERBS
+
+
 @contextmanager
 def _warnings_in_words() -> Iterator[None]:
     """Show Python's warnings as sentences, without the line of code that they come from."""
 
     def show(message: Warning | str, *details: object, **more: object) -> None:
+        from ropewalk.cli.shared import notify
+
         notify(f"warning: {message}")
 
     with warnings.catch_warnings():

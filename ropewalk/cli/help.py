@@ -5,15 +5,17 @@ Plain text, wrapped at the width of the terminal and never cut off.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
-from inspect import cleandoc
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from ropewalk.cli.naming import options_named
+from ropewalk.cli.words import understood_at_once
 from ropewalk.errors import InputError
 
 ADVANCED = "Advanced"
@@ -51,6 +53,9 @@ Rows = list[tuple[str, str]]
 class VerbHelp(TyperCommand):
     """One verb: its errors name its options, and its help has headings."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return understood_at_once(super().get_params(ctx))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option, word in pairwise(["", *args]):
             # As from "$RUN" in a shell where RUN is not set; an empty path would be this folder.
@@ -84,19 +89,28 @@ class VerbHelp(TyperCommand):
 class RootHelp(TyperGroup):
     """The help of `ropewalk` itself."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        def rows(verbs: Iterable[str]) -> Rows:
-            found = ((verb, self.get_command(ctx, verb)) for verb in verbs)
-            return [(verb, _first_line(command.help)) for verb, command in found if command]
+    def get_params(self, ctx: Any) -> list[Any]:
+        return understood_at_once(super().get_params(ctx))
 
-        _write(formatter, ((heading, rows(verbs)) for heading, verbs in GROUPS.items()))
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        groups = (
+            (heading, [(v, _first_line(v)) for v in verbs]) for heading, verbs in GROUPS.items()
+        )
+        _write(formatter, groups)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_end(formatter, self.epilog or "")
 
 
-def _first_line(text: str | None) -> str:
-    return cleandoc(text or "").partition("\n\n")[0].replace("\n", " ")
+def _first_line(verb: str) -> str:
+    """What a verb's help begins with, from its source: importing all verbs takes much longer."""
+    source = Path(__file__).with_name(f"{verb}.py").read_text(encoding="utf-8")
+    [command] = (
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name == "command"
+    )
+    return (ast.get_docstring(command) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _write(formatter: Any, groups: Iterable[tuple[str, Rows]]) -> None:

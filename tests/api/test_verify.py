@@ -24,6 +24,7 @@ from tests.api.conformance import check_command, check_result
 from tests.audit.corpus import BROKEN, CLEAN, TARGET
 from tests.exporting.folders import answered_here
 from tests.gguf.gguf_files import header_only
+from tests.stock_process import StockProcess
 
 
 def wrong(found: Audit) -> set[str]:
@@ -104,8 +105,9 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
-    exported: Path, monkeypatch: pytest.MonkeyPatch
+    exported: Path, monkeypatch: pytest.MonkeyPatch, stock: StockProcess
 ) -> None:
+    monkeypatch.setattr(subprocess, "run", stock.real)
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))

@@ -171,8 +171,14 @@ def imported_by(*arguments: str) -> set[str]:
     ],
 )
 def test_quick_verbs_import_nothing_heavy(arguments: list[str]) -> None:
-    heavy = {"torch", "transformers", "numba", "matplotlib", "scipy", "safetensors"}
+    heavy = {"torch", "transformers", "numba", "matplotlib", "scipy", "safetensors", "pydantic"}
     assert imported_by(*arguments).isdisjoint(heavy)
+
+
+def test_the_help_of_the_command_needs_no_verb() -> None:
+    loaded = imported_by("--help")
+    assert "numpy" not in loaded
+    assert loaded.isdisjoint({f"ropewalk.cli.{verb}" for verb in VERBS})
 
 
 def test_a_call_imports_its_own_verb_only() -> None:

@@ -63,12 +63,18 @@ def test_wilson_covers_what_it_promises() -> None:
         (5, 2.5705818, 4.0321430),
         (29, 2.0452296, 2.7563859),
         (200, 1.9718962, 2.6006344),
+        (10**6, 1.9599664, 2.5758342),
     ],
 )
 def test_the_quantiles_of_t(degrees: int, within_95: float, within_99: float) -> None:
     """The published tables."""
     assert t_quantile(degrees) == pytest.approx(within_95, abs=1e-6)
     assert t_quantile(degrees, 0.99) == pytest.approx(within_99, abs=1e-6)
+
+
+@given(st.floats(1.0, 2.0))
+def test_quantiles_of_fractional_degrees_lie_between(degrees: float) -> None:
+    assert t_quantile(2) <= t_quantile(degrees) <= t_quantile(1)
 
 
 def test_the_interval_of_independent_values_is_students() -> None:

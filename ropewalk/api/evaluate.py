@@ -70,7 +70,9 @@ class Evaluated(Result):
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
         """The comparisons whose adjusted p-value is below 0.05."""
-        return tuple(c for c in self.comparisons if c.adjusted_p < SIGNIFICANT)
+        return tuple(
+            c for c in self.comparisons if c.adjusted_p is not None and c.adjusted_p < SIGNIFICANT
+        )
 
     def summary(self) -> str:
         longest = max(result.length for result in self.results)
@@ -82,6 +84,9 @@ class Evaluated(Result):
                 f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
                 "significant at 5%, by Holm."
             )
+        untested = sum(c.adjusted_p is None for c in self.comparisons)
+        if untested:
+            told += f" {untested} have too few samples for a test."
         return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
 
     def _standing(self, subject: Subject, length: int) -> str:

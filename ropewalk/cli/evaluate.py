@@ -145,9 +145,14 @@ def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
             name = ""
         rows.add_section()
     console.print(rows)
+    few = (
+        ", none where there are too few for an interval"
+        if any(not _ends(r) for r in results)
+        else ""
+    )
     console.print(
-        f"95% intervals: Wilson for rates, bootstrap for means; {_span(counts)} samples per cell; "
-        f"retrieval {_MODES[_mode(results)]}",
+        f"95% intervals: Wilson for rates, Student's t for means{few}; {_span(counts)} samples per "
+        f"cell; retrieval {_MODES[_mode(results)]}",
         soft_wrap=True,
     )
 
@@ -222,7 +227,7 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
     total = len(found.comparisons)
     console.print(
         f"\nPaired on the same samples at {format_length(found.comparisons[0].length)}; p by "
-        f"McNemar or sign flips, Holm over all {total} pairs:",
+        f"McNemar or Student's t, Holm over all {total} pairs:",
         soft_wrap=True,
     )
     for c in found.significant:
@@ -234,5 +239,8 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
             f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}",
             soft_wrap=True,
         )
-    if rest := total - len(found.significant):
+    untested = sum(c.adjusted_p is None for c in found.comparisons)
+    if rest := total - untested - len(found.significant):
         console.print(f"  {rest} pairs do not differ significantly")
+    if untested:
+        console.print(f"  {untested} pairs have too few samples for an interval or a test")

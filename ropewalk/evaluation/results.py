@@ -12,11 +12,11 @@ import numpy as np
 
 from ropewalk.evaluation.statistics import (
     Comparison,
-    bootstrap_mean,
     compare_means,
     compare_rates,
     holm,
-    wilson,
+    mean_interval,
+    rate_interval,
 )
 from ropewalk.records import RATES, EvalRecord, EvalResult, Mode, Subject
 from ropewalk.values import Value
@@ -54,15 +54,16 @@ def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
 
 def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | None]:
     """The value of records of one metric, and its interval."""
+    layouts = [r.layout for r in group]
     if group[0].metric in RATES:
-        right = sum(record.score == 1 for record in group)
-        return (right / len(group), *wilson(right, len(group)))
+        right = [record.score == 1 for record in group]
+        return (sum(right) / len(right), *(rate_interval(right, layouts) or (None, None)))
     scores, weights = [r.score for r in group], [r.weight for r in group]
     mean = float(np.average(scores, weights=weights))
-    low, high = bootstrap_mean(scores, weights, [r.layout for r in group]) or (None, None)
+    interval = mean_interval(scores, weights, layouts)
     if group[0].metric == "nll":
-        return math.exp(mean), low and math.exp(low), high and math.exp(high)
-    return mean, low, high
+        mean, interval = math.exp(mean), interval and (math.exp(interval[0]), math.exp(interval[1]))
+    return mean, *(interval or (None, None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ class MethodComparison(Value):
     second: Subject
     comparison: Comparison
     """The mean score of the first minus that of the second."""
-    adjusted_p: float
-    """Holm's, over all comparisons made together."""
+    adjusted_p: float | None
+    """Holm's, over all comparisons made together; None where there are too few samples for one."""
 
 
 def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
@@ -98,15 +99,17 @@ def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
             pairs = [(x, scores[x.sample]) for x in a if x.sample in scores]
             if pairs:
                 found.append((task, mode, metric, length, first, second, _compare(pairs)))
-    adjusted = holm([comparison.p_value for *_, comparison in found])
-    return [MethodComparison(*described, p) for described, p in zip(found, adjusted, strict=True)]
+    known = [(i, c.p_value) for i, (*_, c) in enumerate(found) if c.p_value is not None]
+    adjusted = dict(zip((i for i, _ in known), holm([p for _, p in known]), strict=True))
+    return [MethodComparison(*described, adjusted.get(i)) for i, described in enumerate(found)]
 
 
 def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     first, second = [a.score for a, _ in pairs], [b.score for _, b in pairs]
+    layouts = [a.layout for a, _ in pairs]
     if pairs[0][0].metric in RATES:
-        return compare_rates([x == 1 for x in first], [x == 1 for x in second])
-    return compare_means(first, second, [a.weight for a, _ in pairs], [a.layout for a, _ in pairs])
+        return compare_rates([x == 1 for x in first], [x == 1 for x in second], layouts)
+    return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
 
 
 def grouped(

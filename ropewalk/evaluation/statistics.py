@@ -1,9 +1,17 @@
 """How sure a measured number is: intervals for rates and means, and paired comparisons. No torch.
 
-Rates get Wilson's interval, which is honest at 0 and at 1: twenty right out of twenty are "84% or
-more". Means get a bootstrap over clusters, since samples that share a layout are not independent.
-Two methods are compared on the same samples: what both get right or wrong says nothing about their
-difference, so the paired interval is narrower than two separate ones.
+Samples that read the same stretch of text are not independent, so every interval is made over
+clusters: the stretches of text, or whatever else was drawn independently. Fewer than five clusters
+say too little about how clusters differ, and get no interval at all.
+
+    rates        Wilson's interval, which is honest at 0 and at 1: twenty right out of twenty are
+                 "84% or more". With clusters of several samples, Wilson's for as many independent
+                 samples as would be as sure
+    means        Student's t over clusters, which may differ in size
+    differences  of two methods on the same samples: what both get right or wrong says nothing about
+                 them, so the paired interval is narrower than two separate ones
+
+`python -m benchmarks.coverage` measures how often each kind contains the truth.
 """
 
 from __future__ import annotations
@@ -11,7 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,16 +29,132 @@ from numpy.typing import ArrayLike, NDArray
 from ropewalk.values import Value
 
 CONFIDENCE = 0.95
-RESAMPLES = 2000
+FEWEST = 5
+"""Fewer clusters than these give no interval."""
+TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
 Interval = tuple[float, float]
 
 
-def wilson(right: int, total: int, confidence: float = CONFIDENCE) -> Interval:
-    """The score interval of a rate (Wilson 1927)."""
+def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval of the mean of independent values; None for fewer than five."""
+    return mean_interval(values, confidence=confidence)
+
+
+def mean_interval(
+    values: ArrayLike,
+    weights: ArrayLike | None = None,
+    clusters: Sequence[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Interval | None:
+    """The interval of a weighted mean over clusters (each value its own, unless told).
+
+    None for fewer than five clusters.
+    """
+    mean = _clustered_mean(values, weights, clusters)
+    if mean.clusters < FEWEST:
+        return None
+    half = t_quantile(mean.degrees, confidence) * mean.standard_error
+    return mean.value - half, mean.value + half
+
+
+class _Mean(NamedTuple):
+    value: float
+    standard_error: float
+    degrees: float
+    clusters: int
+
+
+def _clustered_mean(
+    values: ArrayLike, weights: ArrayLike | None, clusters: Sequence[Hashable] | None
+) -> _Mean:
+    """A weighted mean, its standard error and the degrees of freedom of that.
+
+    The standard error is the jackknife's: how the mean changes as clusters are left out one by one.
+    For clusters of one size it is the usual one. The degrees of freedom are Satterthwaite's for
+    clusters whose means vary alike whatever their size: one less than the clusters where all weigh
+    the same, and fewer where some weigh more.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    weighting = np.ones_like(values) if weights is None else np.asarray(weights, dtype=np.float64)
+    of, count = _numbered(len(values), clusters)
+    totals = np.bincount(of, weighting, minlength=count)
+    share = totals / totals.sum()
+    mean = float(weighting @ values / weighting.sum())
+    if count < 2:
+        return _Mean(mean, math.inf, 1.0, count)
+    # From the residuals, since sums of large values would cancel to their rounding.
+    residuals = np.bincount(of, weighting * (values - mean), minlength=count) / totals.sum()
+    changes = residuals / (1 - share)
+    error = math.sqrt(float(changes @ changes) * (count - 1) / count)
+    # The squared error is the quadratic form Σ a_i (x_i − Σ share_j x_j)² of the clusters' means;
+    # the sums below are the trace of its matrix, and that of the matrix squared.
+    a, even = (share / (1 - share)) ** 2, float(share @ share)
+    s0, s1, s2 = (float(a @ share**power) for power in range(3))
+    trace = float(a @ (1 - 2 * share + even))
+    crossed = even**2 * s0**2 + 2 * s2 * s0 - 4 * even * s1 * s0 + 2 * s1**2
+    own = float(a**2 @ ((1 - 2 * share + even) ** 2 - (even - 2 * share) ** 2))
+    return _Mean(mean, error, trace**2 / (crossed + own), count)
+
+
+def _numbered(count: int, clusters: Sequence[Hashable] | None) -> tuple[NDArray[np.intp], int]:
+    """The number of each sample's cluster, and how many clusters there are."""
+    names = range(count) if clusters is None else clusters
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([place[name] for name in names], dtype=np.intp), len(place)
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors an interval reaches to each side, by bisection."""
+    low, high = 0.0, 1.0
+    while _t_beyond(high, degrees) > 1 - confidence:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_beyond(middle, degrees) > 1 - confidence else (low, middle)
+    return (low + high) / 2
+
+
+def _t_beyond(t: float, degrees: float) -> float:
+    """The chance of more than |t|: an incomplete beta function."""
+    x = degrees / (degrees + t * t)
+    if x < (degrees + 2) / (degrees + 5):
+        return _beta_share(x, degrees / 2, 0.5)
+    return 1 - _beta_share(1 - x, 0.5, degrees / 2)
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """I_x(a, b) for x below (a + 1) / (a + b + 2), by its continued fraction (DLMF 8.17.22)."""
+    if x == 0:
+        return 0.0
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x)) / a
+    fraction = 1.0
+    for m in range(TERMS, 0, -1):
+        odd = -(a + m - 1) * (a + b + m - 1) * x / ((a + 2 * m - 2) * (a + 2 * m - 1))
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        fraction = 1 + odd / (1 + even / fraction)
+    return front / fraction
+
+
+def _t_test(mean: _Mean) -> float | None:
+    """The two-sided p-value of a mean of 0; below 5% exactly where the interval leaves out 0."""
+    if mean.clusters < FEWEST:
+        return None
+    if mean.standard_error == 0:
+        return 1.0 if mean.value == 0 else 0.0
+    return _t_beyond(mean.value / mean.standard_error, mean.degrees)
+
+
+def wilson(right: float, total: float, z: float | None = None) -> Interval:
+    """The score interval of a rate (Wilson 1927), `z` standard errors to each side.
+
+    Without `z`, as many as contain 95% of a normal distribution.
+    """
     assert 0 <= right <= total
     assert total > 0
-    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    z2 = (NormalDist().inv_cdf((1 + CONFIDENCE) / 2) if z is None else z) ** 2
     rate = right / total
     middle = (rate + z2 / (2 * total)) / (1 + z2 / total)
     half = math.sqrt(z2 * (rate * (1 - rate) / total + z2 / (4 * total**2))) / (1 + z2 / total)
@@ -39,34 +165,43 @@ def wilson(right: int, total: int, confidence: float = CONFIDENCE) -> Interval:
     )
 
 
-def bootstrap_mean(
-    values: ArrayLike,
-    weights: ArrayLike | None = None,
-    clusters: Sequence[Hashable] | None = None,
-    *,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
+def rate_interval(
+    right: Sequence[bool], clusters: Sequence[Hashable] | None = None
 ) -> Interval | None:
-    """The percentile interval of a weighted mean, resampling whole clusters.
+    """The interval of a rate: Wilson's where samples are independent, else over clusters.
 
-    None for fewer than two clusters: one cluster says nothing about how clusters differ.
+    None for fewer than five clusters.
     """
-    values = np.asarray(values, dtype=np.float64)
-    weighting = np.ones_like(values) if weights is None else np.asarray(weights, dtype=np.float64)
-    names = list(range(len(values))) if clusters is None else list(clusters)
-    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    if len(place) < 2:
+    size = _effective(np.asarray(right, dtype=np.float64), clusters)
+    if size is None:
         return None
-    of = np.array([place[name] for name in names])
-    sums = np.bincount(of, values * weighting)
-    totals = np.bincount(of, weighting)
-    random = np.random.default_rng(seed)
-    # A resample is how often each cluster was drawn.
-    counts = random.multinomial(len(place), np.full(len(place), 1 / len(place)), size=RESAMPLES)
-    means = (counts @ sums) / (counts @ totals)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
+    return wilson(sum(right) * size.share, len(right) * size.share, size.z)
+
+
+class _Effective(NamedTuple):
+    """As many independent samples as would be as sure as the clustered ones are."""
+
+    share: float
+    """Of the samples."""
+    z: float | None
+    """How many standard errors an interval reaches; None for the normal distribution's."""
+
+
+def _effective(
+    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
+) -> _Effective | None:
+    """None for fewer than five clusters. The share is 1 where each sample is its own cluster."""
+    mean = _clustered_mean(values, None, clusters)
+    if mean.clusters < FEWEST:
+        return None
+    if mean.clusters == len(values):
+        return _Effective(1.0, None)
+    independent = float(values.var()) / len(values)
+    # Where all samples agree, how alike those of a cluster are is unknown: take one of each.
+    share = mean.clusters / len(values)
+    if independent > 0 and mean.standard_error > 0:
+        share = min(1.0, independent / mean.standard_error**2)
+    return _Effective(share, t_quantile(mean.degrees))
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -74,16 +209,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
     total = only_first + only_second
     tail = sum(math.comb(total, i) for i in range(min(only_first, only_second) + 1))
     return min(1.0, float(2 * tail / 2**total))
-
-
-def sign_flip(differences: NDArray[np.float64], *, seed: int = 0, resamples: int = 10_000) -> float:
-    """The two-sided p-value that paired means differ: how often random signs go as far."""
-    random = np.random.default_rng(seed)
-    signs = random.integers(0, 2, size=(resamples, len(differences))) * 2 - 1
-    observed = abs(differences.mean())
-    # Sums in another order may differ in the last bit from the observed one.
-    as_far = np.abs(signs @ differences / len(differences)) >= observed * (1 - 1e-12)
-    return float((as_far.sum() + 1) / (resamples + 1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -104,24 +229,44 @@ class Comparison(Value):
     pairs: int
     difference: float
     low: float | None
+    """The 95% interval; None where there are fewer than five clusters, as with the p-value."""
     high: float | None
-    p_value: float
+    p_value: float | None
 
 
-def compare_rates(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
-    """Two methods' right and wrong answers to the same samples, in the same order."""
+def compare_rates(
+    first: Sequence[bool],
+    second: Sequence[bool],
+    clusters: Sequence[Hashable] | None = None,
+) -> Comparison:
+    """Two methods' right and wrong answers to the same samples, in the same order.
+
+    Independent samples are tested by McNemar's exact test, others by Student's t over clusters.
+    """
     table = np.zeros((2, 2), dtype=int)
     for a, b in zip(first, second, strict=True):
         table[int(a), int(b)] += 1
-    both, only_first = int(table[1, 1]), int(table[1, 0])
-    only_second, neither = int(table[0, 1]), int(table[0, 0])
-    low, high = paired_interval(both, only_first, only_second, neither)
+    only_first, only_second = int(table[1, 0]), int(table[0, 1])
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    size = _effective(differences, clusters)
+    low, high, p_value = None, None, None
+    if size is not None:
+        both, neither = int(table[1, 1]), int(table[0, 0])
+        part = size.share
+        low, high = paired_interval(
+            both * part, only_first * part, only_second * part, neither * part, size.z
+        )
+        p_value = (
+            mcnemar(only_first, only_second)
+            if size.z is None
+            else _t_test(_clustered_mean(differences, None, clusters))
+        )
     return Comparison(
         pairs=len(first),
         difference=(only_first - only_second) / len(first),
         low=low,
         high=high,
-        p_value=mcnemar(only_first, only_second),
+        p_value=p_value,
     )
 
 
@@ -130,36 +275,32 @@ def compare_means(
     second: Sequence[float],
     weights: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-    *,
-    seed: int = 0,
 ) -> Comparison:
-    """Two methods' scores of the same samples, in the same order."""
+    """Two methods' scores of the same samples, in the same order, by Student's t over clusters."""
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    interval = bootstrap_mean(differences, weights, clusters, seed=seed)
-    scale = np.asarray(weights, dtype=np.float64)
-    contributions = differences * scale * (len(scale) / scale.sum())
-    names = list(range(len(differences))) if clusters is None else list(clusters)
-    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    by_cluster = np.bincount([place[name] for name in names], contributions).astype(np.float64)
+    mean = _clustered_mean(differences, weights, clusters)
+    interval = mean_interval(differences, weights, clusters)
     return Comparison(
         pairs=len(differences),
-        difference=float(contributions.mean()),
+        difference=mean.value,
         low=interval and interval[0],
         high=interval and interval[1],
-        p_value=sign_flip(by_cluster, seed=seed),
+        p_value=_t_test(mean),
     )
 
 
-def paired_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:
+def paired_interval(
+    both: float, only_first: float, only_second: float, neither: float, z: float | None = None
+) -> Interval:
     """The interval of a paired difference of rates (Newcombe 1998, method 10).
 
     Built from the two Wilson intervals and their correlation, it keeps a width where all pairs
-    agree, which a bootstrap would report as certainty.
+    agree, which the spread of the differences would report as certainty.
     """
     total = both + only_first + only_second + neither
     rate1, rate2 = (both + only_first) / total, (both + only_second) / total
-    low1, high1 = wilson(both + only_first, total)
-    low2, high2 = wilson(both + only_second, total)
+    low1, high1 = wilson(both + only_first, total, z)
+    low2, high2 = wilson(both + only_second, total, z)
     margins = math.prod(
         (both + only_first, only_second + neither, both + only_second, only_first + neither)
     )

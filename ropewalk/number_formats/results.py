@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
-from ropewalk.evaluation.statistics import Interval, bootstrap_mean, wilson
+from ropewalk.evaluation.statistics import Interval, t_interval, wilson
 from ropewalk.lengths import format_length
 from ropewalk.values import Value, decode, encode
 
@@ -252,7 +252,7 @@ def _flow(tokens: Sequence[float]) -> float:
 
 def estimate(values: Iterable[float]) -> Estimate:
     known = list(values)
-    interval = bootstrap_mean(known)
+    interval = t_interval(known)
     return Estimate(float(np.mean(known)), *(interval or (None, None)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.results import estimate, grouped, labels
-from ropewalk.evaluation.statistics import wilson
+from ropewalk.evaluation.statistics import rate_interval
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
 WIDE = 0.4
-"""A cell whose interval is wider than this says nothing yet, and is shown in grey."""
+"""A cell whose interval is wider than this, or that has none, says nothing yet: grey."""
 
 
 class Point(NamedTuple):
@@ -52,8 +52,8 @@ class Cell(NamedTuple):
 
     right: int
     total: int
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def rate(self) -> float:
@@ -61,7 +61,7 @@ class Cell(NamedTuple):
 
     @property
     def is_vague(self) -> bool:
-        return self.high - self.low > WIDE
+        return self.low is None or self.high is None or self.high - self.low > WIDE
 
 
 class DepthGrid(NamedTuple):
@@ -131,8 +131,9 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
 def _cell(records: Sequence[EvalRecord]) -> Cell | None:
     if not records:
         return None
-    right = sum(record.score == 1 for record in records)
-    return Cell(right, len(records), *wilson(right, len(records)))
+    right = [record.score == 1 for record in records]
+    interval = rate_interval(right, [record.layout for record in records])
+    return Cell(sum(right), len(right), *(interval or (None, None)))
 
 
 def position_curves(records: Sequence[EvalRecord]) -> list[PositionCurve]:

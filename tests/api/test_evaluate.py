@@ -47,7 +47,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluated, Path]
         plans=[extend_plan(PRESENT, 256, "ntk")],
         lengths=[256, "128"],
         tasks=["perplexity", "kv"],
-        samples=4,
+        samples=5,
         corpus=CORPUS,
         run=run,
     )
@@ -66,8 +66,8 @@ def test_the_results_are_those_of_the_records(compared: tuple[Evaluated, Path]) 
     results = {(r.method, r.task, r.length): r for r in found.results if r.metric == "exact_match"}
     for (method, task, length), result in results.items():
         own = [r for r in records if (r.method, r.task, r.length) == (method, task, length)]
-        assert result.value == sum(r.score for r in own) / 4
-        assert (result.low, result.high) == wilson(round(4 * result.value), 4)
+        assert result.value == sum(r.score for r in own) / 5
+        assert (result.low, result.high) == wilson(round(5 * result.value), 5)
     assert results["none", "kv", 256].plan_id == PRESENT.id
     assert found.original_length == tiny.WINDOW
 
@@ -92,8 +92,8 @@ def test_comparisons_are_paired_at_the_longest_length_and_saved(
         if method == "none"
     ]
     none_and_linear = pairs["perplexity", "nll", subjects[0], subjects[1]]
-    assert none_and_linear.comparison.pairs == len(differences) == 4
-    assert none_and_linear.comparison.difference == pytest.approx(sum(differences) / 4)
+    assert none_and_linear.comparison.pairs == len(differences) == 5
+    assert none_and_linear.comparison.difference == pytest.approx(sum(differences) / 5)
     kept = Evaluated.from_json(json.loads((run / "results.json").read_text()))
     assert kept == found
     assert kept.comparisons == found.comparisons
@@ -109,7 +109,7 @@ def test_depth_grids_hold_each_answer_once(compared: tuple[Evaluated, Path]) -> 
     for grid in found.depth_grids:
         assert grid.lengths == (128, 256)
         cells = [cell for row in grid.rows for cell in row if cell is not None]
-        assert sum(cell.total for cell in cells) == 2 * 4
+        assert sum(cell.total for cell in cells) == 2 * 5
         right = [
             r.value * r.samples
             for r in found.results
@@ -123,7 +123,7 @@ def test_the_summary_names_each_subject(compared: tuple[Evaluated, Path]) -> Non
     assert found.summary().startswith("tiny at 256 tokens: none: ")
     assert "linear: " in found.summary()
     assert "ntk: " in found.summary()
-    assert "of 4 answers right, perplexity " in found.summary()
+    assert "of 5 answers right, perplexity " in found.summary()
     assert "of 6 paired differences" in found.summary()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,31 @@ def test_windows_are_as_long_as_asked_and_begin_with_bos(name: str) -> None:
 def test_fewer_samples_are_the_beginning_of_more() -> None:
     few, more = (_windows("perplexity", _request([400], 64, samples=n)) for n in (3, 9))
     assert [window.end for window in few] == [window.end for window in more[:3]]
+
+
+@pytest.mark.parametrize("name", ["perplexity", "repetition"])
+def test_windows_keep_apart_where_the_text_has_room_for_five(name: str) -> None:
+    windows = _windows(name, _request([400, 300], 64, samples=100))
+    assert 5 <= len({window.layout for window in windows}) == len(windows)
+    reads = 32 if name == "repetition" else 63
+    for text in {window.text.name for window in windows}:
+        ends = sorted(window.end for window in windows if window.text.name == text)
+        assert all(later - reads > earlier for earlier, later in pairwise(ends))
+
+
+def test_windows_that_overlap_or_touch_are_one_stretch_of_text() -> None:
+    """One document has room for two windows that keep apart: so there are more, of one stretch."""
+    long = _windows("perplexity", _request([150], 64, samples=100))
+    assert len(long) > 2
+    assert len({window.layout for window in long}) == 1
+    # The same places, 8 tokens apart, read from so near that nothing is shared.
+    short = _windows("perplexity", _request([150], 8, longest=64, samples=100))
+    assert [window.end for window in short] == [window.end for window in long]
+    assert len({window.layout for window in short}) == len(short)
+    touching = _windows("perplexity", _request([150], 9, longest=64, samples=100))
+    assert len({window.layout for window in touching}) == 1
+    two = _windows("perplexity", _request([150, 150], 64, samples=100))
+    assert len({window.layout for window in two}) == 2
 
 
 def test_repeated_text_repeats_and_ends_as_the_text_does() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
-from ropewalk.evaluation.statistics import bootstrap_mean, wilson
+from ropewalk.evaluation.statistics import t_interval, wilson
 from ropewalk.records import EvalRecord, Subject
 
 
@@ -39,11 +40,11 @@ def test_rates_get_wilson_intervals() -> None:
 
 
 def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() -> None:
-    losses = [2.0, 3.0, 2.5, 2.2]
+    losses = [2.0, 3.0, 2.5, 2.2, 2.4]
     [result] = summarise([_record("none", i, loss, "nll") for i, loss in enumerate(losses)])
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(math.exp(np.mean(losses)))
-    interval = bootstrap_mean(losses)
+    interval = t_interval(losses)
     assert interval is not None
     assert (result.low, result.high) == pytest.approx(tuple(map(math.exp, interval)))
 
@@ -51,6 +52,36 @@ def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() ->
 def test_one_window_gives_no_interval() -> None:
     [result] = summarise([_record("none", 0, 2.0, "nll")])
     assert (result.low, result.high, result.samples) == (None, None, 1)
+
+
+def test_a_mean_loss_whose_interval_ends_at_0_is_a_perplexity_from_1() -> None:
+    """Zero is a number: the end of the interval was once left in nats there."""
+    [result] = summarise([_record("none", i, 0.0, "nll") for i in range(5)])
+    assert (result.value, result.low, result.high) == (1, 1, 1)
+
+
+def test_answers_of_one_document_are_one_cluster() -> None:
+    alone = _answers("none", 16, 40)
+    documents = [dataclasses.replace(r, layout=f"document {i // 4}") for i, r in enumerate(alone)]
+    few = [dataclasses.replace(r, layout=f"document {i // 10}") for i, r in enumerate(alone)]
+    [one], [other], [none] = (summarise(records) for records in (alone, documents, few))
+    assert one.low is not None
+    assert one.high is not None
+    assert other.low is not None
+    assert other.high is not None
+    assert other.high - other.low > 1.5 * (one.high - one.low)
+    assert (none.low, none.high) == (None, None)
+
+
+def test_too_few_samples_give_neither_interval_nor_test_and_leave_holm_alone() -> None:
+    few = [_record("none", i, 1.0, "nll") for i in range(4)]
+    few += [_record("yarn", i, 2.0, "nll") for i in range(4)]
+    many = [*_answers("none", 2, 40), *_answers("yarn", 30, 40)]
+    untested, tested = compare_methods([*few, *many])
+    assert (untested.comparison.p_value, untested.adjusted_p) == (None, None)
+    assert tested.adjusted_p == tested.comparison.p_value
+    again = MethodComparison.from_json(json.loads(json.dumps(untested.to_json())))
+    assert again.adjusted_p is None
 
 
 def test_methods_are_compared_on_the_samples_they_share() -> None:
@@ -69,6 +100,7 @@ def test_losses_are_compared_as_losses() -> None:
     yarn = [_record("yarn", i, 1.9 + 0.1 * i, "nll") for i in range(12)]
     [compared] = compare_methods([*none, *yarn])
     assert compared.comparison.difference == pytest.approx(0.1)
+    assert compared.adjusted_p is not None
     assert compared.adjusted_p < 0.01
     again = MethodComparison.from_json(json.loads(json.dumps(compared.to_json())))
     assert again == compared

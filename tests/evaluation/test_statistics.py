@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.evaluation.statistics import (
-    bootstrap_mean,
     compare_means,
     compare_rates,
     holm,
     mcnemar,
+    mean_interval,
     paired_interval,
+    rate_interval,
+    t_interval,
+    t_quantile,
     wilson,
 )
 
@@ -51,31 +54,100 @@ def test_wilson_covers_what_it_promises() -> None:
     assert 0.945 < np.mean(covered) < 0.965
 
 
-def test_the_bootstrap_of_many_independent_values_is_the_normal_interval() -> None:
-    values = np.random.default_rng(0).normal(3.0, 2.0, size=4000)
-    interval = bootstrap_mean(values)
-    assert interval is not None
-    half = 1.96 * values.std() / math.sqrt(len(values))
-    assert interval == pytest.approx((values.mean() - half, values.mean() + half), abs=0.1 * half)
+@pytest.mark.parametrize(
+    ("degrees", "within_95", "within_99"),
+    [
+        (1, 12.7062047, 63.6567412),
+        (2, 4.3026527, 9.9248432),
+        (4, 2.7764451, 4.6040949),
+        (5, 2.5705818, 4.0321430),
+        (29, 2.0452296, 2.7563859),
+        (200, 1.9718962, 2.6006344),
+        (10**6, 1.9599664, 2.5758342),
+    ],
+)
+def test_the_quantiles_of_t(degrees: int, within_95: float, within_99: float) -> None:
+    """The published tables."""
+    assert t_quantile(degrees) == pytest.approx(within_95, abs=1e-6)
+    assert t_quantile(degrees, 0.99) == pytest.approx(within_99, abs=1e-6)
+
+
+@given(st.floats(1.0, 2.0))
+def test_quantiles_of_fractional_degrees_lie_between(degrees: float) -> None:
+    assert t_quantile(2) <= t_quantile(degrees) <= t_quantile(1)
+
+
+def test_the_interval_of_independent_values_is_students() -> None:
+    values = [3.0, 5.0, 4.0, 8.0, 5.0]
+    low, high = t_interval(values) or (math.nan, math.nan)
+    half = 2.7764451 * np.std(values, ddof=1) / math.sqrt(5)
+    assert (low, high) == pytest.approx((5 - half, 5 + half))
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+def test_fewer_than_five_clusters_give_no_interval_of_any_kind(count: int) -> None:
+    values = [1.0 * i for i in range(count)]
+    clusters = [i % count for i in range(40)]
+    right = [i % 3 == 0 for i in range(40)]
+    assert t_interval(values) is None
+    assert mean_interval([1.0 * x for x in right], clusters=clusters) is None
+    assert rate_interval(right[:count]) is None
+    assert rate_interval(right, clusters) is None
+    for compared in (
+        compare_rates(right[:count], right[:count]),
+        compare_rates(right, right[::-1], clusters),
+        compare_means(values, values[::-1], [1.0] * count),
+    ):
+        assert (compared.low, compared.high, compared.p_value) == (None, None, None)
 
 
 def test_copies_of_a_value_in_one_cluster_add_no_certainty() -> None:
     values = np.random.default_rng(1).normal(size=30)
     clusters = list(range(30))
-    once = bootstrap_mean(values, clusters=clusters)
-    often = bootstrap_mean(np.repeat(values, 10), clusters=list(np.repeat(clusters, 10)))
-    naive = bootstrap_mean(np.repeat(values, 10))
+    once = mean_interval(values, clusters=clusters)
+    often = mean_interval(np.repeat(values, 10), clusters=list(np.repeat(clusters, 10)))
+    naive = mean_interval(np.repeat(values, 10))
     assert once == pytest.approx(often)
     assert once is not None
     assert naive is not None
     assert naive[1] - naive[0] < 0.5 * (once[1] - once[0])
 
 
-def test_the_bootstrap_weighs_and_repeats_and_knows_when_to_be_silent() -> None:
-    assert bootstrap_mean([1.0, 1.0, 9.0] * 9, [1, 1, 1e-9] * 9) == pytest.approx((1.0, 1.0))
-    assert bootstrap_mean([1.0, 2.0, 4.0]) == bootstrap_mean([1.0, 2.0, 4.0])
-    assert bootstrap_mean([1.0, 2.0], clusters=["one", "one"]) is None
-    assert bootstrap_mean([1.0]) is None
+def test_a_weight_is_as_many_equal_values_of_a_cluster() -> None:
+    values = np.random.default_rng(1).normal(size=8)
+    weights = [1, 2, 3, 1, 2, 3, 1, 5]
+    repeated = mean_interval(
+        np.repeat(values, weights), clusters=list(np.repeat(range(8), weights))
+    )
+    assert mean_interval(values, weights) == pytest.approx(repeated)
+
+
+def test_a_cluster_that_outweighs_the_others_leaves_few_degrees_of_freedom() -> None:
+    values = np.random.default_rng(3).normal(size=12)
+    even, uneven = (mean_interval(values, [1.0] * 11 + [last]) for last in (1.0, 40.0))
+    assert even is not None
+    assert uneven is not None
+    assert uneven[1] - uneven[0] > 2 * (even[1] - even[0])
+
+
+def test_independent_answers_get_wilsons_interval() -> None:
+    right = [i < 18 for i in range(20)]
+    assert rate_interval(right) == wilson(18, 20)
+    assert rate_interval(right, [str(i) for i in range(20)]) == wilson(18, 20)
+
+
+def test_answers_of_one_document_widen_the_interval() -> None:
+    """Eight answers to each of ten documents: all alike, they are no more than ten answers."""
+    documents = [i // 8 for i in range(80)]
+    alike = [document < 7 for document in documents]
+    mixed = [i % 10 < 7 for i in range(80)]
+    spans = [rate_interval(right, documents) for right in (alike, mixed)]
+    assert spans[0] is not None
+    assert spans[1] is not None
+    assert spans[0][1] - spans[0][0] > 2 * (spans[1][1] - spans[1][0])
+    low, high = rate_interval([True] * 80, documents) or (0.0, 0.0)
+    assert high == 1
+    assert low < wilson(10, 10)[0]  # as of ten answers, and by Student's t
 
 
 @pytest.mark.parametrize(("only_first", "only_second"), [(0, 0), (5, 0), (0, 6), (3, 9), (7, 7)])
@@ -126,7 +198,7 @@ def test_without_correlation_the_paired_interval_is_two_wilson_intervals_squared
     assert (low, high) == pytest.approx((-half, half))
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=5, max_size=40))
 def test_comparing_rates_is_antisymmetric_and_holds_the_difference(
     pairs: list[tuple[bool, bool]],
 ) -> None:
@@ -161,8 +233,43 @@ def test_comparing_means_finds_a_difference_that_is_there_and_none_that_is_not()
     same = compare_means(list(base), list(base + noise), ones)
     assert apart.low is not None
     assert apart.low > 0
+    assert apart.p_value is not None
     assert apart.p_value < 0.01
     assert same.low is not None
     assert same.high is not None
     assert same.low < 0 < same.high
+    assert same.p_value is not None
     assert same.p_value > 0.05
+
+
+def test_five_pairs_can_be_told_apart() -> None:
+    """Random signs never could: of 32 patterns, two go as far as the observed one."""
+    compared = compare_means([1.0, 1.1, 0.9, 1.0, 1.2], [0.0] * 5, [1.0] * 5)
+    assert compared.p_value is not None
+    assert compared.p_value < 0.001
+
+
+@given(st.lists(st.floats(-3, 3), min_size=5, max_size=30), st.integers(5, 12))
+def test_the_p_value_and_the_interval_agree(differences: list[float], groups: int) -> None:
+    clusters = [i % groups for i in range(len(differences))]
+    compared = compare_means(differences, [0.0] * len(differences), [1.0] * len(clusters), clusters)
+    assert compared.p_value is not None
+    assert compared.low is not None
+    assert compared.high is not None
+    if abs(compared.p_value - 0.05) > 1e-6:
+        assert (compared.p_value < 0.05) == (compared.low > 0 or compared.high < 0)
+
+
+def test_comparing_answers_of_documents_counts_documents() -> None:
+    """In six documents of eight answers the first method is right and the second wrong."""
+    documents = [i // 8 for i in range(80)]
+    first, second = [True] * 80, [document >= 6 for document in documents]
+    clustered, naive = compare_rates(first, second, documents), compare_rates(first, second)
+    assert clustered.difference == naive.difference == 0.6
+    assert clustered.p_value is not None
+    assert naive.p_value is not None
+    assert naive.p_value < 1e-9
+    assert 1e-4 < clustered.p_value < 0.05
+    assert clustered.low is not None
+    assert naive.low is not None
+    assert clustered.low < naive.low - 0.1

@@ -28,12 +28,13 @@ class Difference(NamedTuple):
     difference: float
     low: float | None
     high: float | None
-    adjusted_p: float
+    adjusted_p: float | None
+    """None where there are too few samples for a test."""
 
     @property
     def is_worse(self) -> bool:
         worse = self.difference > 0 if self.metric == "nll" else self.difference < 0
-        return worse and self.adjusted_p < SIGNIFICANT
+        return worse and self.adjusted_p is not None and self.adjusted_p < SIGNIFICANT
 
     def __str__(self) -> str:
         """A difference of losses is a ratio of perplexities."""
@@ -55,6 +56,8 @@ class ShortText(Result):
         worse = [difference for difference in self.differences if difference.is_worse]
         if not self.differences:
             return "no length within the original length was evaluated"
+        if all(difference.adjusted_p is None for difference in self.differences):
+            return "too few samples to compare within the original length"
         if not worse:
             return f"no significant loss from {self.chosen} within the original length"
         return (

@@ -1,0 +1,285 @@
+"""How often the intervals that ropewalk prints contain the truth, by simulation.
+
+    python -m benchmarks.coverage              two minutes; writes the table of docs/evaluation.md
+    python -m benchmarks.coverage --report     the table alone, from results/coverage.json
+
+Each row draws samples with a known truth many times, as correlated as samples of a text are, and
+counts the intervals that contain it. An interval of 95% is as good as its coverage is near to 95%.
+`tests/evaluation/test_coverage.py` holds each row to its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.evaluation.statistics import (
+    Interval,
+    compare_means,
+    compare_rates,
+    mean_interval,
+    rate_interval,
+    t_interval,
+)
+from ropewalk.outputs import write_atomically
+
+RESULTS = Path(__file__).with_name("results") / "coverage.json"
+PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
+BEGIN, END = "<!-- written by benchmarks/coverage.py -->", "<!-- until here -->"
+TIMES = 10_000
+
+Random = np.random.Generator
+Draw = Callable[[Random], tuple[Interval | None, float]]
+"""One interval and what it should contain."""
+
+
+class Row(NamedTuple):
+    kind: str
+    case: str
+    clusters: int
+    least: float
+    """The coverage that the tests require."""
+    draw: Draw
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}: {self.case}, {self.clusters}"
+
+
+def rate(count: int, chance: float) -> Draw:
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        return rate_interval((random.random(count) < chance).tolist()), chance
+
+    return draw
+
+
+def clustered_rate(count: int, chance: float, answers: int = 8, alike: float = 0.3) -> Draw:
+    """Answers of one document are as correlated as `alike` says: a beta-binomial."""
+    strength = 1 / alike - 1
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        own = random.beta(chance * strength, (1 - chance) * strength, size=count)
+        right = random.random((count, answers)) < own[:, None]
+        documents = np.repeat(np.arange(count), answers).tolist()
+        return rate_interval(right.ravel().tolist(), documents), chance
+
+    return draw
+
+
+def mean(count: int, values: Callable[[Random, int], np.ndarray], truth: float) -> Draw:
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        return t_interval(values(random, count)), truth
+
+    return draw
+
+
+def _uneven(random: Random, count: int, alike: float) -> tuple[np.ndarray, list[int]]:
+    """Clusters of 1 to 12 values around 0, and the cluster of each value."""
+    sizes = random.integers(1, 13, size=count)
+    clusters = np.repeat(np.arange(count), sizes)
+    shared = math.sqrt(alike) * random.normal(size=count)
+    return shared[clusters] + math.sqrt(1 - alike) * random.normal(size=len(clusters)), (
+        clusters.tolist()
+    )
+
+
+def clustered_mean(count: int, alike: float) -> Draw:
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        values, clusters = _uneven(random, count, alike)
+        weights = random.integers(1, 257, size=len(values))
+        return mean_interval(values, weights, clusters), 0.0
+
+    return draw
+
+
+def _text(random: Random, places: int, near: float = 0.9) -> np.ndarray:
+    """Losses along a text, around 3: those of neighbouring places are alike."""
+    memory = near ** np.arange(100)
+    steps = random.normal(size=places + len(memory) - 1) * math.sqrt(1 - near**2)
+    losses = np.convolve(steps, memory, mode="valid")
+    return 3 + 0.5 * losses + 0.3 * random.normal(size=places)
+
+
+def perplexity(count: int, *, of_language: bool) -> Draw:
+    """Windows of 4k drawn from a text of 400k tokens, 256 of them scored, that keep apart."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        text = _text(random, 1600)
+        windows = text[15::17]
+        drawn = random.choice(len(windows), size=count, replace=False)
+        low, high = mean_interval(windows[drawn]) or (math.nan, math.nan)
+        return (math.exp(low), math.exp(high)), math.exp(3 if of_language else text.mean())
+
+    return draw
+
+
+def overlapping(count: int) -> Draw:
+    """Windows that slide over documents of 1 to 12 windows, clustered by document."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        losses, documents = _uneven(random, count, 0.5)
+        low, high = mean_interval(3 + losses, clusters=documents) or (math.nan, math.nan)
+        return (math.exp(low), math.exp(high)), math.exp(3)
+
+    return draw
+
+
+def paired_rates(count: int, answers: int) -> Draw:
+    """Two methods of 80% and 70%, mostly right and wrong about the same; by document if several."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        easy = random.normal(size=(count, 1)) if answers > 1 else 0.0
+        shared = easy + random.normal(size=(count, answers))
+        spread = math.sqrt(2.0 if answers == 1 else 3.0)
+        methods = [
+            shared + random.normal(size=(count, answers)) < spread * at
+            for at in (0.8416212, 0.5244005)
+        ]
+        first, second = (right.ravel().tolist() for right in methods)
+        documents = np.repeat(np.arange(count), answers).tolist()
+        found = compare_rates(first, second, documents)
+        return _interval(found.low, found.high), 0.1
+
+    return draw
+
+
+def paired_means(count: int) -> Draw:
+    """Losses of two methods: a difference that grows where the text is hard, so it is skewed."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        hard = random.exponential(size=count)
+        second = 2 + hard + 0.1 * random.normal(size=count)
+        first = second + 0.05 * hard + 0.05 * random.normal(size=count)
+        found = compare_means(first.tolist(), second.tolist(), [1.0] * count)
+        return _interval(found.low, found.high), 0.05
+
+    return draw
+
+
+def searches(count: int, documents: int = 24) -> Draw:
+    """Differences of two strategies: searches vary by 0.04 nats, and each sees own documents."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        of_search = 0.04 * random.normal(size=count)
+        of_documents = 0.05 * random.normal(size=(count, documents))
+        return t_interval(0.02 + of_search + of_documents.mean(axis=1)), 0.02
+
+    return draw
+
+
+def _interval(low: float | None, high: float | None) -> Interval | None:
+    return None if low is None or high is None else (low, high)
+
+
+def _normal(random: Random, count: int) -> np.ndarray:
+    return random.normal(size=count)
+
+
+def _exponential(random: Random, count: int) -> np.ndarray:
+    return random.exponential(size=count)
+
+
+ROWS = (
+    *(Row("rate", "truth 50%", n, 0.93, rate(n, 0.5)) for n in (10, 20, 100)),
+    *(Row("rate", "truth 90%", n, 0.91, rate(n, 0.9)) for n in (10, 20, 100)),
+    *(
+        Row("rate", "truth 80%, 8 correlated answers a document", n, least, clustered_rate(n, 0.8))
+        for n, least in ((5, 0.93), (10, 0.93), (20, 0.92))
+    ),
+    *(Row("mean", "normal", n, 0.93, mean(n, _normal, 0.0)) for n in (5, 10, 20)),
+    *(
+        Row("mean", "skewed (exponential)", n, least, mean(n, _exponential, 1.0))
+        for n, least in ((5, 0.86), (10, 0.88), (20, 0.90))
+    ),
+    *(
+        Row("mean", f"clusters of 1 to 12, correlation {alike}", n, 0.93, clustered_mean(n, alike))
+        for alike in (0.1, 0.5)
+        for n in (5, 10, 20)
+    ),
+    *(
+        Row(
+            "perplexity",
+            "windows of 4k in a text of 400k",
+            n,
+            0.93,
+            perplexity(n, of_language=False),
+        )
+        for n in (10, 20, 50)
+    ),
+    *(
+        Row("perplexity", "the same, of the language", n, least, perplexity(n, of_language=True))
+        for n, least in ((10, 0.93), (20, 0.93), (50, 0.91))
+    ),
+    *(
+        Row("perplexity", "overlapping windows of documents", n, 0.93, overlapping(n))
+        for n in (5, 10, 20)
+    ),
+    *(
+        Row("paired difference of rates", "independent samples", n, 0.93, paired_rates(n, 1))
+        for n in (10, 20, 100)
+    ),
+    *(
+        Row(
+            "paired difference of rates",
+            "8 correlated answers a document",
+            n,
+            0.93,
+            paired_rates(n, 8),
+        )
+        for n in (5, 10, 20)
+    ),
+    *(
+        Row("paired difference of losses", "skewed", n, least, paired_means(n))
+        for n, least in ((5, 0.93), (10, 0.93), (20, 0.92))
+    ),
+    *(
+        Row("difference of two searches", "t over searches", n, 0.93, searches(n))
+        for n in (5, 8, 10)
+    ),
+)
+
+
+def coverage(row: Row, times: int, seed: int = 0) -> float:
+    """The share of intervals that contain what they should."""
+    random = np.random.default_rng([seed, *row.name.encode()])
+    inside = 0
+    for _ in range(times):
+        interval, truth = row.draw(random)
+        inside += interval is not None and interval[0] <= truth <= interval[1]
+    return inside / times
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--report", action="store_true", help="simulate nothing")
+    if not parser.parse_args().report:
+        found = {row.name: coverage(row, TIMES) for row in ROWS}
+        content = {"times": TIMES, "confidence": 0.95, "coverage": found}
+        write_atomically(RESULTS, json.dumps(content, indent=2) + "\n")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    shown = table(json.loads(RESULTS.read_text())["coverage"])
+    write_atomically(PAGE, f"{before}{BEGIN}\n{shown}\n{END}{after}")
+    print(shown)
+    return 0
+
+
+def table(found: dict[str, float]) -> str:
+    """The rows of a kind and case share a line."""
+    lines = ["| interval | samples | clusters: coverage of 95% intervals |", "|---|---|---|"]
+    for kind, case in dict.fromkeys((row.kind, row.case) for row in ROWS):
+        own = [row for row in ROWS if (row.kind, row.case) == (kind, case)]
+        cells = ", ".join(f"{row.clusters}: {found[row.name]:.1%}" for row in own)
+        lines.append(f"| {kind} | {case} | {cells} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,7 +13,16 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
-from ropewalk.theory.bound import Infimum, SafeBase, check_question, infima, safe_bases
+from ropewalk.theory.bound import (
+    ASSUMPTIONS,
+    Infimum,
+    SafeBase,
+    check_listable,
+    check_question,
+    infima,
+    safe_bases,
+)
+from ropewalk.theory.bound import islands as find_islands
 from ropewalk.theory.published import HEAD_DIM, LENGTHS, published
 from ropewalk.theory.table import lookup
 from ropewalk.untrusted import one_of, whole_number
@@ -27,12 +36,19 @@ if TYPE_CHECKING:
 Only = Literal["infimum", "safe"]
 
 
+class Island(NamedTuple):
+    """Bases that work, between bases that do not."""
+
+    low: float
+    high: float
+
+
 class Bound(NamedTuple):
     """The bounds of the base at one context length."""
 
     length: int
     infimum: float | None
-    """No smaller base works. None if `only` left it out."""
+    """No base from 1 to this one works. None if `only` left it out."""
     infimum_low: float | None
     infimum_high: float | None
     """This base works; the infimum lies between `infimum_low` and it."""
@@ -40,32 +56,51 @@ class Bound(NamedTuple):
     """Every larger base works. None if `only` left it out."""
     safe_certified: bool | None
     """False where `safe` is an estimate, which may be too small."""
-    asymptotic: float
-    """The bound of a head with infinitely many pairs."""
+    asymptotic: float | None
+    """The bound of a head with infinitely many pairs; None where some dimensions do not rotate."""
     published: Mapping[str, float | None]
     """The published values by paper; None where a paper has none."""
+    islands: tuple[Island, ...] | None = None
+    """All that work between infimum and safe base, ascending. None if not asked for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds(Result):
-    """Bounds of the base at several context lengths, for heads whose dimensions all rotate."""
+    """Bounds of the base, among bases of at least 1, at several context lengths."""
 
     head_dim: int
+    rotary_dim: int
     rows: tuple[Bound, ...]
+
+    def derived(self) -> dict[str, object]:
+        return {"domain": "base >= 1", "proven_assuming": list(ASSUMPTIONS)}
+
+    @property
+    def heads(self) -> str:
+        """Such as `heads of 128`, or `heads of 128 that rotate 32 dimensions`."""
+        partial = "" if self.rotary_dim == self.head_dim else f" that rotate {self.rotary_dim}"
+        return f"heads of {self.head_dim}{partial and partial + ' dimensions'}"
 
     def summary(self) -> str:
         shown = self.rows if len(self.rows) <= 2 else (self.rows[0], self.rows[-1])
         told = " ".join(_in_words(row) for row in shown)
         count = len(self.rows) - len(shown)
         between = f" {count} length{'s lie' if count > 1 else ' lies'} between." if count else ""
-        return f"Bounds of the base for heads of {self.head_dim}. {told}{between}"
+        return f"Bounds of the base, among bases of at least 1, for {self.heads}. {told}{between}"
 
     def figure(self) -> Figure:
-        """The bounds against length, with the bases of well-known models."""
-        from ropewalk.reports.theory import bounds_figure
+        """The bounds against length, with the bases of well-known models; or the islands."""
+        from ropewalk.reports.theory import IslandStrip, bounds_figure, islands_figure
 
-        title = f"Bound of the base, heads of {self.head_dim}"
-        return bounds_figure([*self._curves()], [*_model_points(self.head_dim)], title)
+        strips = [
+            IslandStrip(row.length, row.islands, row.safe)
+            for row in self.rows
+            if row.islands is not None and row.safe is not None
+        ]
+        if strips:
+            return islands_figure(strips, f"Bases that work, {self.heads}")
+        models = [*_model_points(self.head_dim, self.rotary_dim)]
+        return bounds_figure([*self._curves()], models, f"Bound of the base, {self.heads}")
 
     def _curves(self) -> Iterator[BoundCurve]:
         from ropewalk.reports.theory import BoundCurve
@@ -86,12 +121,16 @@ def bound(
     lengths: Length | Iterable[Length] | None = None,
     *,
     head_dim: int = HEAD_DIM,
+    rotary_dim: int | None = None,
     only: Only | None = None,
+    islands: bool = False,
     progress: Progress = silent,
 ) -> Bounds:
     """Compute lower bounds of the base for context lengths, by default 1k, 2k, … 1M.
 
-    `only` selects one of the two bounds, infimum or safe base, and omits the other.
+    Only bases of at least 1 are considered. `rotary_dim` is the number of dimensions that rotate,
+    by default all of `head_dim`. `only` selects one of the two bounds, infimum or safe base, and
+    omits the other. `islands` lists the bases that work between the two.
     """
     if lengths is None:
         lengths = LENGTHS
@@ -100,29 +139,65 @@ def bound(
         raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     if only is not None:
         one_of(only, ("infimum", "safe"), "only")
-    check_question(whole_number(head_dim, "head_dim"), wanted)
+        if islands:
+            raise InvalidValue(
+                "only",
+                only,
+                "leaves out a bound that a list of islands needs",
+                "omit one of the two",
+            )
+    if rotary_dim is not None:
+        whole_number(rotary_dim, "rotary_dim")
+    turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
+    if islands:
+        check_listable(wanted)
     lowest: dict[int, Infimum] = {}
     if only != "safe":
-        found = infima(head_dim, wanted, progress=share(progress, "infimum"))
+        found = infima(head_dim, wanted, rotary_dim=turning, progress=share(progress, "infimum"))
         lowest = {infimum.length: infimum for infimum in found}
-    safe = {} if only == "infimum" else _safe_bases(head_dim, wanted, progress)
-    return Bounds(head_dim, tuple(_row(head_dim, length, lowest, safe) for length in wanted))
+    safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
+    rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
+    if islands:
+        rows = [
+            row._replace(
+                islands=_islands(head_dim, turning, safe[row.length], share(progress, "islands"))
+            )
+            for row in rows
+        ]
+    return Bounds(head_dim, turning, tuple(rows))
 
 
-def _safe_bases(head_dim: int, lengths: tuple[int, ...], progress: Progress) -> dict[int, SafeBase]:
+def _safe_bases(
+    head_dim: int, rotary_dim: int, lengths: tuple[int, ...], progress: Progress
+) -> dict[int, SafeBase]:
     """From the table that ships with the package, the others computed in one pass."""
-    known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
+    known: dict[int, SafeBase] = {}
+    if rotary_dim == head_dim:
+        known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
     missing = [length for length in lengths if length not in known]
     if missing:
-        found = safe_bases(head_dim, missing, progress=share(progress, "safe base"))
+        report = share(progress, "safe base")
+        found = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
         known |= {safe.length: safe for safe in found}
     return known
 
 
+def _islands(
+    head_dim: int, rotary_dim: int, safe: SafeBase, progress: Callable[[float], None]
+) -> tuple[Island, ...]:
+    found = find_islands(head_dim, safe.length, rotary_dim=rotary_dim, safe=safe, progress=progress)
+    return tuple(Island(low, high) for low, high in found.edges)
+
+
 def _row(
-    head_dim: int, length: int, infima: Mapping[int, Infimum], safe: Mapping[int, SafeBase]
+    head_dim: int,
+    rotary_dim: int,
+    length: int,
+    infima: Mapping[int, Infimum],
+    safe: Mapping[int, SafeBase],
 ) -> Bound:
     infimum, safe_base = infima.get(length), safe.get(length)
+    whole = rotary_dim == head_dim
     return Bound(
         length=length,
         infimum=infimum.value if infimum else None,
@@ -130,19 +205,21 @@ def _row(
         infimum_high=infimum.high if infimum else None,
         safe=safe_base.value if safe_base else None,
         safe_certified=safe_base.certified if safe_base else None,
-        asymptotic=asymptotic_base(length),
-        published=published(head_dim, length),
+        asymptotic=asymptotic_base(length) if whole else None,
+        published=published(head_dim if whole else None, length),
     )
 
 
 def _in_words(row: Bound) -> str:
     facts = []
-    if row.infimum is not None:
+    if row.infimum is not None and row.infimum > 1:
         facts.append(f"no base below {row.infimum:,.10g} works")
+    if row.islands:
+        facts.append(f"{len(row.islands)} islands of bases above it do")
     if row.safe is not None:
         known = "" if row.safe_certified else " (an estimate)"
         facts.append(f"every base above {row.safe:,.7g} works{known}")
-    return f"At {format_length(row.length)}, {', and '.join(facts)}."
+    return f"At {format_length(row.length)}, {', and '.join(facts) or 'every base works'}."
 
 
 # What a picture shows beside the bounds; the catalogue names each one's source.
@@ -161,8 +238,8 @@ _MODELS = {
 }
 
 
-def _model_points(head_dim: int) -> Iterator[ModelPoint]:
-    """The models whose heads are of this size and rotate as a whole."""
+def _model_points(head_dim: int, rotary_dim: int) -> Iterator[ModelPoint]:
+    """The models whose heads are of this size and rotate as much."""
     from ropewalk.models import catalogue
     from ropewalk.models.config import present_plan
     from ropewalk.reports.theory import ModelPoint
@@ -170,5 +247,5 @@ def _model_points(head_dim: int) -> Iterator[ModelPoint]:
     for name, label in _MODELS.items():
         plan = present_plan(catalogue.find(name).config, name)
         geometry = plan.longest(plan.main_layer).geometry
-        if geometry.head_dim == head_dim == geometry.rotary_dim:
+        if (geometry.head_dim, geometry.rotary_dim) == (head_dim, rotary_dim):
             yield ModelPoint(label, geometry.original_length, geometry.base)

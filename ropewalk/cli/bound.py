@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.bound import Bounds, Only, bound
+from ropewalk.api.bound import Bound, Bounds, Only, bound
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
     JsonOption,
@@ -18,7 +19,10 @@ from ropewalk.cli.shared import (
     table,
 )
 from ropewalk.lengths import format_length, parse_lengths
-from ropewalk.theory.bound import SAMPLING_STEP
+from ropewalk.theory.bound import ASSUMPTIONS, SAMPLING_STEP
+
+if TYPE_CHECKING:
+    from ropewalk.cli.terminal import Terminal
 
 EXAMPLE = "ropewalk bound 8k 32k 128k"
 
@@ -30,14 +34,23 @@ def command(
             metavar="LENGTH…", help="Context lengths, such as 8k 128k (default: 1k to 1M)."
         ),
     ] = None,
-    head_dim: Annotated[
-        int, typer.Option(metavar="N", help="Dimensions of a head, all of them rotating.")
-    ] = 128,
+    head_dim: Annotated[int, typer.Option(metavar="N", help="Dimensions of a head.")] = 128,
+    rotary_dim: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Dimensions of a head that rotate (default: all)."),
+    ] = None,
     only: Annotated[
         Only | None, typer.Option(help="Compute only this bound (default: both).")
     ] = None,
+    islands: Annotated[
+        bool,
+        typer.Option(
+            "--islands", help="List the intervals of bases that work below the safe base."
+        ),
+    ] = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the bounds, as .png or .svg.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the bounds, or the islands, as .png or .svg."),
     ] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
@@ -46,7 +59,14 @@ def command(
     lengths = parse_lengths(words) if words else None
     check_outputs(plot=plot, overwrite=overwrite)
     with progress_bar() as progress:
-        found = bound(lengths, head_dim=head_dim, only=only, progress=progress)
+        found = bound(
+            lengths,
+            head_dim=head_dim,
+            rotary_dim=rotary_dim,
+            only=only,
+            islands=islands,
+            progress=progress,
+        )
     if plot is not None:
         from ropewalk.reports.figures import save
 
@@ -63,7 +83,7 @@ def _show(found: Bounds) -> None:
 
     rows = table(
         "length", "Men 2024", "Su 2024", "infimum", "safe base", "infinite head",
-        title=f"Bounds of the base, heads of {found.head_dim}",
+        title=f"Bounds of the base, {found.heads}",
     )  # fmt: skip
     for row in found.rows:
         mark = "" if row.safe_certified else " ?"
@@ -72,15 +92,47 @@ def _show(found: Bounds) -> None:
             *(f"{value:.1e}" if value else "" for value in row.published.values()),
             "" if row.infimum is None else f"{row.infimum:,.10g}",
             "" if row.safe is None else f"{row.safe:,.7g}{mark}",
-            f"{row.asymptotic:,.0f}",
+            "" if row.asymptotic is None else f"{row.asymptotic:,.0f}",
         )
     console = Terminal()
     console.print(rows)
     if any(row.infimum is not None for row in found.rows):
-        console.print("infimum: no smaller base works, to a relative width of 1e-9, proven")
+        console.print(
+            "infimum: no base from 1 to it works, and one within a relative "
+            f"{_width(found.rows):.0e} of it does, proven"
+        )
     if any(row.safe is not None for row in found.rows):
         console.print("safe base: every larger base works, proven")
     if any(row.safe_certified is False for row in found.rows):
         console.print(
             f"(marked ?: estimated by trying bases {SAMPLING_STEP:.2%} apart, maybe too small)"
         )
+    if any(row.infimum == 1 for row in found.rows):
+        console.print("(infimum 1: every base from 1 on works)")
+    console.print(f"proven, assuming: {'; '.join(ASSUMPTIONS)}", soft_wrap=True)
+    for row in found.rows:
+        if row.islands is not None:
+            _show_islands(console, row)
+
+
+def _width(rows: Sequence[Bound]) -> float:
+    """The largest distance from an infimum to the base that is known to work."""
+    widths = [
+        row.infimum_high / row.infimum_low - 1
+        for row in rows
+        if row.infimum_low is not None and row.infimum_high is not None
+    ]
+    return max([1e-9, *widths])
+
+
+def _show_islands(console: Terminal, row: Bound) -> None:
+    length = format_length(row.length)
+    if not row.islands:
+        console.print(f"\nno island of bases works for {length} below the safe base")
+        return
+    rows = table("from", "to", "highest / lowest", title=f"Islands of bases that work for {length}")
+    for low, high in row.islands:
+        rows.add_row(f"{low:,.10g}", f"{high:,.10g}", f"1 + {high / low - 1:.2g}")
+    console.print()
+    console.print(rows)
+    console.print("every base on an island works, and none between islands does, proven alike")

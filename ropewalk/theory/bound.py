@@ -2,29 +2,32 @@
 
 With d/2 pairs, θᵢ = b^(−2i/d), a query prefers similar keys to random ones at distance m exactly
 when f_b(m) = Σ cos(mθᵢ) ≥ 0 (Men et al., Theorem 1). A base *works* for length L when that holds at
-m = 0 … L−1. Pairs that do not rotate add 1 each. The set of working bases is no half-line: it is a
-scatter of islands, then everything. So two numbers matter,
+m = 0 … L−1. Pairs that do not rotate add 1 each. The domain is b ≥ 1. (Smaller bases may work too:
+b = (2π)⁻² makes the second of two pairs turn by 2πm, so f = 1 + cos m.) The set of working bases is
+no half-line: it is a scatter of islands, then everything. So two numbers matter,
 
-    infimum      the smallest base that works: no smaller one does
+    infimum      the lowest end of the working bases: no base from 1 to it works
     safe base    the smallest base above which every base works
 
 and both are found with a proof, in β = ln b, from one tool: a value of f and its slope at one β,
 with a bound of the second derivative, settle the sign of f for a stretch of β (kernels.py).
+`ASSUMPTIONS` lists what the proof takes for granted.
 
-**Infimum: a walk upwards on witnesses.** All bases below the frontier are known to fail. A probe a
-little above is scanned for positions with f < 0. If one of them, the witness, is negative all the
-way from the frontier to the probe and on to some β, that β is the new frontier. The next probe is
-placed half as far ahead as the last witness carried. If there is no negative position, the base at
-the probe works, and the probe is moved down until it lies within `WIDTH` of the frontier: the
-infimum is between them, every base below having a witness and the upper end none. A witness for a
-length is one for every longer length, so the walk never turns back: reaching the infimum of one
-length, it goes on from there for the next.
+**Infimum: a walk upwards on witnesses.** It starts at b = 1; all bases from there to the frontier
+are known to fail. A probe a little above is scanned for positions with f < 0. If one of them, the
+witness, is negative all the way from the frontier to the probe and on to some β, that β is the new
+frontier. The next probe is placed half as far ahead as the last witness carried. If there is no
+negative position, the base at the probe works, and the probe is moved down until it lies within
+`WIDTH` of the frontier: the infimum is between them, as every base from 1 to the frontier has a
+witness and the probe has none. A witness for a length is one for every longer length, so the walk
+never turns back: reaching the infimum of one length, it goes on from there for the next.
 
 **Safe base: a sweep downwards.** Above some β every cosine can be bounded below by a monotone
-function, so all bases work. From there, cells of β are certified for all positions at once, as wide
-as the float32 scan can settle for all but a few positions; those few are followed one by one. The
-first cell that fails gives the position whose last zero is the largest. Positions are swept in
-blocks of rising length, each only down to the largest zero so far: one pass serves all lengths.
+function, so all bases work (`_all_work_above`). From there, cells of β are certified for all
+positions at once, as wide as the float32 scan can settle for all but a few positions; those few are
+followed one by one. The first cell that fails gives the position whose last zero is the largest.
+Positions are swept in blocks of rising length, each only down to the largest zero so far: one pass
+serves all lengths.
 
 What neither can decide in double precision (a value within rounding of zero) is never counted as
 proof: an infimum then comes with a wider interval, and a safe base errs upwards.
@@ -53,6 +56,12 @@ WIDTH = 2e-10
 MAX_BOUND_LENGTH = 16 * 1024**2
 MAX_CERTIFIED_SAFE_LENGTH = 512 * 1024
 """The sweep costs the square of the length: seconds at 128k, about a minute here."""
+ASSUMPTIONS = (
+    "double precision rounds to nearest, as IEEE 754 says",
+    "exp is within 2^-52 of its value relatively, cos and sin within 2^-52 absolutely "
+    "(measured by python -m benchmarks.libm)",
+)
+"""What the proofs take for granted."""
 SAMPLING_STEP = 2e-4
 """Relative distance of the bases that are tried where a safe base is only estimated."""
 
@@ -66,13 +75,13 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Infimum:
-    """No base below `low` works, the base `high` does."""
+    """No base from 1 to `low` works, the base `high` does."""
 
     length: int
     low: float
     high: float
     witness: int | None
-    """A position that is negative for the bases just below `low`; None if every base works."""
+    """A position that is negative for the bases just below `low`; None where `low` is 1."""
 
     @property
     def value(self) -> float:
@@ -88,7 +97,7 @@ class SafeBase:
     value: float
     certified: bool
     witness: int | None
-    """A position that turns negative just below `value`; None if every base works."""
+    """A position that turns negative just below `value`; None if every base from 1 on works."""
     resolution: float | None = None
     """Relative distance of the tried bases, where it is an estimate."""
 
@@ -130,7 +139,7 @@ def infima(
         frontier, upper, witness = _walk(frontier, length, witness, space, report)
         answers[length] = Infimum(
             length,
-            math.exp(frontier) * (1 - 1e-14),
+            max(1.0, math.exp(frontier) * (1 - 1e-14)),
             math.exp(upper) * (1 + 1e-14),
             witness if frontier > 0 else None,
         )
@@ -316,6 +325,10 @@ def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> f
 
     cos φ ≥ cos φ₀ as long as φ ≤ φ₀ ≤ π, and ≥ −1 anyway; the sum of these bounds grows with β and
     falls with the position, so one bisection at the last position serves all.
+
+    A head of two pairs has no such β, since the bounds add up to −1 + 1. It gets `_MAX_BETA`, and
+    all bases beyond work too: f ≥ 1 + cos m − (mθ)²/2 with mθ < 2²⁴·exp(−150), and no whole number
+    below 2²⁴ is nearer than 1e-8 to a multiple of π, so 1 + cos m > 1e-17.
     """
     exponents = np.arange(rotary_pairs) / rotary_pairs
     low, high = 0.0, _MAX_BETA
@@ -334,19 +347,23 @@ def islands(
     length: int,
     *,
     rotary_dim: int | None = None,
+    safe: SafeBase | None = None,
     progress: Progress | None = None,
 ) -> Islands:
     """Every island of working bases between the infimum and the safe base, edges certified.
 
     Between a feasible edge and the next failing base lies at most the width of a certified infimum.
+    The certified safe base is computed where it is not given.
     """
     from ropewalk.theory import kernels
 
     rotary_dim = check_question(head_dim, [length], rotary_dim)
+    check_listable([length])
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
-    safe = safe_bases(head_dim, [length], rotary_dim=rotary_dim, certify_to=length)[0]
+    if safe is None:
+        safe = safe_bases(head_dim, [length], rotary_dim=rotary_dim, certify_to=length)[0]
     end = math.log(safe.value)
-    report = None if progress is None else _scaled(progress, 1 / end)
+    report = None if progress is None or end <= 0 else _scaled(progress, 1 / end)
     edges: list[tuple[float, float]] = []
     frontier, witness = 0.0, -1
     while True:
@@ -363,7 +380,21 @@ def islands(
             break
         edges.append((math.exp(low), math.exp(high)))
         frontier = high + WIDTH
+    if progress is not None:
+        progress(1.0)
     return Islands(length, tuple(edges), safe.value)
+
+
+def check_listable(lengths: Sequence[int]) -> None:
+    """Refuse a list of islands that would take too long."""
+    for length in lengths:
+        if length > MAX_CERTIFIED_SAFE_LENGTH:
+            raise InvalidValue(
+                "length",
+                length,
+                f"must be at most {format_length(MAX_CERTIFIED_SAFE_LENGTH)} for a list of islands",
+                "a longer list takes hours; ask for the infimum and the safe base alone",
+            )
 
 
 def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:

@@ -11,7 +11,13 @@ between two bases it rests on `evaluate`'s bound of the second derivative.
 add 3u relative, so the angle φᵢ = mθᵢ is off by at most φᵢ(2sᵢβ + 4)u, and by nothing for the
 first pair, whose angle is the integer m. cos moves by no more than its angle and adds 2u itself;
 summing P terms of size at most 1 adds P²u. The sum of these is the `error` that a witness must
-exceed: some 1e-9 at a million positions, against depths near 1.
+exceed: some 1e-9 at a million positions, against depths near 1. This takes for granted that exp is
+within 2u of its value relatively, and cos and sin within 2u absolutely; `python -m benchmarks.libm`
+measures how far they are.
+
+The slope Σ sᵢφᵢ sin φᵢ is off by at most δ = u Σ sᵢφᵢ (φᵢ(2sᵢβ + 4) + 2sᵢβ + P + 8): the sine by
+its angle and 2u, the product by (2sᵢβ + 6)u, the sum by Pu. Wherever a slope decides, δ is added on
+the unfavourable side.
 
 **Between two bases.** With dφᵢ/dβ = −sᵢφᵢ,
 
@@ -48,6 +54,9 @@ ANCHORS_PER_RESTART = 256
 
 FINEST_STEP = 1e-13
 """Relative steps in β below this drown in the rounding of β itself."""
+
+SAFE_SHARE = 0.99
+"""How much of the range in which f keeps its sign a step uses; `safe_step` says why it suffices."""
 
 WITNESSES_TRIED = 8
 """More candidates a probe find longer witnesses, but cost more than the longer way saves."""
@@ -92,12 +101,16 @@ def workspace(rotary_pairs: int, unrotated_pairs: int) -> Workspace:
 
 
 @_compiled
-def evaluate(position: int, beta: float, space: Workspace) -> tuple[float, float, float, float]:
-    """f at one position: (value, d/dβ, a bound of |d²/dβ²| for every larger β, rounding bound)."""
+def evaluate(
+    position: int, beta: float, space: Workspace
+) -> tuple[float, float, float, float, float]:
+    """f at one position: value, d/dβ, a bound of |d²/dβ²| for every larger β, and the bounds of the
+    rounding of value and slope."""
     value = space.unrotated
     slope = 0.0
     curvature = 0.0
     error = 0.0
+    slope_error = 0.0
     pairs = space.exponents.shape[0]
     for i in range(pairs):
         exponent = space.exponents[i]
@@ -107,20 +120,27 @@ def evaluate(position: int, beta: float, space: Workspace) -> tuple[float, float
         slope += math.sin(phase) * speed
         curvature += speed * speed + exponent * speed
         if exponent > 0.0:
-            error += phase * (2.0 * exponent * beta + 4.0)
+            turned = phase * (2.0 * exponent * beta + 4.0)
+            error += turned
+            slope_error += speed * (turned + 2.0 * exponent * beta + pairs + 8.0)
     terms = pairs + space.unrotated
     error = (error + 2.0 * pairs + (pairs + 1.0) * terms) * UNIT_ROUNDOFF
-    return value, slope, curvature * (1.0 + 1e-9), error
+    return value, slope, curvature * (1.0 + 1e-9), error, slope_error * UNIT_ROUNDOFF
 
 
 @_compiled
 def safe_step(height: float, closing: float, curvature: float) -> float:
-    """How far a function stays positive that starts at `height` and falls at the rate `closing`."""
+    """How far a function stays positive that starts at `height` and falls at the rate `closing`.
+
+    The rounding of root and step is a few u, that of β + step at most u(β + step), and no step
+    below `FINEST_STEP`·max(β, 1) is taken. So of a true range T the way taken is at most
+    0.99 T (1 + 8u)(1 + 1.2e-3) < T.
+    """
     if curvature == 0.0:  # a single pair, which turns alike for every base
         return math.inf
     root = math.sqrt(closing * closing + 2.0 * curvature * height)
     step = 2.0 * height / (closing + root) if closing > 0.0 else (root - closing) / curvature
-    return 0.99 * step  # the rest covers the rounding of slope, root and β + step
+    return SAFE_SHARE * step
 
 
 @_compiled
@@ -130,7 +150,7 @@ def follow(
     """The β to which sign·f(position, ·) is certainly positive, going from `start` to `stop`."""
     beta = start
     while True:
-        value, slope, curvature, error = evaluate(position, beta, space)
+        value, slope, curvature, error, slope_error = evaluate(position, beta, space)
         height = sign * value - error
         if height <= 0.0 or beta == stop:
             return beta
@@ -139,7 +159,8 @@ def follow(
         if direction < 0:
             reach = min(way, 0.05)
             curvature *= math.exp(2.0 * reach)
-        step = min(reach, safe_step(height, -sign * direction * slope, curvature))
+        closing = -sign * direction * slope + slope_error
+        step = min(reach, safe_step(height, closing, curvature))
         if step == way:
             beta = stop
         elif step < FINEST_STEP * max(beta, 1.0):
@@ -290,7 +311,7 @@ def probe_base(
             tried = 0
             for k in range(count):
                 candidate = space.found[k]
-                value, slope, curvature, error = evaluate(candidate, probe, space)
+                value, slope, curvature, error, _ = evaluate(candidate, probe, space)
                 feasible = feasible and value >= error
                 depth = -value - error
                 if depth <= 0.0:
@@ -338,9 +359,9 @@ def first_failure(
         doubtful += count
         for k in range(count):
             candidate = space.found[k]
-            value, slope, curvature, error = evaluate(candidate, middle, space)
+            value, slope, curvature, error, slope_error = evaluate(candidate, middle, space)
             curvature *= math.exp(2.0 * reach)
-            if value - error > reach * (abs(slope) + 0.5 * curvature * reach):
+            if value - error > reach * (abs(slope) + slope_error + 0.5 * curvature * reach):
                 continue
             zero = follow(1.0, direction, candidate, near, edge, space)
             if (edge - zero) * direction > 0.0:
@@ -356,7 +377,7 @@ def lowest_position(beta: float, start: int, stop: int, space: Workspace) -> int
     while position < stop:
         count, position = scan(beta, position, stop, 0.0, space)
         for k in range(count):
-            value, _, _, error = evaluate(space.found[k], beta, space)
+            value, _, _, error, _ = evaluate(space.found[k], beta, space)
             if value < -error:
                 return int(space.found[k])
     return -1

@@ -2,6 +2,7 @@
 
 About an hour on two cores, nearly all of it for certified safe bases above 256k. `--certify-to`
 says up to which length they are swept with proof; longer ones are sampled and marked so.
+`--lengths` computes some rows anew and keeps the others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LENGTHS = tuple(1024 << i for i in range(11))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--head-dim", type=int, nargs="+", default=HEAD_SIZES)
+    parser.add_argument("--lengths", type=parse_length, nargs="+", default=LENGTHS)
     parser.add_argument("--certify-to", type=parse_length, default=LENGTHS[-1])
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name(FILE))
     arguments = parser.parse_args()
@@ -29,9 +31,10 @@ def main() -> None:
     if arguments.output.exists():
         rows = json.loads(arguments.output.read_text(encoding="utf-8"))["rows"]
     for head_dim in arguments.head_dim:
-        rows = [row for row in rows if row["head_dim"] != head_dim]
-        safe = safe_bases(head_dim, LENGTHS, certify_to=arguments.certify_to)
-        for least, most in zip(infima(head_dim, LENGTHS), safe, strict=True):
+        lengths = arguments.lengths
+        rows = [r for r in rows if r["head_dim"] != head_dim or r["length"] not in lengths]
+        safe = safe_bases(head_dim, lengths, certify_to=arguments.certify_to)
+        for least, most in zip(infima(head_dim, lengths), safe, strict=True):
             rows.append(
                 {
                     "head_dim": head_dim,

@@ -24,8 +24,8 @@ SU_2024 = dict(
 """Su, article of 29 May 2024 on the same bound, found by brute force on a grid."""
 
 
-def published(head_dim: int, length: int) -> dict[str, float | None]:
-    """What the two tables say, None where they say nothing."""
+def published(head_dim: int | None, length: int) -> dict[str, float | None]:
+    """The values of the two tables, None where they have none; `head_dim` None is another head."""
     printed = head_dim == HEAD_DIM
     return {
         "men2024": MEN_2024.get(length) if printed else None,

@@ -8,7 +8,7 @@ import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.progress import Status
 from ropewalk.theory.asymptote import asymptotic_base
-from ropewalk.theory.bound import infima, safe_bases
+from ropewalk.theory.bound import infima, islands, safe_bases
 from tests.api.conformance import check_command, check_result
 
 
@@ -27,6 +27,37 @@ def test_rows_hold_both_bounds_and_what_was_published() -> None:
     assert row.asymptotic == asymptotic_base(1024)
     assert row.published == {"men2024": 4.3e3, "su2024": 4.3e3}
     assert "At 1k, no base below 4,293.437569 works, and every base above 6,018" in found.summary()
+    assert "among bases of at least 1" in found.summary()
+    value: Any = found.to_json()
+    assert value["domain"] == "base >= 1"
+    assert any("cos and sin" in line for line in value["proven_assuming"])
+
+
+def test_islands_are_listed_and_drawn() -> None:
+    found = check_result(rw.bound("1k", islands=True))
+    listed = found.rows[0].islands
+    assert listed is not None
+    assert [tuple(island) for island in listed] == [*islands(128, 1024).edges]
+    assert listed[0].low == pytest.approx(found.rows[0].infimum, rel=1e-9)
+    assert f"{len(listed)} islands" in found.summary()
+    assert len(found.figure().axes[0].collections) == 3
+    check_command(found, "bound", "1k", "--islands")
+    assert rw.bound("1k").rows[0].islands is None
+
+
+def test_a_head_that_rotates_in_part_has_bounds_of_its_own() -> None:
+    found = check_result(rw.bound("1k", rotary_dim=96))
+    row = found.rows[0]
+    [least], [safe] = infima(128, [1024], rotary_dim=96), safe_bases(128, [1024], rotary_dim=96)
+    assert row.infimum == least.value
+    assert row.safe == safe.value
+    assert row.asymptotic is None
+    assert set(row.published.values()) == {None}
+    assert "heads of 128 that rotate 96 dimensions" in found.summary()
+    check_command(found, "bound", "1k", "--rotary-dim", 96)
+    everything = rw.bound("1k", rotary_dim=64)
+    assert everything.rows[0].infimum == 1
+    assert everything.rows[0].safe == pytest.approx(1)
 
 
 def test_the_command_prints_what_the_function_returns() -> None:
@@ -73,6 +104,10 @@ def test_progress_names_what_is_computed() -> None:
         ({"lengths": 8192, "head_dim": 7}, "head_dim = 7"),
         ({"lengths": 8192, "head_dim": 64.5}, "head_dim = 64.5"),
         ({"lengths": 8192, "only": "both"}, "only = 'both'"),
+        ({"lengths": 8192, "only": "safe", "islands": True}, "only = 'safe'"),
+        ({"lengths": 8192, "rotary_dim": 130}, "rotary_dim = 130"),
+        ({"lengths": 8192, "rotary_dim": 64.5}, "rotary_dim = 64.5"),
+        ({"lengths": "1M", "islands": True}, "length = 1048576"),
     ],
 )
 def test_bad_input_is_named(arguments: dict[str, Any], key: str) -> None:

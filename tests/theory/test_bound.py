@@ -97,6 +97,16 @@ def test_infimum_grows_with_length() -> None:
     assert values == sorted(values)
 
 
+def test_a_base_below_one_may_work_so_the_domain_begins_at_one() -> None:
+    """b = (2π)⁻² makes the second pair of two turn by 2πm: the sum is 1 + cos m."""
+    base = (2 * math.pi) ** -2
+    assert minima(np.array([base]), 1024, 4)[0] >= 0
+    (least,) = infima(4, [1024])
+    assert least.low > 1e14
+    works_everywhere = infima(128, [4096], rotary_dim=64)[0]
+    assert works_everywhere.low == 1, "the domain ends there, whatever works below"
+
+
 def test_two_positions_need_nothing() -> None:
     assert infima(128, [2])[0].witness is None
     assert safe_bases(128, [2])[0].value == pytest.approx(1)
@@ -160,6 +170,27 @@ def test_islands_lie_between_infimum_and_safe_base() -> None:
     assert flat == sorted(flat)
 
 
+def test_islands_of_a_head_that_rotates_in_part() -> None:
+    found = islands(64, 300, rotary_dim=48)
+    assert found.edges[0][0] == pytest.approx(infima(64, [300], rotary_dim=48)[0].high, rel=1e-9)
+    for low, high in found.edges:
+        inside = np.exp(np.linspace(math.log(low), math.log(high), 50))
+        assert minima(inside, 300, 64, 48).min() > -1e-9
+        outside = np.array([low * (1 - 1e-8), high * (1 + 1e-8)])
+        assert minima(outside, 300, 64, 48).max() < 0
+
+
+def test_a_list_of_islands_that_would_take_hours_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="at most 512k"):
+        islands(128, 1024**2)
+
+
+def test_two_pairs_work_above_the_start_of_the_sweep() -> None:
+    """Whole numbers stay 1e-8 away from multiples of π, which the proof for two pairs rests on."""
+    positions = np.arange(1, 2**24)
+    assert np.abs(positions - np.rint(positions / np.pi) * np.pi).min() > 1e-8
+
+
 @pytest.mark.parametrize(
     ("head_dim", "length", "rotary_dim"),
     [(127, 1024, None), (2, 1024, None), (128, 1, None), (128, 2**24 + 1, None), (128, 8, 129)],
@@ -202,6 +233,17 @@ def test_the_shipped_table_is_what_the_search_finds(head_dim: int) -> None:
         assert known[0].low == pytest.approx(infima(head_dim, [length])[0].low, rel=1e-9)
         assert known[1].value == pytest.approx(safe_bases(head_dim, [length])[0].value, rel=1e-9)
         assert table.safe_base(head_dim, length) == known[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", HEAD_SIZES)
+def test_every_infimum_of_the_shipped_table_is_found_again(head_dim: int) -> None:
+    """With the rounding of every slope allowed for, and so within the stated inequality."""
+    for least in infima(head_dim, LENGTHS):
+        known = table.lookup(head_dim, least.length)
+        assert known is not None
+        assert known[0].witness == least.witness
+        assert known[0].low == pytest.approx(least.low, rel=1e-12)
 
 
 @pytest.mark.slow

@@ -21,14 +21,47 @@ def exact_sum(position: int, beta: float, pairs: int, unrotated: int) -> mpmath.
 
 @given(head=heads, beta=betas, position=st.integers(0, 2**24))
 def test_the_rounding_bound_holds(head: tuple[int, int], beta: float, position: int) -> None:
-    value, _, _, error = kernels.evaluate(position, beta, kernels.workspace(*head))
+    value, _, _, error, _ = kernels.evaluate(position, beta, kernels.workspace(*head))
     assert abs(value - exact_sum(position, beta, *head)) <= error
+
+
+@given(head=heads, beta=betas, position=st.integers(0, 2**24))
+def test_the_rounding_bound_of_the_slope_holds(
+    head: tuple[int, int], beta: float, position: int
+) -> None:
+    pairs = head[0]
+    _, slope, _, _, error = kernels.evaluate(position, beta, kernels.workspace(*head))
+    with mpmath.workdps(50):
+        exact = mpmath.mpf(0)
+        for exponent in (mpmath.mpf(i) / pairs for i in range(pairs)):
+            angle = position * mpmath.exp(-exponent * beta)
+            exact += exponent * angle * mpmath.sin(angle)
+        assert abs(slope - exact) <= error
+
+
+@given(
+    height=st.floats(1e-12, 100),
+    closing=st.floats(-1e7, 1e7),
+    curvature=st.floats(1e-6, 1e14),
+    beta=st.floats(0, 300),
+)
+def test_a_step_that_is_taken_stays_within_the_true_range(
+    height: float, closing: float, curvature: float, beta: float
+) -> None:
+    """0.99 covers the rounding of root, step and β + step, for every step that is not too fine."""
+    step = kernels.safe_step(height, closing, curvature)
+    if step < kernels.FINEST_STEP * max(beta, 1.0):
+        return
+    with mpmath.workdps(50):
+        taken = mpmath.mpf(beta + step) - beta
+        left = height - closing * taken - mpmath.mpf(curvature) * taken * taken / 2
+        assert left > 0
 
 
 @given(head=heads, beta=betas, position=st.integers(0, 10_000))
 def test_slope_and_curvature(head: tuple[int, int], beta: float, position: int) -> None:
     space = kernels.workspace(*head)
-    value, slope, curvature, _ = kernels.evaluate(position, beta, space)
+    value, slope, curvature, _, _ = kernels.evaluate(position, beta, space)
     exponents = np.arange(head[0]) / head[0]
     phases = position * np.exp(-exponents * beta)
     speeds = exponents * phases

@@ -20,8 +20,44 @@ from ropewalk.values import Value
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+FEWEST = 5
+"""Fewer clusters than these give no interval."""
 
 Interval = tuple[float, float]
+
+
+def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval of the mean of independent values; None for fewer than five."""
+    known = np.asarray(values, dtype=np.float64)
+    if len(known) < FEWEST:
+        return None
+    mean, error = float(known.mean()), float(known.std(ddof=1)) / math.sqrt(len(known))
+    half = t_quantile(len(known) - 1, confidence) * error
+    return mean - half, mean + half
+
+
+def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors an interval reaches to each side, by bisection."""
+    low, high = 0.0, 1.0
+    while _t_within(high, degrees) < confidence:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_within(middle, degrees) < confidence else (low, middle)
+    return (low + high) / 2
+
+
+def _t_within(t: float, degrees: int) -> float:
+    """The chance of at most |t| (Abramowitz and Stegun 26.7.3 and 26.7.4, which are exact)."""
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(1 + odd, degrees, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    sine = math.sin(angle) * total
+    return (angle + sine) * 2 / math.pi if odd else sine
 
 
 def wilson(right: int, total: int, confidence: float = CONFIDENCE) -> Interval:

@@ -47,7 +47,7 @@ def command(
     ] = None,
     sequences: Annotated[
         int | None,
-        typer.Option(help="Number of sequences (default: 50, or 4 with --quick)."),
+        typer.Option(help="Number of sequences (default: 50, or 5 with --quick)."),
     ] = None,
     arms: Annotated[
         str | None,
@@ -159,9 +159,10 @@ def _show(found: Precision, details: bool) -> None:
 
 
 def _show_details(console: Terminal, found: Precision) -> None:
+    from ropewalk.evaluation.statistics import FEWEST
     from ropewalk.number_formats.arms import SUMMARIES
 
-    rows = table("arm", "D", "95%", "first token", "growth", "loss", "moved")
+    rows = table("arm", "D", "95%", "rank", "ratio", "growth", "loss", "moved")
     for column in rows.columns[:3]:
         column.no_wrap = True
     for arm in found.arms:
@@ -170,7 +171,8 @@ def _show_details(console: Terminal, found: Precision) -> None:
             name,
             f"{arm.strays.mean:.2g}",
             _interval(arm.strays),
-            f"{arm.first_token_share.mean:.2%}",
+            f"{arm.first_token_rank.overall}",
+            "–" if arm.first_token_ratio is None else f"{arm.first_token_ratio.mean:.3g}",
             "–" if arm.growth is None else f"{arm.growth.mean:+.2f}",
             "–" if arm.loss is None else f"{arm.loss.mean:.4f}",
             "–" if arm.loss_change is None else f"{arm.loss_change.mean:.1e}",
@@ -178,12 +180,11 @@ def _show_details(console: Terminal, found: Precision) -> None:
     console.print(rows)
     for name in dict.fromkeys(arm.arm for arm in found.arms):
         console.print(f"  {name}: {SUMMARIES[name]}", soft_wrap=True)
-    share = found.arms[0].even_share
     console.print(
-        f"D: Eq. 4 between shifts 0 and {found.reference}; first token: its share of D (even: "
-        f"{share:.2%}); growth: the power of length that its logit difference follows; moved: how "
-        f"far a shift moves the loss; {'; '.join(found.notes)}; 95% intervals by bootstrap over "
-        "sequences\n",
+        f"D: Eq. 4 between shifts 0 and {found.reference}; rank: the first token's place by its "
+        f"part of D, of {found.length} tokens; ratio: its part over the median token's; growth: "
+        "the power of length that its logit difference follows; moved: how far a shift moves the "
+        f"loss; {'; '.join(found.notes)}; 95%: Student's t over sequences, from {FEWEST} on\n",
         soft_wrap=True,
     )
 

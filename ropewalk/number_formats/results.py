@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
-from ropewalk.evaluation.statistics import Interval, t_interval, wilson
+from ropewalk.evaluation.statistics import FEWEST, Interval, t_interval, wilson
 from ropewalk.lengths import format_length
 from ropewalk.values import Value, decode, encode
 
@@ -35,7 +35,7 @@ def _as_list(kind: type[T]) -> type[T]:
 
 @_as_list
 class Estimate(NamedTuple):
-    """A mean over sequences with its 95% interval; None where one sequence cannot say it."""
+    """A mean over sequences with its 95% interval; None for fewer than five sequences."""
 
     mean: float
     low: float | None
@@ -46,6 +46,19 @@ class Estimate(NamedTuple):
         if self.low is None or self.high is None:
             return shown
         return f"{shown} ({_short(self.low)} to {_short(self.high)})"
+
+
+@_as_list
+class Rank(NamedTuple):
+    """The first token's place among all tokens by their part of D: 1 has the largest."""
+
+    overall: int
+    """By the mean parts over all sequences."""
+    highest: int
+    """In the sequence where it is nearest to 1."""
+    lowest: int
+    """In the sequence where it is farthest from 1."""
+    tokens: int
 
 
 @_as_list
@@ -105,6 +118,10 @@ class ArmResult:
     """The parts of all that follows, between 0 and the reference shift."""
     tokens: tuple[float, ...]
     """The parts of D by the token attended to, between 0 and the reference shift."""
+    first_token_rank: Rank
+    first_token_ratio: Estimate | None
+    """Its part of D over the median token's: the geometric mean over sequences. None where half of
+    the tokens have none."""
     first_token_share: Estimate
     """Of D. Every row of attention sums to one, so what one column gains the others lose: no
     token's share exceeds one half, whatever the model."""
@@ -119,11 +136,6 @@ class ArmResult:
     """At the reference shift."""
     loss_change: Estimate | None
     """Mean absolute change of a sequence's loss over all shifts."""
-
-    @property
-    def even_share(self) -> float:
-        """What the first token's share would be if all tokens had the same."""
-        return 1 / len(self.tokens)
 
     @property
     def strays(self) -> Estimate:
@@ -232,6 +244,8 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
             )
         ),
         tokens=tuple(tokens.tolist()),
+        first_token_rank=_rank(tokens.tolist(), [r["tokens"] for r in base]),
+        first_token_ratio=_over_median([r["tokens"] for r in base]),
         first_token_share=estimate(
             r["tokens"][0] / sum(r["tokens"]) if any(r["tokens"]) else 0.0 for r in base
         ),
@@ -250,10 +264,52 @@ def _flow(tokens: Sequence[float]) -> float:
     return float(2 * changes[0] / changes.sum()) if changes.any() else 0.0
 
 
+def _rank(mean_parts: Sequence[float], sequences: Sequence[Sequence[float]]) -> Rank:
+    def of_first(parts: Sequence[float]) -> int:
+        return 1 + sum(part > parts[0] for part in parts)
+
+    ranks = [of_first(parts) for parts in sequences]
+    return Rank(of_first(mean_parts), min(ranks), max(ranks), len(mean_parts))
+
+
+def _over_median(sequences: Sequence[Sequence[float]]) -> Estimate | None:
+    medians = [float(np.median(parts)) for parts in sequences]
+    if not all(
+        median > 0 and parts[0] > 0 for median, parts in zip(medians, sequences, strict=True)
+    ):
+        return None
+    return geometric(parts[0] / median for median, parts in zip(medians, sequences, strict=True))
+
+
 def estimate(values: Iterable[float]) -> Estimate:
+    """The mean of independent values, with Student's interval."""
     known = list(values)
-    interval = t_interval(known)
-    return Estimate(float(np.mean(known)), *(interval or (None, None)))
+    return Estimate(float(np.mean(known)), *(t_interval(known) or (None, None)))
+
+
+def geometric(values: Iterable[float]) -> Estimate:
+    """The geometric mean of positive values: mean and interval are those of their logarithms."""
+    mean, low, high = estimate(math.log(value) for value in values)
+    return Estimate(
+        math.exp(mean),
+        None if low is None else math.exp(low),
+        None if high is None else math.exp(high),
+    )
+
+
+def times(ours: ArmResult, theirs: ArmResult) -> Estimate | None:
+    """How many times larger D is between shift 0 and the reference, sequence by sequence.
+
+    None where some sequence has no D to divide by.
+    """
+    own, other = ([curve[_at_zero(arm)] for curve in arm.sample_curves] for arm in (ours, theirs))
+    if not all(value > 0 for value in (*own, *other)):
+        return None
+    return geometric(a / b for a, b in zip(own, other, strict=True))
+
+
+def _at_zero(arm: ArmResult) -> int:
+    return next(i for i, point in enumerate(arm.curve) if point.first == 0)
 
 
 def _by_shift(
@@ -333,8 +389,8 @@ def _straying(found: Findings) -> list[str]:
         f"{arm.arm}: a shift by {found.reference} changes attention by D = {arm.strays} at "
         f"{format_length(found.length)} tokens"
     )
-    if exact is not None and exact.strays.mean > 0:
-        line += f", {_short(arm.strays.mean / exact.strays.mean)} times fp32"
+    if exact is not None and (ratio := times(arm, exact)) is not None:
+        line += f", {ratio} times fp32"
     return [line]
 
 
@@ -348,16 +404,25 @@ def _main_arm(found: Findings) -> ArmResult | None:
 
 
 def _first_token(found: Findings) -> list[str]:
-    if (arm := _main_arm(found)) is None:
+    """By rank and ratio: the flow cannot judge, since a token that leads all others by far may
+    still have less than half of it."""
+    arm = _main_arm(found)
+    if arm is None or (ratio := arm.first_token_ratio) is None:
         return []
-    share, flow, even = arm.first_token_share, arm.first_token_flow, arm.even_share
-    # Not whether it is above an even share, but whether it carries the effect.
-    carries = (flow.low if flow.low is not None else flow.mean) > 0.5
-    word = "carries most of it" if carries else "does not carry it"
+    rank = arm.first_token_rank
+    if ratio.low is None or ratio.high is None:
+        word = f"is not judged from fewer than {FEWEST} sequences"
+    elif ratio.low > 1:
+        largest = "has, on average over sequences, the largest part of D"
+        word = largest if rank.overall == 1 else "has more than the median token's part of D"
+    elif ratio.high < 1:
+        word = "has less than the median token's part of D"
+    else:
+        word = "cannot be told from the median token by its part of D"
     return [
-        f"{arm.arm}: the first token {word}: {_percent(flow)} of the probability that moves, moves "
-        f"to or from it; its share of D is {_percent(share)}, {_short(share.mean / even)} times an "
-        "even share (no token can have more than half)"
+        f"{arm.arm}: the first token {word}: rank {rank.overall} of {rank.tokens} "
+        f"({rank.highest} to {rank.lowest} in single sequences), {ratio} times the median token's "
+        f"part; {_percent(arm.first_token_flow)} of the probability that moves, moves to or from it"
     ]
 
 
@@ -365,9 +430,9 @@ def _growing(found: Findings) -> list[str]:
     arm = _main_arm(found)
     if arm is None or arm.growth is None:
         return []
-    mean, low, high = arm.growth
+    _, low, high = arm.growth
     if low is None or high is None:
-        word = "grows" if mean > FLAT else "falls" if mean < -FLAT else "hardly changes"
+        word = f"is not judged from fewer than {FEWEST} sequences; it goes"
     elif -FLAT < low <= high < FLAT:
         word = "hardly changes"
     elif low > 0:
@@ -386,11 +451,12 @@ def _trained(found: Findings) -> list[str]:
     lines = []
     for random in (a for a in found.arms if a.weights != GIVEN):
         given = found.arm(random.arm)
-        if given is not None and random.arm not in ("fp32", "fp64") and random.strays.mean > 0:
-            ratio = given.strays.mean / random.strays.mean
+        if given is None or random.arm in ("fp32", "fp64"):
+            continue
+        if (ratio := times(given, random)) is not None:
             lines.append(
-                f"{given.arm}: D with the model's weights is {_short(ratio)} times that with "
-                f"{random.weights} random weights ({random.strays})"
+                f"{given.arm}: D with the model's weights is {ratio} times that with "
+                f"{random.weights} random weights"
             )
     return lines
 
@@ -451,9 +517,9 @@ def _advice(found: Findings) -> list[str]:
     exact, arm = found.arm("fp32"), found.arm("bf16")
     if exact is not None and arm is not None:
         lines.append(
-            "what the q and k cast of FlashAttention leaves (no loading trap) goes away only with "
-            f"float32 q and k: D {_short(arm.strays.mean)} to {_short(exact.strays.mean)}; where "
-            "that is too slow, begin every document at position 0, so that shifts do not occur"
+            "the cast of q and k to bf16, with all else in float32, leaves D = "
+            f"{_short(arm.strays.mean)}; float32 q and k leave {_short(exact.strays.mean)}; "
+            "documents that each begin at position 0 meet no shift"
         )
     return lines
 

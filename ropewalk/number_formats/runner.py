@@ -39,6 +39,8 @@ from ropewalk.number_formats.weights import WEIGHTS, with_weights
 from ropewalk.run_directory import Journal
 from ropewalk.untrusted import one_of, whole_number
 
+ANCHORED = GIVEN, "bf16"
+"""The weights and the arm that are also measured with Δ₁ = 0."""
 MEASUREMENTS = "measurements.jsonl"
 """The journal of a measurement in its run directory."""
 
@@ -48,7 +50,8 @@ SHIFTS = (0, 2, 4, 6, 8, 10, 12, 14, 15, 17, 18, 20, 22, 50, 100, 200, 500, 1000
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SEQUENCES = 50
 QUICK_SHIFTS = (0, 8, 50, 500)
-QUICK_SEQUENCES = 4
+QUICK_SEQUENCES = 5
+"""The fewest that give an interval."""
 RETRIEVAL_SAMPLES = 50
 LONGEST = 4096
 """The length of the article's sequences, used where the model reaches that far."""
@@ -180,6 +183,33 @@ class Unit:
     anchored: bool = False
     """The grid goes over Δ₂ with Δ₁ = 0. D is symmetric, so 0 is its `second` here."""
 
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.weights, self.arm, self.sequence, self.second
+
+    @property
+    def passes(self) -> int:
+        return len(self.firsts) + 1
+
+
+def units_of(settings: Settings) -> Iterator[Unit]:
+    """All that settings ask for, in order."""
+    for weights in settings.weights:
+        for arm in settings.arms if weights == GIVEN else settings.random_arms:
+            anchored = settings.anchored and settings.reference > 0 and (weights, arm) == ANCHORED
+            for sequence in range(settings.sequences):
+                yield Unit(weights, arm, sequence, settings.reference, settings.shifts)
+                if anchored:
+                    others = tuple(s for s in settings.shifts if s)
+                    yield Unit(weights, arm, sequence, 0, others, anchored=True)
+
+
+def forwards(settings: Settings) -> int:
+    """How many sequences of full length pass through the model, for all that settings ask for."""
+    passes = sum(unit.passes for unit in units_of(settings))
+    asked = len(settings.arms) * len(settings.retrieval_shifts) * settings.retrieval_samples
+    return passes + asked
+
 
 class Measurement:
     """One model, some text, and what to measure."""
@@ -208,7 +238,7 @@ class Measurement:
         settings = self.settings
         records = list(journal.records) if journal is not None else []
         known = {_key(r) for r in records if r["kind"] == "shifts"}
-        units = [u for u in self._units() if (u.weights, u.arm, u.sequence, u.second) not in known]
+        units = [unit for unit in units_of(settings) if unit.key not in known]
         asked = [
             (arm, shift)
             for arm in settings.arms
@@ -220,7 +250,7 @@ class Measurement:
         spent = {r["arm"] for r in records if r["kind"] == "budget"}
         budgets = [arm for arm in settings.arms if settings.loading and arm not in spent]
         trapped = not settings.loading or any(r["kind"] == "traps" for r in records)
-        passes = sum(len(u.firsts) + 1 for u in units)
+        passes = sum(unit.passes for unit in units)
         total = passes + len(unasked) * settings.retrieval_samples + 5 * len(budgets)
         done = 0
 
@@ -268,21 +298,6 @@ class Measurement:
         if not trapped:
             keep({"kind": "traps", "gains": [asdict(gain) for gain in self._gains()]})
         return self._collected(records)
-
-    def _units(self) -> Iterator[Unit]:
-        settings = self.settings
-        for weights in settings.weights:
-            arms = settings.arms if weights == GIVEN else settings.random_arms
-            for arm in arms:
-                for sequence in range(len(self.sequences)):
-                    yield Unit(weights, arm, sequence, settings.reference, settings.shifts)
-                    if self._anchors(weights, arm):
-                        others = tuple(s for s in settings.shifts if s)
-                        yield Unit(weights, arm, sequence, 0, others, anchored=True)
-
-    def _anchors(self, weights: str, arm: str) -> bool:
-        settings = self.settings
-        return settings.anchored and settings.reference > 0 and (weights, arm) == (GIVEN, "bf16")
 
     @property
     def _budget_tokens(self) -> Tensor:
@@ -335,7 +350,7 @@ class Measurement:
 
     def _collected(self, records: Sequence[dict[str, Any]]) -> Findings:
         settings = self.settings
-        order = {(u.weights, u.arm): i for i, u in enumerate(self._units())}
+        order = {(u.weights, u.arm): i for i, u in enumerate(units_of(settings))}
         shift_records = sorted(
             (
                 {**{k: v for k, v in unit.items() if k != "points"}, **point}

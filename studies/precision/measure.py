@@ -22,10 +22,19 @@ import torch
 
 from benchmarks.machine import machine
 from ropewalk.data.corpora import read_documents
+from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import GIVEN, ArmResult, Estimate, Findings, estimate
+from ropewalk.number_formats.arms import ARMS, check_device, named
+from ropewalk.number_formats.results import (
+    GIVEN,
+    ArmResult,
+    Estimate,
+    Findings,
+    estimate,
+    times,
+)
 from ropewalk.number_formats.runner import (
     LENGTHS,
     MEASUREMENTS,
@@ -38,7 +47,7 @@ from ropewalk.number_formats.weights import WEIGHTS, with_weights
 from ropewalk.reports.figures import save_pictures
 from ropewalk.reports.precision import figures
 from ropewalk.run_directory import RunDirectory
-from studies.precision.tables import write_tables
+from studies.precision.tables import RESULTS, write_tables
 from studies.precision.variants import (
     attention_to_first,
     extended,
@@ -50,15 +59,15 @@ from studies.precision.variants import (
 HERE = Path(__file__).parent
 WINDOW, FACTOR = 512, 8
 # How many sequences: of variants, whose passes are few; of all arms; at 4,096 tokens, where a pass
-# takes a second; of the whole grid of shifts, a hundred passes each.
+# takes a second; of the whole grid of shifts, a hundred passes each. Five are the fewest that give
+# an interval.
 SEQUENCES = 50
 ARM_SEQUENCES = 20
-LONG_SEQUENCES = 3
-GRID_SEQUENCES = 3
+LONG_SEQUENCES = 5
+GRID_SEQUENCES = 5
 SINKS = (2.0, 4.0, 6.0, 8.0)
 FITTED = 4  # sequences that sinks and logits are fitted to
 LOOKED_AT = 8  # sequences whose attention to the first token is averaged
-ARMS = ("fp32", "bf16", "bf16_model", "bf16_positions", "bf16_tables", "fp16")
 FAR_ARMS = ("fp32", "bf16", "bf16_positions")
 
 
@@ -89,7 +98,9 @@ def parts() -> dict[str, Part]:
         "no BOS": Part(one, tokenizer=without_bos),
         **{f"sink {s:g}": Part(one, model=sunk(s)) for s in SINKS},
         "all arms": Part(
-            replace(one, arms=ARMS, weights=WEIGHTS, shifts=(0,), sequences=ARM_SEQUENCES)
+            replace(
+                one, arms=computed_here()[0], weights=WEIGHTS, shifts=(0,), sequences=ARM_SEQUENCES
+            )
         ),
         **{
             f"{kind}, logits as trained": Part(
@@ -119,6 +130,19 @@ def parts() -> dict[str, Part]:
             )
         ),
     }
+
+
+def computed_here() -> tuple[tuple[str, ...], dict[str, str]]:
+    """All arms that a CPU computes, and the others with what is said of them."""
+    able, refused = [], {}
+    for name in ARMS:
+        try:
+            check_device([named(name)], torch.device("cpu"))
+        except InvalidValue as error:
+            refused[name] = error.rule
+        else:
+            able.append(name)
+    return tuple(able), refused
 
 
 def sunk(strength: float) -> Callable[[LoadedModel], Any]:
@@ -166,14 +190,16 @@ def main() -> None:
         for picture, figure in figures(found[name]).items():
             save_pictures(figure, HERE / "figures" / name.replace(" ", "_") / picture)
     results = {
+        "command": "python -m studies.precision.measure",
         "machine": machine(),
+        "refused_arms": computed_here()[1],
         "attention_to_first": attention,
         "comparisons": comparisons(found),
         "parts": {name: _kept(findings) for name, findings in found.items()},
     }
     text = json.dumps(results, indent=1)
-    (HERE / "results.json").write_text(text + "\n")
-    write_tables(json.loads(text), HERE / "README.md")
+    RESULTS.write_text(text + "\n", encoding="utf-8")
+    write_tables(json.loads(text))
 
 
 def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
@@ -184,32 +210,26 @@ def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
         assert result is not None
         return result
 
+    def ratio(ours: ArmResult, theirs: ArmResult) -> Estimate:
+        found = times(ours, theirs)
+        assert found is not None
+        return found
+
     window, reach = arm("all arms", "bf16"), arm("reach", "bf16")
     return {
-        "bf16 over fp32, 512": times(window, arm("all arms", "fp32")),
-        "bf16 over fp32, 4096": times(reach, arm("reach", "fp32")),
+        "bf16 over fp32, 512": ratio(window, arm("all arms", "fp32")),
+        "bf16 over fp32, 4096": ratio(reach, arm("reach", "fp32")),
         **{
-            f"given over {kind}, 512": times(window, arm("all arms", "bf16", kind))
+            f"given over {kind}, 512": ratio(window, arm("all arms", "bf16", kind))
             for kind in WEIGHTS[1:]
         },
         **{
-            f"given over {kind} with logits as trained, 512": times(
+            f"given over {kind} with logits as trained, 512": ratio(
                 window, arm(f"{kind}, logits as trained", "bf16")
             )
             for kind in WEIGHTS[1:]
         },
     }
-
-
-def times(ours: ArmResult, theirs: ArmResult) -> Estimate:
-    """Between shift 0 and the reference: the first point of every sequence's curve."""
-    pairs = zip(ours.sample_curves, theirs.sample_curves, strict=True)
-    mean, low, high = estimate(float(np.log(a[0] / b[0])) for a, b in pairs)
-    return Estimate(
-        float(np.exp(mean)),
-        None if low is None else float(np.exp(low)),
-        None if high is None else float(np.exp(high)),
-    )
 
 
 def _kept(found: Findings) -> dict[str, object]:

@@ -1,22 +1,71 @@
-"""The tables of README.md, from what `results.json` holds."""
+"""The tables of the study and of docs/precision.md, from what `results.json` holds.
+
+python -m studies.precision.tables          writes them anew, without measuring
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ropewalk.number_formats.arms import ARMS, SUMMARIES
 from ropewalk.number_formats.results import Estimate
+from studies.precision import cost
 
-BEGIN, END = "<!-- written by measure.py -->", "<!-- until here -->"
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+BEGIN, END = "<!-- written by studies.precision.tables -->", "<!-- until here -->"
 Results = dict[str, Any]
 
 
-def write_tables(results: Results, readme: Path) -> None:
-    """Put the tables where the README's markers stand."""
-    text = readme.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
+def pages() -> dict[Path, Callable[[Results], str]]:
+    """The pages that hold tables, and what makes the text between their markers."""
+    return {HERE / "README.md": tables, HERE.parents[1] / "docs/precision.md": summary}
+
+
+def write_tables(results: Results) -> None:
+    for page in pages():
+        page.write_text(with_tables(page, results), encoding="utf-8")
+
+
+def with_tables(page: Path, results: Results) -> str:
+    """The page's text with its tables made from the results."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n{tables(results)}\n{END}{after}", encoding="utf-8")
+    return f"{before}{BEGIN}\n{pages()[page](results)}\n{END}{after}"
+
+
+def summary(results: Results) -> str:
+    """For docs/precision.md: every arm, and the first token as the sink grows."""
+    part = results["parts"]["all arms"]
+    sections = [
+        (_titled(f"`{results['command']}`: every arm, Δ₁ = 0, Δ₂ = 16", part), _every(results)),
+        ("The first token under `bf16`, as it is, without BOS and with a sink", _sinks(results)),
+    ]
+    return _joined(sections)
+
+
+def _every(results: Results) -> str:
+    """All arms that there are: those measured with weights as given, and why others are not."""
+    part = results["parts"]["all arms"]
+    measured = {arm["arm"]: arm for arm in part["arms"] if arm["weights"] == "given"}
+    rows = []
+    for name in ARMS:
+        if name in measured:
+            rows.append([f"`{name}`", SUMMARIES[name], *_found(measured[name])])
+        else:
+            why = results["refused_arms"].get(name, "no longer measured")
+            rows.append([f"`{name}`", SUMMARIES[name], f"not measured: {why}", "–", "–", "–", "–"])
+    for arm in part["arms"]:
+        if arm["weights"] != "given":
+            rows.append([f"`{arm['arm']}`", f"{arm['weights']} random weights", *_found(arm)])
+    return _table(["arm", "formats", *FOUND], rows)
+
+
+def _joined(sections: list[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{title}:\n\n{table}" for title, table in sections)
 
 
 def tables(results: Results) -> str:
@@ -28,8 +77,9 @@ def tables(results: Results) -> str:
         ("D_logit of the first token by length, YaRN in the config", _lengths(parts["reach"])),
         ("The first token, without BOS and with a sink, bf16", _sinks(results)),
         (_titled("D by Δ₁ against Δ₂ = 16", parts["all shifts"]), _shifts(parts["all shifts"])),
+        ("Cost of the run that would settle it", _table(cost.COLUMNS, [*cost.rows()])),
     ]
-    return "\n\n".join(f"{title}:\n\n{table}" for title, table in sections)
+    return _joined(sections)
 
 
 def _titled(title: str, part: dict[str, Any]) -> str:
@@ -41,20 +91,24 @@ def _comparisons(results: Results) -> str:
     return _table(["what", "times"], rows)
 
 
-def _arms(part: dict[str, Any]) -> str:
-    rows = [
-        [
-            _named(arm),
-            _shown(_at_zero(arm)),
-            _shown(arm["first_token_flow"], percent=True),
-            f"{arm['tokens']['rank_of_first']}",
-            "–" if arm["growth"] is None else _shown(arm["growth"]),
-            "–" if arm["loss_change"] is None else _shown(arm["loss_change"]),
-        ]
-        for arm in part["arms"]
+FOUND = ["D(0, 16)", "rank of the first token", "over the median token", "growth", "loss moves by"]
+
+
+def _found(arm: dict[str, Any]) -> list[str]:
+    """The columns of `FOUND`."""
+    rank, highest, lowest, _ = arm["first_token_rank"]
+    return [
+        _shown(_at_zero(arm)),
+        f"{rank} ({highest} to {lowest})",
+        *(
+            "–" if value is None else _shown(value)
+            for value in (arm["first_token_ratio"], arm["growth"], arm["loss_change"])
+        ),
     ]
-    columns = ["arm", "D(0, 16)", "flow of the first token", "its rank", "growth", "loss moves by"]
-    return _table(columns, rows)
+
+
+def _arms(part: dict[str, Any]) -> str:
+    return _table(["arm", *FOUND], [[_named(arm), *_found(arm)] for arm in part["arms"]])
 
 
 def _lengths(part: dict[str, Any]) -> str:
@@ -71,19 +125,20 @@ def _sinks(results: Results) -> str:
     for name, attention in results["attention_to_first"].items():
         arms = results["parts"][name]["arms"]
         arm = next(a for a in arms if (a["arm"], a["weights"]) == ("bf16", "given"))
+        rank, highest, lowest, _ = arm["first_token_rank"]
         rows.append(
             [
                 "as it is" if name == "all arms" else name,
                 _shown(attention, percent=True),
+                f"{rank} ({highest} to {lowest})",
+                _shown(arm["first_token_ratio"]),
                 _shown(arm["first_token_share"], percent=True),
                 _shown(arm["first_token_flow"], percent=True),
-                f"{arm['tokens']['rank_of_first']}",
-                f"{arm['tokens']['first'] / arm['tokens']['median']:.1f}",
                 f"{arm['logit_by_length'][-1][1][0]:.2g}",
                 _shown(arm["growth"]),
             ]
         )
-    columns = ["model", "attention to it", "share of D", "flow", "rank", "over the median token"]
+    columns = ["model", "attention to it", "rank", "over the median token", "share of D", "flow"]
     return _table([*columns, "D_logit", "growth"], rows)
 
 
@@ -105,13 +160,19 @@ def _named(arm: dict[str, Any]) -> str:
     return str(arm["arm"] if arm["weights"] == "given" else f"{arm['arm']}, {arm['weights']}")
 
 
-def _shown(value: list[float], *, percent: bool = False) -> str:
+def _shown(value: list[Any], *, percent: bool = False) -> str:
     if not percent:
         return str(Estimate(*value))
-    mean, low, high = (f"{part:.2%}" for part in value)
-    return f"{mean} ({low} to {high})"
+    mean, low, high = value
+    if low is None or high is None:
+        return f"{mean:.2%}"
+    return f"{mean:.2%} ({low:.2%} to {high:.2%})"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))

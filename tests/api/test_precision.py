@@ -60,7 +60,10 @@ def test_json_keeps_estimates_as_lists(found: tuple[Precision, Path]) -> None:
     fp32, bf16 = value["arms"]
     (first, second, (strays, low, high)), (_, _, (same, *_)) = bf16["curve"]
     assert (first, second) == (0, 16)
-    assert low <= strays <= high
+    assert (low, high) == (None, None), "two sequences give no interval"
+    rank, highest, lowest, tokens = bf16["first_token_rank"]
+    assert 1 <= highest <= rank <= lowest <= tokens == 64
+    assert len(bf16["first_token_ratio"]) == 3
     assert same == 0, "a shift compared with itself"
     assert strays > 100 * fp32["curve"][0][2][0]
     assert bf16["attention_by_length"][-1][0] == 64

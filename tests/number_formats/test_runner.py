@@ -109,7 +109,7 @@ def test_random_weights_and_both_grids_are_in_the_result(loaded: LoadedModel) ->
     for values in (heads.attention, heads.first_token, heads.logit):
         assert len(values) == config.num_hidden_layers
         assert {len(row) for row in values} == {config.num_attention_heads}
-        assert all(v.low is not None and v.low <= v.mean for row in values for v in row)
+        assert all(v.low is None for row in values for v in row), "two sequences"
     assert sum(v.mean for row in heads.attention for v in row) == pytest.approx(bf16.strays.mean)
 
 
@@ -172,7 +172,7 @@ def test_the_grids_end_where_the_model_and_the_text_end(loaded: LoadedModel) -> 
     assert whole.weights == ("given", "kaiming", "initial")
     assert 1 <= whole.sequences < 50, "all that the text holds"
     quick = settings_for(loaded, TEXT, quick=True, length=24, frozen=True)
-    assert (quick.length, quick.lengths, quick.sequences) == (24, (24,), 4)
+    assert (quick.length, quick.lengths, quick.sequences) == (24, (24,), 5)
     assert (quick.weights, quick.shifts) == (("given",), (0, 8, 50, 500))
     assert (quick.mode, quick.anchored, quick.retrieval_samples) == ("frozen", False, 8)
     asked = settings_for(loaded, TEXT, sequences=5000, arms=("bf16",), shifts=(0,), lengths=(8,))

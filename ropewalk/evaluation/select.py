@@ -1,11 +1,14 @@
-"""Which schedule is best: the one rule, for search, extend and every report.
+"""Which schedule is best: the one rule, for `search` and `extend`.
 
-The best schedule has the lowest loss among those that retrieve at least as much as the best
-hand-designed method. A lower loss alone is no reason to take a schedule: perplexity can fall while
-retrieval is lost. So where no searched schedule retrieves as much, a hand-designed one is best.
+All schedules are measured on the same documents, which no search has seen, and compared document by
+document. The best hand-designed method is the one with the lowest loss of text and answers
+together. Of the searched schedules, those whose loss of the answers is clearly higher than its own
+are out, since perplexity can fall while retrieval is lost. The one of the others with the lowest
+loss takes that method's place only where these documents show that it is better: the 95% interval
+of the difference in what the search minimises lies below 0. With several searched schedules the
+interval is wider by Bonferroni's rule, so that the luckiest of many is not taken for the best.
 
-The best hand-designed method follows by the same rule: the lowest loss among the methods that
-retrieve the most.
+`remaining` saves forwards: what is clearly worse after some documents needs no more of them.
 """
 
 from __future__ import annotations
@@ -13,33 +16,143 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.statistics import CONFIDENCE, mean_interval
 
 
-class Standing(NamedTuple):
-    """How a schedule does on one set of samples."""
+class Losses(NamedTuple):
+    """One schedule on some documents, in nats per token; infinite where the model failed."""
 
-    loss: float
-    """Lower is better; infinite where the model failed."""
-    retrieval: float
-    """The share of the answers that came back whole."""
+    objective: NDArray[np.float64]
+    """What the search minimises."""
+    text: NDArray[np.float64]
+    answers: NDArray[np.float64]
+
+    @property
+    def both(self) -> NDArray[np.float64]:
+        return self.text + self.answers
+
+    @property
+    def failed(self) -> bool:
+        return not np.isfinite(self.both).all()
 
 
-def best(standings: Mapping[str, Standing], hand_designed: Collection[str]) -> str:
-    """The name of the best schedule; of equal ones, the first."""
-    known = [standings[name].retrieval for name in standings if name in hand_designed]
+class Paired(NamedTuple):
+    """The mean difference of two schedules on the same documents, with its 95% interval."""
+
+    documents: int
+    difference: float
+    low: float | None
+    """None for fewer than five documents."""
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Where a loss is compared, lower is better."""
+        if self.high is not None and self.high < 0:
+            return "better"
+        return "worse" if self.low is not None and self.low > 0 else "undecided"
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.difference:+.3f} ({self.documents} documents: too few for an interval)"
+        return (
+            f"{self.difference:+.3f} ({self.low:+.3f} to {self.high:+.3f}, {self.documents} "
+            "documents)"
+        )
+
+
+class Choice(NamedTuple):
+    chosen: str
+    best_hand_designed: str
+    best_searched: str | None
+    """The one with the lowest loss of those that keep the answers."""
+    comparison: Paired | None
+    """The best searched schedule's objective less that of the best hand-designed method."""
+
+
+def choose(
+    losses: Mapping[str, Losses], hand_designed: Collection[str], entered: int | None = None
+) -> Choice:
+    """The best schedule by losses on the same documents.
+
+    `entered` is how many searched schedules there were before some dropped out.
+    """
+    baseline = best_hand_designed(losses, hand_designed)
+    leader = _leader(losses, hand_designed, baseline)
+    if leader is None:
+        return Choice(baseline, baseline, None, None)
+    if losses[baseline].failed:
+        return Choice(leader, baseline, leader, None)
+    searched = [name for name in losses if name not in hand_designed]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, entered or len(searched))
+    found = paired(losses[leader].objective, losses[baseline].objective, confidence)
+    return Choice(leader if found.verdict == "better" else baseline, baseline, leader, found)
+
+
+def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:
+    """Those that more documents may still show to be best, a hand-designed method among them.
+
+    The others failed, lost answers, or are clearly worse than the best of their kind.
+    """
+    baseline = best_hand_designed(losses, hand_designed)
+    leader = _leader(losses, hand_designed, baseline)
+
+    def holds_up(name: str) -> bool:
+        if name in (baseline, leader):
+            return True
+        if losses[name].failed:
+            return False
+        if name in hand_designed:
+            return paired(losses[name].both, losses[baseline].both).verdict != "worse"
+        best = losses[leader or baseline]
+        return (
+            _keeps_answers(losses[name], losses[baseline])
+            and paired(losses[name].objective, best.objective).verdict != "worse"
+        )
+
+    return [name for name in losses if holds_up(name)]
+
+
+def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> str:
+    """The hand-designed method with the lowest loss; of equal ones, the first."""
+    known = [name for name in losses if name in hand_designed]
     if not known:
         raise InvalidValue(
-            "standings",
-            sorted(standings),
+            "losses",
+            sorted(losses),
             "must contain a hand-designed method",
             f"add one of {', '.join(hand_designed)}",
         )
-    able = [name for name, standing in standings.items() if standing.retrieval >= max(known)]
-    return min(able, key=lambda name: standings[name].loss)
+    return min(known, key=lambda name: losses[name].both.mean())
 
 
-def best_hand_designed(standings: Mapping[str, Standing], hand_designed: Collection[str]) -> str:
-    """The name of the best hand-designed method."""
-    own = {name: standing for name, standing in standings.items() if name in hand_designed}
-    return best(own, hand_designed)
+def _leader(
+    losses: Mapping[str, Losses], hand_designed: Collection[str], baseline: str
+) -> str | None:
+    """The searched schedule with the lowest objective among those that keep the answers."""
+    able = [
+        name
+        for name, own in losses.items()
+        if name not in hand_designed and not own.failed and _keeps_answers(own, losses[baseline])
+    ]
+    return min(able, key=lambda name: losses[name].objective.mean(), default=None)
+
+
+def _keeps_answers(own: Losses, baseline: Losses) -> bool:
+    """Whether the loss of the answers is not clearly higher."""
+    return baseline.failed or paired(own.answers, baseline.answers).verdict != "worse"
+
+
+def paired(
+    first: NDArray[np.float64], second: NDArray[np.float64], confidence: float = CONFIDENCE
+) -> Paired:
+    """The mean of the first minus that of the second, on the same documents."""
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise InvalidValue("losses", None, "must be finite to be compared", "leave out what failed")
+    differences = first - second
+    interval = mean_interval(differences, confidence=confidence) or (None, None)
+    return Paired(len(differences), float(differences.mean()), *interval)

@@ -1,26 +1,21 @@
-"""LongRoPE's evolutionary search beside the adaptive one: held-out score against tokens.
+"""Searches compared: LongRoPE's as published, the same in ropewalk's space, ours, and controls.
 
-    python -m benchmarks.search                 hours of two cores; started again, it goes on
-    python -m benchmarks.search --report        what is there so far, as results/search.json
+    python -m benchmarks.search                 prints an estimate, then runs what is missing
+    python -m benchmarks.search --seeds 8       searches per row; more can be added at any time
+    python -m benchmarks.search --report        runs nothing: results/search.json, table, picture
 
-Three small models, five seeds each, in the same space, with the attention scaling m held at 1, held
-at YaRN's, and searched: so the share of m and the share of the search are told apart. The adaptive
-search has a tenth of Algorithm 1's tokens, on four times the documents. Controls, with three seeds
-and m searched: the same on just the documents of Algorithm 1 (`same`), random search and plain
-CMA-ES (`covariance`), both for a quarter of Algorithm 1's evaluations. Each run is a journal under
---runs, one thread each; a seed draws the documents too.
+Two models of the study of the bundled model, with a window of 128, are extended to four times
+that. Neither they nor the text (benchmarks/text.py, the part for reporting) were used to choose
+anything in a strategy. A seed draws the documents and the search; all strategies of a seed are
+reported on the same held-out documents. Rows are in benchmarks/searches.py.
 
-Only documents that no search saw are reported on. What is compared, for every model and m:
+The unit is the search: a difference is taken in each seed, and the interval is Student's t over
+seeds. "ahead" and "behind" are words for an interval without 0, all else is "undecided". A model
+can tell searches apart when random search with a quarter of the tokens is behind the evolution.
 
-- the tokens after which the adaptive search holds a candidate no worse than the one that the
-  evolution ends with, as a share of the evolution's tokens (the aim: a median of at most 10%);
-- how the candidates that both hold after as many tokens differ on the held-out documents, with the
-  95% interval of a bootstrap over documents.
-
-The models other than the bundled one are trained by the study of the bundled model:
-
-    python -m studies.bundled_model.train --size narrow --seeds 2
-    python -m studies.bundled_model.train --size slim --seeds 1
+Finished runs are kept in results/search_runs.jsonl with everything that decides them, the weights
+and the code of the strategy among it, and are not run again; an interrupted run goes on from its
+journal under --runs. The seeds are outermost, so what is cut short is complete for fewer seeds.
 """
 
 from __future__ import annotations
@@ -28,509 +23,396 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from itertools import product
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from benchmarks.machine import machine
-from benchmarks.search_controls import CONTROLS
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.data.corpora import HELD_OUT, read_documents
-from ropewalk.evaluation.encoding import Encoder
-from ropewalk.models.config import BUNDLED
-from ropewalk.models.load import LoadedModel, load
+from benchmarks.searches import (
+    LOOKS,
+    REPORTED,
+    STRATEGIES,
+    SUBJECTS,
+    Run,
+    decides,
+    forward_seconds,
+    tokens_of,
+    weights_of,
+    work,
+)
+from ropewalk.evaluation.statistics import t_interval
 from ropewalk.outputs import write_atomically
-from ropewalk.planning.extension import extend
-from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.reports.figures import save
-from ropewalk.run_directory import Journal
-from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.adaptive import EVALUATIONS
-from ropewalk.searching.driver import Progress, search
-from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
-from ropewalk.searching.model.planted import Planted, split_corpus
-from ropewalk.searching.space import Candidate, Space
-from ropewalk.searching.strategies import STRATEGIES
-from studies.bundled_model.train import finished
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
-FINISHED = RESULTS.with_name("search_runs.jsonl")
-"""What every finished run came to: none of them is run again."""
 PICTURE = REPOSITORY / "docs" / "images" / "search.png"
 PAGE = REPOSITORY / "docs" / "search.md"
 BEGIN, END = "<!-- written by benchmarks/search.py -->", "<!-- until here -->"
-CANDIDATES = REPOSITORY / "runs" / "bundled_model"
+SEEDS = 5
+REFERENCES = ("as published", "evolution")
+CONTROL, CONTROLLED = "random", "evolution"
+"""Where the first is not behind the second, a model cannot tell searches apart."""
 
-
-class Subject(NamedTuple):
-    """A model and how far it is extended."""
-
-    seed: int | None  # of its training; None for the model that ships
-    target: int
-    documents: int  # to search on
-
-
-SUBJECTS = {
-    "narrow": Subject(2, 512, 6),
-    "slim": Subject(1, 512, 6),
-    "bundled": Subject(None, 1024, 3),
-}
-SPREAD = 4
-"""The adaptive search is given so many times the documents of Algorithm 1."""
-SCALINGS = ("one", "yarn", "free")
-COMPARED = ("evolution", "adaptive")
-SAID = {"one": "held at 1", "yarn": "held at YaRN's", "free": "searched"}
-SEEDS, CONTROL_SEEDS = 5, 3
-HELD_OUT_DOCUMENTS = 96  # or as many as the text has left
-# Held-out documents are looked at when a search has spent these shares of Algorithm 1's tokens.
-ALGORITHM_1 = 1344
-CONTROLLED = {"same": EVALUATIONS, "random": 336, "covariance": 336}
-"""The controls with their evaluations: a tenth of Algorithm 1's, and a quarter."""
-LOOKS = sorted({*(2.0**-k for k in np.arange(0, 7.5, 0.5)), *np.arange(0.01, 0.11, 0.01)})
-RESAMPLES = 10_000
-
-
-class Run(NamedTuple):
-    """One search."""
-
-    model: str
-    scaling: str
-    strategy: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return "-".join(map(str, self))
-
-
-def runs() -> list[Run]:
-    """All of them, the seeds outermost: what is cut short is complete for fewer seeds."""
-    found = []
-    for seed in range(SEEDS):
-        for model in SUBJECTS:
-            for scaling in SCALINGS:
-                found += [Run(model, scaling, name, seed) for name in COMPARED]
-            if seed < CONTROL_SEEDS:
-                found += [Run(model, "free", name, seed) for name in CONTROLLED]
-    return found
+Finished = dict[Run, dict[str, Any]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs" / "search")
-    parser.add_argument("--candidates", type=Path, default=CANDIDATES)
-    parser.add_argument("--models", default=",".join(SUBJECTS), help="only these, by comma")
-    parser.add_argument("--strategies", default="", help="only these, by comma")
-    parser.add_argument("--seeds", type=int, nargs="+", default=range(SEEDS), help="only these")
+    parser.add_argument("--subjects", nargs="+", default=REPORTED, choices=SUBJECTS)
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), choices=STRATEGIES)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (default 5)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs" / "search")
+    parser.add_argument("--candidates", type=Path, default=REPOSITORY / "runs" / "bundled_model")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="for trying this out")
     arguments = parser.parse_args()
-    models, strategies = arguments.models.split(","), arguments.strategies.split(",")
-    chosen = [
-        run
-        for run in runs()
-        if run.model in models
-        and run.seed in arguments.seeds
-        and (not arguments.strategies or run.strategy in strategies)
+    kept = arguments.results.with_name("search_runs.jsonl")
+    wanted = [
+        Run(subject, strategy, seed)
+        for seed in range(arguments.seeds)
+        for subject in arguments.subjects
+        for strategy in arguments.strategies
     ]
+    if arguments.report:
+        report(_of_one_kind(_lines(kept)), arguments.results)
+        return 0
+
+    weights = {
+        name: weights_of(SUBJECTS[name], arguments.candidates) for name in arguments.subjects
+    }
+    known = [_key(line) for line in _lines(kept)]
+    missing = [run for run in wanted if _key(decides(run, weights[run.subject])) not in known]
+    _estimate(missing, arguments.candidates, arguments.jobs)
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    if not arguments.report:
-        known = _finished_runs(arguments.runs)
-        missing = [run for run in chosen if run not in known]
-        with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
-            works = [
-                pool.submit(work, run, arguments.runs, arguments.candidates) for run in missing
-            ]
-            for done, future in enumerate(as_completed(works), start=1):
-                print(f"{done} of {len(works)}: {future.result()}", flush=True)
-    results = _finished_runs(arguments.runs)
-    lines = [json.dumps(_rounded(value), separators=(",", ":")) for value in results.values()]
-    write_atomically(FINISHED, "\n".join(lines) + "\n")
-    found = summary(results)
-    write_atomically(RESULTS, json.dumps(found, indent=2) + "\n")
-    draw(found, PICTURE)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    write_atomically(PAGE, f"{before}{BEGIN}\n{page(found)}\n{END}{after}")
-    print(table(found))
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        one = partial(work, candidates=arguments.candidates, folder=arguments.runs)
+        works = {pool.submit(one, run): run for run in missing}
+        for done, future in enumerate(as_completed(works), start=1):
+            line = future.result()
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            run = works[future]
+            print(
+                f"{done} of {len(works)}: {', '.join(map(str, run))}, {line['seconds']:.0f} s",
+                flush=True,
+            )
+    current = [_key(decides(run, weights[run.subject])) for run in wanted]
+    report(_by_run([line for line in _lines(kept) if _key(line) in current]), arguments.results)
     return 0
 
 
-def _finished_runs(folder: Path) -> dict[Run, dict[str, Any]]:
-    """Those that were kept with the results, and those of this folder."""
-    kept = FINISHED.read_text().splitlines() if FINISHED.exists() else []
-    found = {_name(value): value for value in map(json.loads, kept)}
-    for run in runs():
-        if _result(folder, run).exists():
-            found[run] = json.loads(_result(folder, run).read_text())
-    return {run: found[run] for run in runs() if run in found}
-
-
-def _name(value: dict[str, Any]) -> Run:
-    return Run(*(value[key] for key in Run._fields))
-
-
-def _rounded(value: Any) -> Any:
-    """The same with five decimals: losses are no better known than that."""
-    if isinstance(value, float):
-        return round(value, 5)
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    return value
-
-
-def _result(folder: Path, run: Run) -> Path:
-    return folder / f"{run.name}.json"
-
-
-def work(run: Run, folder: Path, candidates: Path) -> str:
-    """One search with its looks at the held-out documents."""
-    torch.set_num_threads(1)
-    subject = SUBJECTS[run.model]
-    loaded = load(
-        BUNDLED if subject.seed is None else str(finished(candidates / run.model, subject.seed))
+def _estimate(missing: Sequence[Run], candidates: Path, jobs: int) -> None:
+    seconds = {
+        name: forward_seconds(SUBJECTS[name], candidates) for name in {r.subject for r in missing}
+    }
+    total = sum(tokens_of(run) * seconds[run.subject] for run in missing)
+    print(
+        f"{len(missing)} searches, {sum(map(tokens_of, missing)):,} tokens: about "
+        f"{total / jobs / 60:.0f} minutes with {jobs} processes of one thread",
+        flush=True,
     )
-    start = loaded.present_plan.longest()
-    searched, reporting = _documents(loaded, subject, run)
-    documents = (*searched, *reporting)
 
-    def plan_of(schedule: RotarySchedule) -> ContextPlan:
-        steps = (PlanStep(schedule.length, schedule),)
-        return ContextPlan(loaded.present_plan.model, {FULL_ATTENTION: steps})
 
-    measure = LocalMeasure(loaded.model, documents, plan_of)
-    yarn = extend(start, subject.target, "yarn").attention_scaling
-    fixed = {"one": 1.0, "yarn": yarn, "free": None}[run.scaling]
-    space = Space(start, subject.target, attention_scaling=fixed, stock_runtimes=True)
-    objective = ModelObjective(measure, "mixed", len(searched), subject.target)
-    everything = ALGORITHM_1 * subject.documents * subject.target
-    looks = [round(share * everything) for share in LOOKS]
-    incumbents: dict[int, Candidate] = {}
-    spent = 0
+def _lines(kept: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
-    def note(progress: Progress) -> None:
-        # What is held at a look is the best of before it, until something new is found.
-        nonlocal spent
-        spent = progress.tokens
-        for look in looks:
-            if look >= progress.tokens:
-                incumbents[look] = progress.best
 
-    began = time.perf_counter()
-    journal = Journal(folder / f"{run.name}.jsonl")
-    result = search(
-        space,
-        objective,
-        {**STRATEGIES, **CONTROLS}["adaptive" if run.strategy == "same" else run.strategy],
-        seed=run.seed,
-        evaluations=EVALUATIONS // SPREAD
-        if run.strategy == "adaptive"
-        else CONTROLLED.get(run.strategy),
-        journal=journal,
-        progress=note,
+DECIDING = (
+    *("version", "subject", "strategy", "seed", "target", "evaluations", "weights", "text"),
+    *("code", "share", "documents", "held_out", "looks_at", "torch"),
+)
+
+
+def _key(line: dict[str, Any]) -> str:
+    return json.dumps([line[name] for name in DECIDING])
+
+
+def _by_run(lines: Sequence[dict[str, Any]]) -> Finished:
+    return {Run(*(line[name] for name in Run._fields)): line for line in lines}
+
+
+def _of_one_kind(lines: Sequence[dict[str, Any]]) -> Finished:
+    """The finished runs, of each row those of the latest weights, text and code."""
+    latest = {
+        (line["subject"], line["strategy"]): [
+            line[n] for n in ("weights", "text", "code", "version")
+        ]
+        for line in lines
+    }
+    return _by_run(
+        [
+            line
+            for line in lines
+            if latest[line["subject"], line["strategy"]]
+            == [line[n] for n in ("weights", "text", "code", "version")]
+        ]
     )
-    journal.close()
-    held_out_documents = range(len(searched), len(documents))
-    reached = {
-        look: candidate
-        for look, candidate in incumbents.items()
-        if look <= spent or look == min(each for each in looks if each >= spent)
-    }
-    held_out = {
-        candidate: measure([space.schedule(candidate)], held_out_documents)[0]
-        for candidate in dict.fromkeys([*reached.values(), result.best])
-    }
-    by_hand = {
-        name: measure([extend(start, subject.target, name)], held_out_documents)[0]
-        for name in HAND_DESIGNED
-    }
-    write_atomically(
-        _result(folder, run),
-        json.dumps(
-            {
-                **run._asdict(),
-                "target": subject.target,
-                "search_documents": len(searched),
-                "held_out_documents": len(reporting),
-                "evaluations": result.evaluations,
-                "tokens": result.tokens,
-                "search_score": result.score,
-                "best": result.best.to_json(),
-                "looks": [
-                    {"tokens": look, "held_out": _losses(held_out[candidate])}
-                    for look, candidate in sorted(reached.items())
-                ],
-                "final": _shown(held_out[result.best]),
-                "by_hand": {name: _shown(value) for name, value in by_hand.items()},
-                "seconds": round(time.perf_counter() - began, 1),
-            }
-        ),
-    )
-    return run.name
 
 
-def _documents(
-    loaded: LoadedModel, subject: Subject, run: Run
-) -> tuple[tuple[Planted, ...], tuple[Planted, ...]]:
-    """What a run searches on, and what it is reported on: the same of a seed for all strategies."""
-    corpus, encoder = list(read_documents(HELD_OUT)), Encoder(loaded.tokenizer)
-    own = split_corpus(corpus, encoder, subject.target, (subject.documents, 1, 24), run.seed)
-    taken = {document.source for document in own.all}
-    everything = split_corpus(corpus, encoder, subject.target, (200, 1, 1), run.seed).all
-    others = [document for document in everything if document.source not in taken]
-    more = (SPREAD - 1) * subject.documents
-    searched = (*own.search, *others[:more]) if run.strategy == "adaptive" else own.search
-    return searched, (*own.reporting, *others[more:])[:HELD_OUT_DOCUMENTS]
+def report(found: Finished, results: Path) -> None:
+    """The results as JSON; for the recorded ones, the table and the picture of the page too."""
+    value = summary(found)
+    write_atomically(results, json.dumps(value, indent=2) + "\n")
+    shown = page(value)
+    if results == RESULTS:
+        draw(value, PICTURE)
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        write_atomically(PAGE, f"{before}{BEGIN}\n{shown}\n{END}{after}")
+    print(shown)
 
 
-def _losses(measured: NDArray[np.float64]) -> list[float]:
-    return [float(value) for value in loss_of(measured, "mixed")]
-
-
-def _shown(measured: NDArray[np.float64]) -> dict[str, object]:
-    text, answers, retrieved = measured.mean(axis=0)
-    return {
-        "held_out": _losses(measured),
-        "score": float(text + answers),
-        "perplexity": float(np.exp(text)),
-        "retrieval": float(retrieved),
-    }
-
-
-def summary(results: dict[Run, dict[str, Any]]) -> dict[str, Any]:
-    """Every model and m: what each strategy reached, and the adaptive one beside the evolution."""
+def summary(found: Finished) -> dict[str, Any]:
+    """What every strategy came to on every model, and each challenger against each reference."""
     rows = []
-    for model, scaling in product(SUBJECTS, SCALINGS):
-        own = {r: v for r, v in results.items() if (r.model, r.scaling) == (model, scaling)}
-        challenged = {
-            name: [
-                (value, own[other])
-                for run, value in own.items()
-                if run.strategy == name and (other := run._replace(strategy="evolution")) in own
-            ]
-            for name in ("adaptive", *CONTROLLED)
+    for subject in dict.fromkeys(run.subject for run in found):
+        own = {run: line for run, line in found.items() if run.subject == subject}
+        by_strategy = {
+            name: {run.seed: line for run, line in own.items() if run.strategy == name}
+            for name in STRATEGIES
         }
-        if any(challenged.values()):
-            rows.append(
-                {
-                    "model": model,
-                    "scaling": scaling,
-                    "against_evolution": {
-                        name: _compared(pairs) for name, pairs in challenged.items() if pairs
-                    },
-                    **_reached(own),
-                }
-            )
-    costs = {
-        model: _median(
-            cost
-            for row in rows
-            if row["model"] == model and "adaptive" in row["against_evolution"]
-            for cost in row["against_evolution"]["adaptive"]["cost_to_reach"]
+        present = {name: lines for name, lines in by_strategy.items() if lines}
+        lines = list(own.values())
+        compared = {
+            f"{name} against {reference}": against(present[name], present[reference])
+            for reference in REFERENCES
+            for name in present
+            if reference in present and name not in REFERENCES[: REFERENCES.index(reference) + 1]
+        }
+        control = compared.get(f"{CONTROL} against {CONTROLLED}")
+        rows.append(
+            {
+                "subject": subject,
+                "target": lines[0]["target"],
+                "weights": sorted({line["weights"] for line in lines}),
+                "text": sorted({line["text"] for line in lines}),
+                "held_out_documents": lines[0]["held_out"],
+                "seeds": {name: sorted(value) for name, value in present.items()},
+                "incomplete": incomplete(present),
+                "tells_searches_apart": control is not None
+                and control["at_the_end"]["verdict"] == "behind",
+                "by_hand": _by_hand(present.get(CONTROLLED, {})),
+                "reached": {name: _reached(value) for name, value in present.items()},
+                "compared": compared,
+                "curves": {name: _curve(value) for name, value in present.items()},
+            }
         )
-        for model in dict.fromkeys(row["model"] for row in rows)
-    }
-    return {
-        "machine": machine(),
-        "torch": torch.__version__,
-        "median_cost_to_reach": costs,
-        "rows": rows,
-    }
+    return {"machine": machine(), "rows": rows}
 
 
-def _compared(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
-    """A challenger beside the evolution of the same seed."""
-    costs = [_cost_to_reach(challenger, evolution) for challenger, evolution in pairs]
-    at_the_end = [_held(a, a["tokens"]) - _held(e, e["tokens"]) for a, e in pairs]
-    as_many = [_held(a, a["tokens"]) - _held(e, a["tokens"]) for a, e in pairs]
-    shown = [None if np.isinf(cost) else round(cost, 4) for cost in costs]
+def incomplete(present: dict[str, dict[int, Any]]) -> dict[str, list[int]]:
+    """The seeds that a strategy lacks and another one has."""
+    seeds = {seed for lines in present.values() for seed in lines}
+    lacking = {name: sorted(seeds - set(present.get(name, {}))) for name in STRATEGIES}
+    return {name: missing for name, missing in lacking.items() if missing}
+
+
+def against(challenger: dict[int, Any], reference: dict[int, Any]) -> dict[str, Any]:
+    """Over the seeds that both have finished; below 0 the challenger is better."""
+    pairs = [
+        (challenger[seed], reference[seed]) for seed in sorted(challenger) if seed in reference
+    ]
+    ends = [(_held(a), _held(b)) for a, b in pairs]
+    share = min(pairs[0][0]["share"], pairs[0][1]["share"]) if pairs else 0.0
+    as_many = [(_held(a, share), _held(b, share)) for a, b in pairs]
+    reached = [sustained(a, b) for a, b in pairs]
     return {
         "seeds": len(pairs),
-        "cost_to_reach": shown,
-        "median_cost_to_reach": _median(shown),
-        "spent": round(float(np.median([a["tokens"] / e["tokens"] for a, e in pairs])), 4),
-        "difference_at_equal_tokens": _interval(as_many),
-        "difference_at_the_end": _interval(at_the_end),
+        "share": share,
+        "at_equal_tokens": difference(as_many, "score"),
+        "at_the_end": difference(ends, "score"),
+        "retrieval_at_the_end": difference(ends, "retrieval"),
+        "perplexity_at_the_end": difference(ends, "perplexity"),
+        "sustained_reach": reached,
+        "median_sustained_reach": _median(reached),
     }
 
 
-def _median(costs: Iterable[float | None]) -> float | None:
-    """None where the median run never got there."""
-    median = float(np.median([np.inf if cost is None else cost for cost in costs]))
+def difference(
+    pairs: Sequence[tuple[dict[str, float], dict[str, float]]], of: str
+) -> dict[str, Any]:
+    """The mean over searches of first less second, with its interval, and that in a word."""
+    values = [a[of] - b[of] for a, b in pairs]
+    interval = t_interval(values)
+    better = 1 if of == "retrieval" else -1
+    verdict = "undecided"
+    if interval is not None and not interval[0] <= 0 <= interval[1]:
+        verdict = "ahead" if interval[0] * better > 0 else "behind"
+    return {
+        "mean": round(float(np.mean(values)), 5) if values else None,
+        "interval": interval and [round(end, 5) for end in interval],
+        "verdict": verdict,
+        "by_seed": [round(value, 5) for value in values],
+    }
+
+
+def sustained(challenger: dict[str, Any], reference: dict[str, Any]) -> float | None:
+    """The share of Algorithm 1's tokens after which every look is at least as good as its end."""
+    goal = _held(reference)["score"]
+    reached = None
+    for look, shown in sorted(challenger["looks"].items(), reverse=True):
+        if shown["score"] > goal:
+            break
+        reached = float(look)
+    return reached
+
+
+def _held(line: dict[str, Any], share: float | None = None) -> dict[str, float]:
+    """What a search held when it had spent a share of Algorithm 1's tokens, or at its end."""
+    found: dict[str, float] = line["looks"][f"{line['share'] if share is None else share:.4f}"]
+    return found
+
+
+def _median(reached: Sequence[float | None]) -> float | None:
+    """None where the median search never got there."""
+    if not reached:
+        return None
+    median = float(np.median([np.inf if share is None else share for share in reached]))
     return None if np.isinf(median) else median
 
 
-def _reached(own: dict[Run, dict[str, Any]]) -> dict[str, Any]:
-    """What each strategy and hand-designed method came to, over the seeds that are complete."""
-    seeds = [
-        s
-        for s in range(SEEDS)
-        if all(any(r.strategy == n and r.seed == s for r in own) for n in COMPARED)
-    ]
+def _reached(lines: dict[int, Any]) -> dict[str, Any]:
+    ends = [_held(line) for line in lines.values()]
+    return {name: _mean([end[name] for end in ends]) for name in ends[0]}
 
-    def median(values: Iterable[dict[str, Any]]) -> dict[str, float]:
-        rows = list(values)
-        return {
-            key: round(float(np.median([row[key] for row in rows])), 4)
-            for key in ("score", "perplexity", "retrieval")
+
+def _by_hand(lines: dict[int, Any]) -> dict[str, Any]:
+    """The hand-designed methods on the held-out documents of the same seeds."""
+    methods = next(iter(lines.values()))["by_hand"] if lines else {}
+    return {
+        method: {
+            of: _mean([line["by_hand"][method][of] for line in lines.values()])
+            for of in methods[method]
         }
-
-    def of(strategy: str) -> list[dict[str, Any]]:
-        return [v for r, v in own.items() if r.strategy == strategy and r.seed in seeds]
-
-    if not seeds:
-        return {"seeds": 0, "reached": {}, "by_hand": {}, "curves": {}}
-    return {
-        "seeds": len(seeds),
-        "reached": {name: median(v["final"] for v in of(name)) for name in COMPARED},
-        "by_hand": {
-            name: median(v["by_hand"][name] for v in of("evolution"))
-            for name in of("evolution")[0]["by_hand"]
-        },
-        "curves": {name: _curve(of(name)) for name in COMPARED},
+        for method in methods
     }
 
 
-def _cost_to_reach(challenger: dict[str, Any], evolution: dict[str, Any]) -> float:
-    """The share of the evolution's tokens after which the challenger is no worse held out."""
-    goal = evolution["final"]["score"]
-    reached = [look["tokens"] for look in challenger["looks"] if np.mean(look["held_out"]) <= goal]
-    return min(reached) / evolution["tokens"] if reached else float("inf")
-
-
-def _held(result: dict[str, Any], tokens: int) -> NDArray[np.float64]:
-    """The held-out losses of what a search held when it had spent so many tokens."""
-    if tokens >= result["tokens"]:
-        return np.array(result["final"]["held_out"])
-    # Between two looks the later one: it had more to spend.
-    look = next(look for look in result["looks"] if look["tokens"] >= tokens)
-    return np.array(look["held_out"])
-
-
-def _interval(differences: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """The mean over seeds of the mean over documents; below 0 the adaptive search is better."""
-    rng = np.random.default_rng(0)
-    means = np.zeros(RESAMPLES)
-    for difference in differences:
-        drawn = rng.integers(0, len(difference), (RESAMPLES, len(difference)))
-        means += difference[drawn].mean(axis=1) / len(differences)
-    low, high = np.quantile(means, [0.025, 0.975])
+def _mean(values: Sequence[float]) -> dict[str, Any]:
+    interval = t_interval(values)
     return {
-        "mean": float(np.mean([difference.mean() for difference in differences])),
-        "low": float(low),
-        "high": float(high),
+        "mean": round(float(np.mean(values)), 5),
+        "interval": interval and [round(end, 5) for end in interval],
     }
 
 
-def _curve(values: Sequence[dict[str, Any]]) -> list[list[float]]:
-    """Tokens, and the median held-out score over seeds, at every look that all seeds reached."""
-    by_look: dict[int, list[float]] = {}
-    for value in values:
-        for look in value["looks"]:
-            by_look.setdefault(look["tokens"], []).append(float(np.mean(look["held_out"])))
+def _curve(lines: dict[int, Any]) -> list[list[float]]:
+    """Shares of Algorithm 1's tokens and mean held-out scores, where all searches held one."""
+    looks = [f"{share:.4f}" for share in LOOKS]
     return [
-        [tokens, float(np.median(scores))]
-        for tokens, scores in sorted(by_look.items())
-        if len(scores) == len(values)
+        [
+            float(look),
+            round(float(np.mean([line["looks"][look]["score"] for line in lines.values()])), 5),
+        ]
+        for look in looks
+        if all(look in line["looks"] for line in lines.values())
     ]
-
-
-def table(value: dict[str, Any]) -> str:
-    lines = []
-    for row in value["rows"]:
-        lines.append(f"{row['model']}, m {SAID[row['scaling']]}, {row['seeds']} complete seeds")
-        for name, reached in {**row["by_hand"], **row["reached"]}.items():
-            lines.append(
-                f"    {name:12} score {reached['score']:.4f}  perplexity "
-                f"{reached['perplexity']:6.2f}  retrieval {reached['retrieval']:.3f}"
-            )
-        for name, found in row["against_evolution"].items():
-            cost = found["median_cost_to_reach"]
-            said = "not reached" if cost is None else f"reached after {cost:.1%} of its tokens"
-            at_equal, at_end = (
-                f"{d['mean']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
-                for d in (found["difference_at_equal_tokens"], found["difference_at_the_end"])
-            )
-            lines.append(
-                f"  {name} beside evolution, {found['seeds']} seeds: {said} (median); "
-                f"{at_equal} at equal tokens, {at_end} at the end"
-            )
-    for model, cost in value["median_cost_to_reach"].items():
-        said = "not reached" if cost is None else f"{cost:.1%}"
-        lines.append(f"{model}, all its runs: the median cost of the adaptive search is {said}")
-    return "\n".join(lines)
 
 
 def page(value: dict[str, Any]) -> str:
-    """The table of the documents: score and retrieval, and when Algorithm 1's score was reached."""
+    """Two tables for each model: what each strategy came to, and the comparisons."""
+    return "\n\n".join(_of_subject(row) for row in value["rows"]) or "No run is finished yet."
+
+
+def _of_subject(row: dict[str, Any]) -> str:
+    count = max(map(len, row["seeds"].values()))
     lines = [
-        "| model | m | seeds | best hand-designed | evolution | adaptive "
-        "| reached after (runs that did) | at equal tokens | at the end |",
-        "|---" * 9 + "|",
+        f"**{row['subject']}** to {row['target']} tokens, {count} searches a strategy, "
+        f"{row['held_out_documents']} held-out documents each.",
+        "",
+        "| | tokens | score | perplexity | retrieval |",
+        "|---|---|---|---|---|",
     ]
-    for row in value["rows"]:
-        if not row["seeds"]:
-            continue
-        by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
-        shown = [row["by_hand"][by_hand], *(row["reached"][name] for name in COMPARED)]
-        cells = [f"{each['score']:.3f} / {each['retrieval']:.1%}" for each in shown]
-        found = row["against_evolution"]["adaptive"]
-        cost, costs = found["median_cost_to_reach"], found["cost_to_reach"]
-        reached = "not" if cost is None else f"{cost:.1%}"
-        differences = [
-            f"{d['mean']:+.3f} ({d['low']:+.3f} to {d['high']:+.3f})"
-            for d in (found["difference_at_equal_tokens"], found["difference_at_the_end"])
-        ]
+    best = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"]["mean"], default=None)
+    shown = {} if best is None else {f"{best}, the best by hand": (row["by_hand"][best], None)}
+    shown |= {name: (reached, STRATEGIES[name].share) for name, reached in row["reached"].items()}
+    for name, (reached, share) in shown.items():
+        spent = "" if share is None else f"{share:.0%}"
         lines.append(
-            f"| {row['model']} | {SAID[row['scaling']]} | {row['seeds']} | {by_hand} {cells[0]} | "
-            f"{cells[1]} | {cells[2]} | {reached} ({len(costs) - costs.count(None)}) | "
-            + " | ".join(differences)
-            + " |"
+            f"| {name} | {spent} | {_cell(reached['score'], 3)} | "
+            f"{_cell(reached['perplexity'], 2)} | {_cell(reached['retrieval'], 1, percent=True)} |"
         )
+    lines += [
+        "",
+        "| score less that of the other | at equal tokens | at the end "
+        "| retrieval at the end, points | as good from (searches) |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in row["compared"].items():
+        reach, reached = found["median_sustained_reach"], found["sustained_reach"]
+        said = "never" if reach is None else f"{reach:.1%}"
+        lines.append(
+            f"| {name} | {_verdict(found['at_equal_tokens'], 3)}, {found['share']:.0%} | "
+            f"{_verdict(found['at_the_end'], 3)} | "
+            f"{_verdict(found['retrieval_at_the_end'], 1, percent=True)} | "
+            f"{said} ({len(reached) - reached.count(None)} of {len(reached)}) |"
+        )
+    if not row["tells_searches_apart"]:
+        lines += [
+            "",
+            f"This model does not tell searches apart: {CONTROL} search with a quarter of the "
+            f"tokens is not behind {CONTROLLED} on it.",
+        ]
+    for name, seeds in row["incomplete"].items():
+        lines += ["", f"Not finished: {name}, seeds {', '.join(map(str, seeds))}."]
     return "\n".join(lines)
 
 
+def _cell(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:
+    scale = 100 if percent else 1
+    unit = "%" if percent else ""
+    mean = f"{scale * value['mean']:.{digits}f}{unit}"
+    if value["interval"] is None:
+        return f"{mean} (too few for an interval)"
+    low, high = (scale * end for end in value["interval"])
+    return f"{mean} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _verdict(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:
+    if value["mean"] is None:
+        return "no search finished"
+    scale = 100 if percent else 1
+    mean = f"{scale * value['mean']:+.{digits}f}"
+    if value["interval"] is None:
+        return f"{mean} (too few for an interval)"
+    low, high = (f"{scale * end:+.{digits}f}" for end in value["interval"])
+    return f"**{value['verdict']}** {mean} ({low} to {high})"
+
+
 def draw(value: dict[str, Any], path: Path) -> None:
-    """Held-out score against tokens: a row a model, a column a way to treat m."""
+    """Mean held-out score against tokens, a panel a model."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 2.8 * len(SUBJECTS)), layout="constrained")
-    grid = figure.subplots(len(SUBJECTS), len(SCALINGS), squeeze=False)
-    rows = {(row["model"], row["scaling"]): row for row in value["rows"]}
-    for axes, key in zip(grid.flat, product(SUBJECTS, SCALINGS), strict=True):
-        model, scaling = key
-        row = rows.get(key)
-        if row is None:
-            axes.set_axis_off()
-            continue
+    rows = value["rows"]
+    figure = Figure(figsize=(4.6 * max(1, len(rows)), 3.6), layout="constrained")
+    for axes, row in zip(
+        figure.subplots(1, max(1, len(rows)), squeeze=False)[0], rows, strict=False
+    ):
         for i, (name, curve) in enumerate(row["curves"].items()):
-            tokens, scores = zip(*curve, strict=True)
-            axes.plot(tokens, scores, color=f"C{i}", label=name, linewidth=1.6)
-        if not row["seeds"]:
-            axes.set_axis_off()
-            continue
-        by_hand = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"])
-        axes.axhline(row["by_hand"][by_hand]["score"], color="0.5", linestyle=":", label=by_hand)
+            if curve:
+                shares, scores = zip(*curve, strict=True)
+                axes.plot(
+                    shares, scores, "o-", color=f"C{i}", label=name, linewidth=1.6, markersize=3
+                )
+        if row["by_hand"]:
+            best = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"]["mean"])
+            level = row["by_hand"][best]["score"]["mean"]
+            axes.axhline(level, color="0.5", linestyle=":", label=best)
+            lowest = min(score for curve in row["curves"].values() for _, score in curve)
+            axes.set_ylim(lowest - 0.02, level + 0.5 * (level - lowest) + 0.05)
         axes.set_xscale("log")
-        axes.set_title(f"{model} to {SUBJECTS[model].target}, m {SAID[scaling]}", fontsize=9)
-        axes.tick_params(labelsize=8)
+        axes.set_title(f"{row['subject']} to {row['target']}", fontsize=10)
+        axes.set_xlabel("share of Algorithm 1's tokens", fontsize=9)
+        axes.set_ylabel("held-out score, mean of searches", fontsize=9)
         axes.grid(axis="y", color="0.92", linewidth=0.6)
-    for axes in grid[-1]:
-        axes.set_xlabel("tokens", fontsize=9)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("held-out score", fontsize=9)
-    grid[0, -1].legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(figure, path)
 

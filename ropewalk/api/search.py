@@ -18,7 +18,13 @@ from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import Found
-from ropewalk.searching.model.settings import DOCUMENTS, Kind, Settings, check_target
+from ropewalk.searching.model.settings import (
+    DOCUMENTS,
+    Kind,
+    Settings,
+    check_target,
+    published,
+)
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
@@ -54,6 +60,7 @@ def search(
     stock_runtimes: bool = True,
     recover: bool = False,
     documents: tuple[int, int, int] = DOCUMENTS,
+    as_published: bool = False,
     seed: int = 0,
     run: str | Path | None = None,
     dtype: str = "auto",
@@ -70,7 +77,9 @@ def search(
     also searches a schedule for sequences within the original context length. The directory `run`
     keeps plan, journal and figures, and an interrupted search resumes there. Under `torchrun`, all
     ranks work on the same search, and each returns its result. `strict` refuses a config that
-    leaves open how the model rotates, instead of warning.
+    leaves open how the model rotates, instead of warning. `as_published` runs the search of
+    Ding et al. 2024 with its own strategy, objective, documents and space, which no other setting
+    may then change.
     """
     settings = Settings(
         target_length=as_length(to, "to"),
@@ -83,6 +92,8 @@ def search(
         documents=documents,
         seed=seed,
     )
+    if as_published:
+        settings = published(settings)
     run = None if run is None else as_path(run, "run")
     began = time.monotonic()
     _check_ranks(ranks_per_copy)

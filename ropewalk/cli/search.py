@@ -52,7 +52,7 @@ def command(
     strategy: Annotated[
         Literal["adaptive", "evolution"],
         typer.Option(
-            help="Ropewalk's own search, or LongRoPE's algorithm as published.",
+            help="Ropewalk's own search, or LongRoPE's algorithm in ropewalk's space.",
             rich_help_panel=ADVANCED,
         ),
     ] = "adaptive",
@@ -88,6 +88,14 @@ def command(
             rich_help_panel=ADVANCED,
         ),
     ] = True,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Run LongRoPE's search as published: its objective, documents, space and sizes.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
     recover: Annotated[
         bool,
         typer.Option(
@@ -153,6 +161,7 @@ def command(
             objective=objective,
             stock_runtimes=stock_runtimes,
             recover=recover,
+            as_published=as_published,
             seed=seed,
             run=run,
             dtype=dtype,
@@ -200,6 +209,10 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         _number(leg.best.search.score, 4),
     )
     console.print(rows)
+    if leg.at_bounds:
+        from ropewalk.searching.model.results import bounds_in_words
+
+        console.print(bounds_in_words(leg), soft_wrap=True)
     if leg.method is None:
         console.print(
             f"score of {leg.best_hand_designed} less that of the search: "

@@ -202,6 +202,27 @@ class Space:
         if candidate.attention_scaling not in self.scalings:
             yield f"m = {candidate.attention_scaling:g}, which is not in its set"
 
+    def bounds_met(self, candidate: Candidate) -> tuple[str, ...]:
+        """Which ends of the space a candidate lies on: better ones may lie beyond.
+
+        A factor of 1 is no such end: it leaves a pair as pretraining had it.
+        """
+        met = []
+        at_most = int((np.array(candidate.factors) == self.highest).sum())
+        if at_most:
+            met.append(
+                f"{at_most} of {self.pairs} rescale factors are {self.highest:g}, the largest that "
+                "is searched"
+            )
+        if len(self.scalings) > 1:
+            for end, said in ((self.scalings[0], "smallest"), (self.scalings[-1], "largest")):
+                if candidate.attention_scaling == end:
+                    met.append(f"the attention scaling is {end:g}, the {said} that is searched")
+        kept = self.kept_positions
+        if len(kept) > 1 and candidate.kept_initial_positions == kept[-1]:
+            met.append(f"n̂ is {kept[-1]}, the largest that is searched")
+        return tuple(met)
+
     def schedule(self, candidate: Candidate) -> RotarySchedule:
         """The schedule that a candidate stands for; its recipe is `longrope`."""
         factors = np.array(candidate.factors)

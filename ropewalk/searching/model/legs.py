@@ -125,6 +125,7 @@ class _Work:
             self.settings.documents,
             self.settings.seed,
             self.notice,
+            plain_search=self.settings.as_published,
         )
         in_step = ranks is not None and ranks.per_copy > 1
         local = LocalMeasure(
@@ -196,6 +197,10 @@ class _Work:
             f"finalist {rank}": space.schedule(finalist.candidate)
             for rank, finalist in enumerate(result.finalists, start=1)
         }
+        at_bounds = {
+            name: space.bounds_met(finalist.candidate)
+            for name, finalist in zip(finalists, result.finalists, strict=True)
+        }
         pool = {**by_hand, **finalists}
         selected = scores("selecting", "selection", pool)
         chosen = best({name: score.standing for name, score in selected.items()}, by_hand)
@@ -219,6 +224,7 @@ class _Work:
             result.history,
             result.evaluations,
             result.tokens,
+            at_bounds.get(chosen, ()),
         )
 
     def _search(

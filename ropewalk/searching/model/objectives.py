@@ -23,7 +23,8 @@ from ropewalk.searching.model.settings import Kind
 
 TEXT, ANSWERS, RETRIEVED = range(3)
 """What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
-answers that were matched exactly: each token was the first choice, and the answer then ended."""
+answers that were matched exactly: each token was the first choice, and the answer then ended. The
+last two are 0 where nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
@@ -140,6 +141,8 @@ def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
         return slice(place.start - start, place.stop - start)
 
     answers = [part(answer) for answer in document.answers]
+    if not answers:
+        return np.array([scores.losses[part(document.text)].mean(), 0.0, 0.0])
     return np.array(
         [
             scores.losses[part(document.text)].mean(),

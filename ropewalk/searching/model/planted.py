@@ -34,7 +34,7 @@ SHOWN = 5  # documents that an error names
 
 @dataclass(frozen=True)
 class Planted:
-    """One document, and what of it is scored."""
+    """One document, and what of it is scored; without answers nothing was planted in it."""
 
     source: str
     """The document of the corpus, and the first token of the stretch that was taken from it."""
@@ -87,8 +87,12 @@ def split_corpus(
     sizes: tuple[int, int, int],
     seed: int,
     notice: Callable[[str], None] = lambda text: None,
+    *,
+    plain_search: bool = False,
 ) -> Split:
     """Planted documents from disjoint stretches of the corpus, fewer where it is short.
+
+    With `plain_search` the documents to search on are text alone, and all of it is scored.
 
     The stretches are shuffled before they are shared out, so that all three sets are of one kind:
     stretches of one long document may stand in different sets, and hold different tokens of it.
@@ -105,7 +109,9 @@ def split_corpus(
         )
         sizes = _shared(len(found), sizes)
     made = [
-        plant(stretch, encoder, length, index, seed)
+        plain(stretch, encoder, length)
+        if plain_search and index < sizes[0]
+        else plant(stretch, encoder, length, index, seed)
         for index, stretch in enumerate(found[: sum(sizes)])
     ]
     first, second = sizes[0], sizes[0] + sizes[1]
@@ -144,6 +150,13 @@ def plant(stretch: Stretch, encoder: Encoder, length: int, index: int, seed: int
         depths=tuple(begins[i] / length for i in order),
         continuing=encoder.beginning_with(CONTINUES),
     )
+
+
+def plain(stretch: Stretch, encoder: Encoder, length: int) -> Planted:
+    """A document of exactly `length` tokens of text, of which all but the first are scored."""
+    bos = np.array(encoder.bos, dtype=np.int64)
+    tokens = np.concatenate([bos, stretch.tokens[: length - len(bos)]])
+    return Planted(stretch.source, tokens, slice(max(1, len(bos)), length), (), (), encoder.beginning_with(CONTINUES))
 
 
 def scored_tokens(length: int) -> int:

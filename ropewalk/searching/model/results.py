@@ -59,6 +59,8 @@ class Leg(Value):
     history: tuple[Point, ...]
     evaluations: float
     tokens: int
+    at_bounds: tuple[str, ...] = ()
+    """The bounds of the searched space that the chosen schedule lies on, in words."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,10 +149,18 @@ def _in_words(leg: Leg) -> str:
             f"At {at}, no searched schedule beat {leg.method} on held-out documents, so the plan "
             f"follows {leg.method}: {_score_in_words(leg.best.reporting)}."
         )
-    return (
+    told = (
         f"At {at}, on held-out documents, the searched schedule reaches "
         f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
         f"{_score_in_words(other)}."
+    )
+    return f"{told} {bounds_in_words(leg)}" if leg.at_bounds else told
+
+
+def bounds_in_words(leg: Leg) -> str:
+    return (
+        f"The schedule lies on a bound of the search space, so a better one may lie beyond it: "
+        f"{'; '.join(leg.at_bounds)}."
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.lengths import check_measured
+from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
+from ropewalk.searching.evolution import HALVED_BEYOND
 from ropewalk.searching.space import Space
 from ropewalk.untrusted import check_seed, whole_number
 
@@ -30,6 +33,9 @@ class Settings:
     recover: bool = False
     documents: tuple[int, int, int] = DOCUMENTS
     seed: int = 0
+    as_published: bool = False
+    """LongRoPE's own settings: score all tokens of plain text, search n̂, and take m from its
+    formula. `published` fills in the others."""
 
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
@@ -53,6 +59,33 @@ class Settings:
         check_seed(self.seed)
 
 
+def published(given: Settings) -> Settings:
+    """The search of Ding et al. 2024: five documents to search on, three beyond 512k.
+
+    Target, budget and seed are those given; all else is its own, and must have been left alone.
+    """
+    free = ("target_length", "evaluations", "tokens", "seed")
+    changed = [
+        field.name
+        for field in dataclasses.fields(given)
+        if field.name not in free and getattr(given, field.name) != field.default
+    ]
+    if changed:
+        raise InputError(
+            f"the published search has settings of its own for {', '.join(changed)}; leave them "
+            "out, or do without `as_published`"
+        )
+    searched_on = 3 if given.target_length > HALVED_BEYOND else 5
+    return dataclasses.replace(
+        given,
+        strategy="evolution",
+        objective="perplexity",
+        stock_runtimes=False,
+        documents=(searched_on, *DOCUMENTS[1:]),
+        as_published=True,
+    )
+
+
 def check_target(start: RotarySchedule, settings: Settings) -> None:
     """Refuse a target before anything is computed for it."""
     for _, leg_start, length in legs_of(start, settings):
@@ -73,4 +106,13 @@ def legs_of(start: RotarySchedule, settings: Settings) -> list[tuple[str, Rotary
 
 def space_of(start: RotarySchedule, length: int, settings: Settings) -> Space:
     recover = settings.recover and length <= start.length
-    return Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
+    space = Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
+    return with_published_scaling(space) if settings.as_published else space
+
+
+def with_published_scaling(space: Space) -> Space:
+    """The same space with m held at LongRoPE's formula."""
+    plain = [1.0] * space.pairs
+    by_formula = longrope.schedule(space.start, space.target_length, factors=plain)
+    scaling = by_formula.attention_scaling / space.start.attention_scaling
+    return dataclasses.replace(space, attention_scaling=scaling)

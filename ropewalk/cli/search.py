@@ -198,6 +198,8 @@ def _show(found: Searched) -> None:
 def _show_leg(console: Terminal, leg: Leg) -> None:
     from rich.text import Text
 
+    from ropewalk.searching.model.results import bounds_in_words, verdict_in_words
+
     rows = table(
         f"to {format_length(leg.length)}, held out", "score", "perplexity", "retrieval", "searched"
     )
@@ -209,9 +211,9 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         _number(leg.best.search.score, 4),
     )
     console.print(rows)
+    if leg.held_out is not None:
+        console.print(verdict_in_words(leg), soft_wrap=True)
     if leg.at_bounds:
-        from ropewalk.searching.model.results import bounds_in_words
-
         console.print(bounds_in_words(leg), soft_wrap=True)
     if leg.method is None:
         console.print(

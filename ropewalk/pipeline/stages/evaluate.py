@@ -1,32 +1,28 @@
-"""Evaluate: the model as it is, each hand-designed method and the searched schedule, at all
-lengths; and which of them is best at the target."""
+"""Evaluate: the model as it is, the chosen schedule and the methods that were not clearly worse,
+at all lengths, on text that decided nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation import select
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import MethodComparison, compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import Settings
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.planning.hand_designed import HAND_DESIGNED, hand_designed
+from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
 from ropewalk.records import EvalRecord, EvalResult
 from ropewalk.reports.evaluation import figures
-from ropewalk.reports.extend import METRICS, Line, extension_figure, lines
+from ropewalk.reports.extend import METRICS, Bar, Line, extension_figure, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
-from ropewalk.searching.model.results import SEARCHED
+from ropewalk.searching.model.results import SEARCHED, Leg
 from ropewalk.values import Result, check_member
 
 if TYPE_CHECKING:
@@ -39,20 +35,28 @@ class AtTarget(NamedTuple):
     """One method at the target length."""
 
     retrieval: float
-    """The share of the answers of all tasks that came back whole."""
+    """The share of the answers of all tasks that were exact."""
+    retrieval_low: float | None
+    """The 95% interval; None for too few samples."""
+    retrieval_high: float | None
     perplexity: float | None
     """None where no document is long enough."""
 
     def __str__(self) -> str:
         said = f"retrieval {self.retrieval:.0%}"
+        if self.retrieval_low is not None and self.retrieval_high is not None:
+            said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
         return said if self.perplexity is None else f"{said}, perplexity {self.perplexity:.1f}"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated(Result):
-    """What was measured, and which schedule is best by it."""
+    """What was measured of the chosen schedule and its rivals."""
 
     original_length: int
+    chosen: str
+    """The schedule that the search stage chose, on other documents."""
+    best_hand_designed: str
     results: tuple[EvalResult, ...]
     pooled: Mapping[str, tuple[Line, ...]]
     """All tasks of a metric together, by method and length."""
@@ -62,30 +66,12 @@ class Evaluated(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_member(AS_IT_IS, self.at_target, "at_target")
-        select.best(self._standings, HAND_DESIGNED)  # refuses where there is nothing to choose
-
-    @property
-    def chosen(self) -> str:
-        """The best schedule, by the rule of evaluation/select.py."""
-        return select.best(self._standings, HAND_DESIGNED)
-
-    @property
-    def best_hand_designed(self) -> str:
-        return select.best_hand_designed(self._standings, HAND_DESIGNED)
-
-    @property
-    def _standings(self) -> dict[str, select.Standing]:
-        return {
-            name: select.Standing(
-                math.inf if at.perplexity is None else at.perplexity, at.retrieval
-            )
-            for name, at in self.at_target.items()
-            if name != AS_IT_IS
-        }
-
-    def derived(self) -> dict[str, object]:
-        return {"chosen": self.chosen, "best_hand_designed": self.best_hand_designed}
+        for key, name in (
+            ("at_target", AS_IT_IS),
+            ("chosen", self.chosen),
+            ("best_hand_designed", self.best_hand_designed),
+        ):
+            check_member(name, self.at_target, key)
 
     @property
     def before(self) -> AtTarget:
@@ -97,7 +83,7 @@ class Evaluated(Result):
         return self.at_target[self.chosen]
 
     def summary(self) -> str:
-        return f"chosen: {self.chosen} ({self.after})"
+        return f"{self.chosen}: {self.after}"
 
     def figure(self) -> Figure:
         """Retrieval and perplexity by length, each method next to the others."""
@@ -116,7 +102,7 @@ class Evaluate(Stage[Evaluated]):
     tasks: tuple[str, ...] = TASKS
 
     name = "evaluate"
-    does = "perplexity, passkey, needle and key-value retrieval, before and after, by each method"
+    does = "perplexity, passkey, needle and key-value retrieval, before and after"
     result_type = Evaluated
 
     @property
@@ -124,7 +110,7 @@ class Evaluate(Stage[Evaluated]):
         return Settings(self.tasks, self.lengths, self.samples, self.seed)
 
     def cost(self) -> Cost:
-        methods = 2 + len(HAND_DESIGNED)  # the model as it is and the searched schedule too
+        methods = 2 + len(HAND_DESIGNED)  # at most; with the model as it is and the searched one
         count = methods * len(self.tasks) * self.samples
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
 
@@ -137,8 +123,8 @@ class Evaluate(Stage[Evaluated]):
         records = evaluation.run(
             conditions, work.directory.journal(RECORDS), share(progress, self.name)
         )
-        methods = [condition.method for condition in conditions]
-        found = self.evaluated(records, methods, work.present.original_length)
+        [leg] = work.result(Search).legs
+        found = self.evaluated(records, leg, work.present.original_length)
 
         def pictures() -> dict[str, Figure]:
             drawn = figures(found.results, records, original_length=found.original_length)
@@ -148,55 +134,56 @@ class Evaluate(Stage[Evaluated]):
         keep_figures(pictures, work.directory.path, work.notice)
         return found
 
-    def evaluated(
-        self, records: Sequence[EvalRecord], methods: Iterable[str], original_length: int
-    ) -> Evaluated:
+    def evaluated(self, records: Sequence[EvalRecord], leg: Leg, original_length: int) -> Evaluated:
         """What the records come to."""
-        results = tuple(summarise(records))
-        at_target = {name: self._at_target(records, results, name) for name in methods}
+        pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
         return Evaluated(
             original_length=original_length,
-            results=results,
-            pooled={metric: tuple(lines(records, metric)) for metric in METRICS},
+            chosen=leg.chosen,
+            best_hand_designed=leg.best_hand_designed,
+            results=tuple(summarise(records)),
+            pooled=pooled,
             comparisons=tuple(
                 compare_methods(r for r in records if r.length == self.target_length)
             ),
-            at_target=at_target,
+            at_target={
+                method: self._at_target(pooled, method)
+                for method in dict.fromkeys(record.method for record in records)
+            },
         )
 
-    def _at_target(
-        self, records: Sequence[EvalRecord], results: Sequence[EvalResult], method: str
-    ) -> AtTarget:
-        own = [r for r in records if (r.method, r.length) == (method, self.target_length)]
-        answered = [r.score for r in own if r.metric == "exact_match"]
-        perplexities = [
-            r.value
-            for r in results
-            if (r.method, r.length, r.metric) == (method, self.target_length, "perplexity")
-        ]
+    def _at_target(self, pooled: Mapping[str, Sequence[Line]], method: str) -> AtTarget:
+        def bar(metric: str) -> Bar | None:
+            own = [line.bars for line in pooled[metric] if line.method == method]
+            at = [bar for bars in own for bar in bars if bar.length == self.target_length]
+            return at[0] if at else None
+
+        retrieval, perplexity = bar("exact_match"), bar("nll")
         return AtTarget(
-            float(np.mean(answered)) if answered else 0.0,
-            perplexities[0] if perplexities else None,
+            *((0.0, None, None) if retrieval is None else retrieval[1:]),
+            perplexity=perplexity and perplexity.value,
         )
 
 
 def conditions_of(work: Work) -> tuple[Condition, ...]:
-    """The model as it is, each hand-designed method, and the schedule that the search found."""
+    """The model as it is, the hand-designed methods that the search stage did not rule out, and the
+    searched schedule where it was chosen."""
     present, target = work.present, work.target_length
-    layer = present.extended_layer
+    layer, [leg] = present.extended_layer, work.result(Search).legs
     found = [Condition(AS_IT_IS, present.id, None)]
-    for method, schedule in hand_designed(present.longest(layer), target).items():
+    for method in leg.remaining:
+        schedule = leg.baselines[method].schedule
         plan = present.with_steps(layer, (PlanStep(target, schedule),))
         plan = replace(plan, provenance={"methods": method})
         found.append(Condition(method, plan.id, plan))
-    searched = work.result(Search)
-    if searched.legs[0].chosen == SEARCHED:
+    if leg.chosen == SEARCHED:
+        searched = work.result(Search)
         found.append(Condition(SEARCHED, searched.plan.id, searched.plan))
     return tuple(found)
 
 
 def chosen_plan(work: Work) -> ContextPlan:
-    """The plan that the evaluation chose."""
+    """The plan of the chosen schedule."""
     chosen = work.result(Evaluate).chosen
     plans = {c.method: c.plan for c in conditions_of(work) if c.plan is not None}
     if chosen not in plans:

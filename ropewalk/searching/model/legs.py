@@ -6,7 +6,7 @@ that the model serves already is the second leg alone.
 
 Each leg scores the hand-designed methods and searches on one set of documents, chooses among its
 finalists and the hand-designed methods on a second by the rule of evaluation/select.py, and reports
-on a third. Where no finalist is better, the answer is a hand-designed method.
+on a third. Where no finalist is shown to be better, the answer is a hand-designed method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
-from ropewalk.evaluation.select import best
+from ropewalk.evaluation.select import Choice, Losses, choose, paired, remaining
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
@@ -32,6 +32,7 @@ from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
 from ropewalk.searching.model.objectives import (
+    ANSWERS,
     RETRIEVED,
     TEXT,
     LocalMeasure,
@@ -49,6 +50,8 @@ from ropewalk.untrusted import parse_json
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 FINALISTS = 4
+FIRST_ROUND = 6
+"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
 
 def search_model(
@@ -127,19 +130,20 @@ class _Work:
             self.notice,
             plain_search=self.settings.as_published,
         )
+        sources = [document.source for document in sets.all]
         in_step = ranks is not None and ranks.per_copy > 1
         local = LocalMeasure(
             self.loaded.model, sets.all, self._plan_of, self.notice, in_step=in_step
         )
         local.prove(next(iter(self._by_hand().values())))
         if ranks is None:
-            return self._leg(local, sets.sizes, journal, progress, at_once=1)
+            return self._leg(local, sets.sizes, sources, journal, progress, at_once=1)
         ranks = ranks.apart(self.name)
         if ranks.rank > 0:
             ranks.serve(local.one)
             return None
         shared = ranks.measure(local.one)
-        leg = self._leg(shared, sets.sizes, journal, progress, at_once=ranks.size)
+        leg = self._leg(shared, sets.sizes, sources, journal, progress, at_once=ranks.size)
         shared.close()
         return leg
 
@@ -150,6 +154,7 @@ class _Work:
         self,
         measure: Measure,
         sizes: tuple[int, int, int],
+        sources: Sequence[str],
         journal: Callable[[str], Journal | None],
         progress: Progress,
         at_once: int,
@@ -165,17 +170,16 @@ class _Work:
 
         def scores(
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
-        ) -> dict[str, Score]:
+        ) -> dict[str, FloatArray]:
             found = {}
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
-                measured = kept.measured(schedule, documents[place])
-                found[name] = _score(measured, kind)
+                found[name] = kept.measured(schedule, documents[place])
             return found
 
         by_hand = self._by_hand()
         searched = scores("hand-designed methods", "search", by_hand)
-        beside = {name: score.score for name, score in searched.items()}
+        beside = {name: _score(own, kind).score for name, own in searched.items()}
         space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
         result = self._search(
@@ -202,30 +206,64 @@ class _Work:
             for name, finalist in zip(finalists, result.finalists, strict=True)
         }
         pool = {**by_hand, **finalists}
-        selected = scores("selecting", "selection", pool)
-        chosen = best({name: score.standing for name, score in selected.items()}, by_hand)
+        selected, choice = self._select(kept, pool, by_hand, documents["selection"], progress)
+        chosen = choice.chosen
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
             searched |= scores("reporting", "search", {chosen: pool[chosen]})
 
         def arm(name: str) -> Arm:
-            return Arm(pool[name], searched[name], selected[name], reported[name])
+            measured = (searched[name], selected[name], reported[name])
+            return Arm(pool[name], *(_score(own, kind) for own in measured))
 
         if chosen in by_hand:
             self.notice(
-                f"no searched schedule beat {chosen} on held-out documents with as much "
-                f"retrieval, so the plan follows {chosen}; allow more evaluations or documents"
+                f"no searched schedule was shown to be better than {chosen} on documents that no "
+                f"search had seen, so the plan follows {chosen}; allow more evaluations or "
+                "documents"
             )
+        baseline = _losses(reported[choice.best_hand_designed], kind)
+        own = _losses(reported[chosen], kind)
+        compared = chosen not in by_hand and not own.failed and not baseline.failed
         return Leg(
-            self.length,
-            chosen if chosen in by_hand else SEARCHED,
-            arm(chosen),
-            {name: arm(name) for name in by_hand},
-            result.history,
-            result.evaluations,
-            result.tokens,
-            at_bounds.get(chosen, ()),
+            length=self.length,
+            chosen=chosen if chosen in by_hand else SEARCHED,
+            best_hand_designed=choice.best_hand_designed,
+            best=arm(chosen),
+            baselines={name: arm(name) for name in by_hand},
+            selection=choice.comparison,
+            held_out=paired(own.objective, baseline.objective) if compared else None,
+            sources={
+                place: tuple(sources[i] for i in numbers) for place, numbers in documents.items()
+            },
+            history=result.history,
+            evaluations=result.evaluations,
+            tokens=result.tokens,
+            at_bounds=at_bounds.get(chosen, ()),
         )
+
+    def _select(
+        self,
+        kept: _Kept,
+        pool: Mapping[str, RotarySchedule],
+        by_hand: Mapping[str, RotarySchedule],
+        documents: Sequence[int],
+        progress: Progress,
+    ) -> tuple[dict[str, FloatArray], Choice]:
+        """Measure all schedules on the first documents, and on the others what may be best."""
+        kind, left, done = self.settings.objective, list(pool), 0
+        measured: dict[str, FloatArray] = {}
+        while True:
+            until = min(len(documents), 2 * done or FIRST_ROUND)
+            progress(Status("selecting", done / len(documents)))
+            for name in left:
+                more = kept.measured(pool[name], documents[done:until])
+                measured[name] = np.concatenate([measured[name], more]) if done else more
+            done = until
+            losses = {name: _losses(measured[name], kind) for name in left}
+            if done == len(documents):
+                return measured, choose(losses, by_hand, entered=len(pool) - len(by_hand))
+            left = remaining(losses, by_hand)
 
     def _search(
         self,
@@ -299,10 +337,17 @@ class _Kept:
 def _score(measured: FloatArray, kind: Kind) -> Score:
     """The means of [documents, 3]; infinite where the schedule failed."""
     if not np.isfinite(measured).all():
-        return Score(np.inf, np.inf, 0.0)
+        return Score(np.inf, np.inf, 0.0, len(measured))
     loss = float(loss_of(measured, kind).mean())
     text = float(measured[:, TEXT].mean())
-    return Score(loss, float(np.exp(text)), float(measured[:, RETRIEVED].mean()))
+    retrieved = float(measured[:, RETRIEVED].mean())
+    return Score(loss, float(np.exp(text)), retrieved, len(measured))
+
+
+def _losses(measured: FloatArray, kind: Kind) -> Losses:
+    """The losses of [documents, 3]; infinite where the schedule failed."""
+    finite = np.where(np.isfinite(measured), measured, np.inf)
+    return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS])
 
 
 def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:

@@ -156,7 +156,14 @@ def plain(stretch: Stretch, encoder: Encoder, length: int) -> Planted:
     """A document of exactly `length` tokens of text, of which all but the first are scored."""
     bos = np.array(encoder.bos, dtype=np.int64)
     tokens = np.concatenate([bos, stretch.tokens[: length - len(bos)]])
-    return Planted(stretch.source, tokens, slice(max(1, len(bos)), length), (), (), encoder.beginning_with(CONTINUES))
+    return Planted(
+        source=stretch.source,
+        tokens=tokens,
+        text=slice(max(1, len(bos)), length),
+        answers=(),
+        depths=(),
+        continuing=encoder.beginning_with(CONTINUES),
+    )
 
 
 def scored_tokens(length: int) -> int:

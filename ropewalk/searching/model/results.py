@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.evaluation.select import Standing, best_hand_designed
+from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.driver import Point
@@ -30,11 +30,8 @@ class Score(NamedTuple):
     perplexity: Unbounded
     """Of the final tokens of the text."""
     retrieval: float
-    """The share of the facts that came back whole."""
-
-    @property
-    def standing(self) -> Standing:
-        return Standing(self.score, self.retrieval)
+    """The share of the facts that were answered exactly."""
+    documents: int
 
 
 class Arm(NamedTuple):
@@ -52,10 +49,19 @@ class Leg(Value):
 
     length: int
     chosen: str
-    """`search`, or the hand-designed method that is better than all that was found."""
+    """`search`, or the hand-designed method that nothing searched was shown to be better than."""
+    best_hand_designed: str
     best: Arm
     """The chosen schedule."""
     baselines: Mapping[str, Arm]
+    """Those that dropped out of the selection have fewer documents there."""
+    selection: Paired | None
+    """The best searched schedule's score less that of the best hand-designed method, on the
+    documents that decided; None where there was nothing to compare."""
+    held_out: Paired | None
+    """The same of the searched schedule that was chosen, on documents that decided nothing."""
+    sources: Mapping[str, tuple[str, ...]]
+    """Of the documents to search on, to select by and to report on."""
     history: tuple[Point, ...]
     evaluations: float
     tokens: int
@@ -66,6 +72,7 @@ class Leg(Value):
         super().__post_init__()
         check_filled(self.baselines, "baselines")
         check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
+        check_member(self.best_hand_designed, self.baselines, "best_hand_designed")
 
     @property
     def method(self) -> str | None:
@@ -73,14 +80,15 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def best_hand_designed(self) -> str:
-        standings = {name: arm.selection.standing for name, arm in self.baselines.items()}
-        return best_hand_designed(standings, self.baselines)
+    def remaining(self) -> tuple[str, ...]:
+        """The hand-designed methods that were not clearly worse than the best of them."""
+        most = max(arm.selection.documents for arm in self.baselines.values())
+        return tuple(n for n, arm in self.baselines.items() if arm.selection.documents == most)
 
-    def gain(self, documents: Literal["search", "selection", "reporting"]) -> float:
-        """By how much the chosen schedule's score is below that method's on a set of documents.
+    def gain(self, documents: Literal["search", "reporting"]) -> float:
+        """By how much the chosen schedule's score is below that of the best hand-designed method.
 
-        What the search's own documents show beyond the others is overfitting.
+        The part of a gain on the search documents that is missing on the others is overfitting.
         """
         baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
         own: Score = getattr(self.best, documents)
@@ -145,16 +153,39 @@ def _in_words(leg: Leg) -> str:
     baseline = leg.best_hand_designed
     at, other = format_length(leg.length), leg.baselines[baseline].reporting
     if leg.method is not None:
+        tried = ""
+        if leg.selection is not None:
+            tried = f" (the best one's score less that of {baseline}: {leg.selection})"
         return (
-            f"At {at}, no searched schedule beat {leg.method} on held-out documents, so the plan "
-            f"follows {leg.method}: {_score_in_words(leg.best.reporting)}."
+            f"At {at}, no searched schedule was shown to be better than {baseline}{tried}, so the "
+            f"plan follows {leg.method}: {_score_in_words(leg.best.reporting)}."
         )
     told = (
-        f"At {at}, on held-out documents, the searched schedule reaches "
+        f"At {at}, on documents that decided nothing, the searched schedule reaches "
         f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
         f"{_score_in_words(other)}."
     )
-    return f"{told} {bounds_in_words(leg)}" if leg.at_bounds else told
+    parts = [told, verdict_in_words(leg)]
+    if leg.at_bounds:
+        parts.append(bounds_in_words(leg))
+    return " ".join(filter(None, parts))
+
+
+def verdict_in_words(leg: Leg) -> str:
+    """How the searched schedule that was chosen stands on documents that decided nothing."""
+    if leg.held_out is None:
+        return ""
+    said = f"The difference of their scores there is {leg.held_out}"
+    match leg.held_out.verdict:
+        case "better":
+            return f"{said}: the searched schedule is better."
+        case "worse":
+            return (
+                f"{said}: the searched schedule is worse there, against what the selection "
+                f"documents showed; `ropewalk plan --method {leg.best_hand_designed}` makes the "
+                "other plan."
+            )
+    return f"{said}: these documents do not decide which is better."
 
 
 def bounds_in_words(leg: Leg) -> str:

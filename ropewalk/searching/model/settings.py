@@ -16,7 +16,7 @@ from ropewalk.searching.space import Space
 from ropewalk.untrusted import check_seed, whole_number
 
 Kind = Literal["mixed", "perplexity", "needle"]
-DOCUMENTS = (12, 16, 20)
+DOCUMENTS = (12, 32, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
 

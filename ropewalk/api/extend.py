@@ -147,7 +147,7 @@ def _ask(
         run=run,
     )
     # Export reads files: of a hub id, those that were fetched.
-    source = BUNDLED if found.kind == "bundled" else str(found.folder)
+    source = found.name if found.kind == "bundled" else str(found.folder)
     present = found.present_plan
     settings = settings_for(
         present,

@@ -19,7 +19,7 @@ from ropewalk.untrusted import parse_json
 
 STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
-_HELD_OUT_FILE = Path(__file__).parents[1] / "models" / "bundled" / "held_out.txt"
+HELD_OUT_FOLDER = Path(__file__).parent / HELD_OUT.replace("-", "_")
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
 TEXT_FIELD = "text"
 
@@ -34,10 +34,10 @@ class Document(NamedTuple):
 def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[Document]:
     """The documents of a file, of a folder (its text files in the order of their names), or of
     the standard library (`python`); JSONL and Parquet hold one a row, in `field`. `held-out` is
-    the text that the bundled model was not trained on."""
+    text that the bundled models were not trained on."""
     if source == STANDARD_LIBRARY:
         return standard_library()
-    path = _HELD_OUT_FILE if source == HELD_OUT else Path(source)
+    path = HELD_OUT_FOLDER if source == HELD_OUT else Path(source)
     try:
         is_folder, is_there = path.is_dir(), path.exists()
     except OSError as error:  # a name that no file system takes

@@ -35,10 +35,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import stock_run
 from ropewalk.exporting.parity import Parity
-from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.install import applied, install
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -135,7 +135,7 @@ def probe_ids(folder: Path) -> list[int]:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-        text = (BUNDLED_FOLDER / "held_out.txt").read_text(encoding="utf-8")[:20_000]
+        text = next(read_documents(HELD_OUT)).text[:20_000]
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     except Exception:  # whatever the many tokenizer classes raise for missing files
         ids = []

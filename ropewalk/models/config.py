@@ -37,6 +37,12 @@ Config = dict[str, Any]
 BUNDLED = "bundled"
 """The name of the model that ships with ropewalk."""
 BUNDLED_FOLDER = Path(__file__).parent / BUNDLED
+BUNDLED_FOLDERS = {
+    BUNDLED: BUNDLED_FOLDER,
+    "bundled:2": BUNDLED_FOLDER.with_name("bundled_2"),
+    "bundled:3": BUNDLED_FOLDER.with_name("bundled_3"),
+}
+"""The same model, trained from three seeds: so that it shows how much models differ."""
 
 
 # Attributes under which a config may hold what the first name holds.

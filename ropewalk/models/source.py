@@ -1,7 +1,8 @@
 """What a MODEL argument means: one resolver for every verb, on the command line and in Python.
 
     a path that exists      a model's folder, a config.json, a GGUF file
-    bundled                 the model that ships with ropewalk
+    bundled                 the model that ships with ropewalk; bundled:2 and bundled:3 are the
+                            same, trained from other seeds
     llama-3.1-8b            a name of the catalogue, or its hub id: the published config, no weights
     any other hub id        downloaded, where allowed: only the config, or the whole model
     an object               a transformers config, a live model, or what `load` returned
@@ -26,7 +27,7 @@ from ropewalk.models import catalogue
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import (
     BUNDLED,
-    BUNDLED_FOLDER,
+    BUNDLED_FOLDERS,
     Config,
     config_file,
     load_config,
@@ -145,7 +146,7 @@ class Source:
         if self.kind == "catalogue":
             length: int | None = self.value.trained_length
             return length
-        return BUNDLED_TRAINED_LENGTH if self.path == BUNDLED_FOLDER else None
+        return BUNDLED_TRAINED_LENGTH if self.path in BUNDLED_FOLDERS.values() else None
 
     @property
     def has_weights(self) -> bool:
@@ -224,10 +225,12 @@ def _named(name: str, allow_download: bool) -> Source:
         raise InputError(f"{name[:80]}: is not a path ({error.strerror}); check it") from None
     if exists:
         return _of_path(name, path)
-    if name == BUNDLED:
-        if not BUNDLED_FOLDER.is_dir():
-            raise InputError("bundled: this copy of ropewalk lacks the model; reinstall ropewalk")
-        return Source(name, "bundled", BUNDLED_FOLDER)
+    if name.partition(":")[0] == BUNDLED:
+        if name not in BUNDLED_FOLDERS:
+            raise UnknownName("model", name, tuple(BUNDLED_FOLDERS))
+        if not BUNDLED_FOLDERS[name].is_dir():
+            raise InputError(f"{name}: this copy of ropewalk lacks the model; reinstall ropewalk")
+        return Source(name, "bundled", BUNDLED_FOLDERS[name])
     try:
         entry = catalogue.find(name)
     except UnknownName as error:

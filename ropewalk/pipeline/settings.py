@@ -13,7 +13,7 @@ from ropewalk.untrusted import check_count, check_seed
 
 TIMES = 8
 """How far a model is extended without a target."""
-EVALUATIONS, SAMPLES = 24, 10
+EVALUATIONS, SAMPLES = 24, 20
 SEARCH_SHARE = 0.55
 """Of the characters of the corpus; the rest is what the evaluation measures on."""
 
@@ -83,8 +83,9 @@ def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document
             first.append(document)
         elif left > 0:
             cut = document.text.rfind("\n", 0, left) + 1 or left
-            first.append(document._replace(text=document.text[:cut]))
-            second.append(document._replace(text=document.text[cut:]))
+            name = document.name
+            first.append(Document(f"{name} to {cut}", document.text[:cut]))
+            second.append(Document(f"{name} from {cut}", document.text[cut:]))
         else:
             second.append(document)
         left -= len(document.text)

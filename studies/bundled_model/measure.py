@@ -1,6 +1,7 @@
 """What the model can do: the gate inside its window, and a first look beyond it.
 
-Retrieval is scored by teacher forcing: every token of the answer must be the most likely one.
+Retrieval is scored by teacher forcing: every token of the answer must be the most likely one, and
+the most likely one after it no further digit.
 """
 
 from __future__ import annotations
@@ -110,13 +111,17 @@ class Questions:
 
 
 @torch.inference_mode()
-def exact_match(model: LlamaForCausalLM, samples: Iterator[Sample]) -> float:
+def exact_match(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, samples: Iterator[Sample]
+) -> float:
+    digits = torch.tensor(tokenizer.convert_tokens_to_ids(list("0123456789")))
     right: list[bool] = []
     for batch in _batches(list(samples)):
         tokens = torch.tensor(np.stack([sample.tokens for sample in batch]))
         answer = batch[0].answer
-        logits = model(tokens, logits_to_keep=answer + 1).logits[:, :-1]
-        right += (logits.argmax(-1) == tokens[:, -answer:]).all(-1).tolist()
+        chosen = model(tokens, logits_to_keep=answer + 1).logits.argmax(-1)
+        matched = (chosen[:, :-1] == tokens[:, -answer:]).all(-1)
+        right += (matched & ~torch.isin(chosen[:, -1], digits)).tolist()
     return float(np.mean(right))
 
 

@@ -1,10 +1,11 @@
-"""Train the bundled model, hold it to the gate, and write `ropewalk/models/bundled/`.
+"""Train the bundled models, hold them to the gate, and write them into the package.
 
-    python -m studies.bundled_model.train --seeds 9 10 --jobs 2
+    python -m studies.bundled_model.train --jobs 2
 
 Seeds are trained side by side, one thread each, and each stage is kept under `--candidates`; a
-second call goes on where the first one was. The best candidate is written if it passes the gate;
-otherwise nothing is written, the figures are shown, and the exit status is 1.
+second call goes on where the first one was. The first three seeds that pass the gate are shipped,
+as `bundled`, `bundled:2` and `bundled:3`, whatever their figures beyond it. Where fewer pass,
+nothing is written, and the exit status is 1.
 
     python -m studies.bundled_model.train --size narrow --seeds 1 2
 
@@ -30,6 +31,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from ropewalk.data.corpora import HELD_OUT_FOLDER
+from ropewalk.models.config import BUNDLED_FOLDER, BUNDLED_FOLDERS
 from studies.bundled_model.corpus import (
     LINES_PER_SHINGLE,
     SHINGLE_SAMPLING,
@@ -46,7 +49,6 @@ from studies.bundled_model.tokenizer import BOS, EOS, train_tokenizer
 from studies.bundled_model.windows import TextStream
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGED = REPOSITORY / "ropewalk" / "models" / "bundled"
 README = Path(__file__).with_name("README.md")
 
 # At the full window, on held-out text.
@@ -58,13 +60,13 @@ DOCUMENTS = 16
 TOKENIZER_SEED = 0
 # A run that does not choose among keys by the end of this stage never did later.
 CHOOSES_AT, CHOOSES_BELOW = 128, 0.6
-# Candidates are compared on other samples than those whose figures are recorded.
+# A candidate passes the gate on other samples than those whose figures are recorded.
 CHOOSING_SEED, RECORDED_SEED = 1, 2
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[9])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--size", choices=SIZES, default="bundled")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--candidates", type=Path, default=REPOSITORY / "runs" / "bundled_model")
@@ -80,48 +82,51 @@ def main() -> int:
         list(pool.map(_train_candidate, missing, [folder] * len(missing)))
 
     corpus = read_corpus()
-    candidates = {}
+    passed: dict[int, dict[str, float]] = {}
     for seed in arguments.seeds:
-        candidates[seed] = _gate(finished(folder, seed), corpus, CHOOSING_SEED)
-        print(f"seed {seed}: {candidates[seed]}", flush=True)
-    best = max(candidates, key=lambda seed: min(candidates[seed].values()))
-    chosen = finished(folder, best)
-    reached = _gate(chosen, corpus, RECORDED_SEED)
-    print(f"chosen: seed {best}: {reached}", flush=True)
-    failed = [task for task, least in GATE.items() if reached[task] < least]
-    if failed:
-        print(f"gate not met: {', '.join(failed)}; nothing is written", file=sys.stderr)
-        return 1
+        if not finished(folder, seed).exists():
+            continue
+        reached = _gate(finished(folder, seed), corpus, CHOOSING_SEED)
+        failed = [task for task, least in GATE.items() if reached[task] < least]
+        print(f"seed {seed}: {reached} {'fails' if failed else 'passes'}", flush=True)
+        if not failed:
+            passed[seed] = reached
     if arguments.size != "bundled":
-        print(chosen)
-        return 0
-    _write_package(chosen, corpus)
+        print(*(finished(folder, seed) for seed in passed), sep="\n")
+        return 0 if passed else 1
+    if len(passed) < len(BUNDLED_FOLDERS):
+        print("too few seeds pass the gate; nothing is written", file=sys.stderr)
+        return 1
+    chosen = dict(zip(BUNDLED_FOLDERS, (finished(folder, seed) for seed in passed), strict=False))
+    _write_package(list(chosen.values()), corpus)
     record = {
-        "seed": best,
-        "data": _data(chosen, corpus),
+        "data": _data(chosen["bundled"], corpus),
         "stages": [asdict(stage) for stage in STAGES],
         "training_tokens": sum(each.window * each.batch * each.steps for each in STAGES),
-        "losses": json.loads((chosen / "losses.json").read_text()),
-        "gate": {
-            "length": WINDOW,
-            "samples": GATE_SAMPLES,
-            "least": GATE,
-            "reached": reached,
-            "candidates": candidates,
-        },
-        "without_a_gate": _without_a_gate(chosen, corpus, RECORDED_SEED),
-        "beyond_the_window": {
-            "samples": BEYOND_SAMPLES,
-            "documents": DOCUMENTS,
-            "rows": _beyond_the_window(chosen, corpus),
+        "gate": {"length": WINDOW, "samples": GATE_SAMPLES, "least": GATE},
+        "beyond_the_window": {"samples": BEYOND_SAMPLES, "documents": DOCUMENTS},
+        "models": {
+            name: _measured(seed, place, corpus)
+            for (name, place), seed in zip(chosen.items(), passed, strict=False)
         },
         "machine": _machine(),
     }
-    _write_json(PACKAGED / "training_record.json", record)
+    _write_json(BUNDLED_FOLDER / "training_record.json", record)
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    README.write_text(f"{before}{BEGIN}\n{_tables(record)}\n{END}{after}", encoding="utf-8")
+    README.write_text(f"{before}{BEGIN}\n{tables(record)}\n{END}{after}", encoding="utf-8")
     return 0
+
+
+def _measured(seed: int, folder: Path, corpus: Corpus) -> dict[str, Any]:
+    """What one model reaches, inside its window and beyond it."""
+    return {
+        "seed": seed,
+        "losses": json.loads((folder / "losses.json").read_text()),
+        "gate": _gate(folder, corpus, RECORDED_SEED),
+        "without_a_gate": _without_a_gate(folder, corpus, RECORDED_SEED),
+        "beyond_the_window": _beyond_the_window(folder, corpus),
+    }
 
 
 def _folder(candidates: Path, seed: int) -> Path:
@@ -215,15 +220,15 @@ def _gate(folder: Path, corpus: Corpus, seed: int) -> dict[str, float]:
         "needle among three distractors": ask.needle(count, seed, distractors=3),
         "passkey": ask.passkey(count, seed),
     }
-    return {task: exact_match(model, samples) for task, samples in tasks.items()}
+    return {task: exact_match(model, tokenizer, samples) for task, samples in tasks.items()}
 
 
 def _without_a_gate(folder: Path, corpus: Corpus, seed: int) -> dict[str, float]:
     model, tokenizer = _load(folder)
     ask, count = _questions(tokenizer, corpus, WINDOW), GATE_SAMPLES
     return {
-        "table of keys": exact_match(model, ask.table(count, seed)),
-        "lines of Long-eval": exact_match(model, ask.records(count, seed)),
+        "table of keys": exact_match(model, tokenizer, ask.table(count, seed)),
+        "lines of Long-eval": exact_match(model, tokenizer, ask.records(count, seed)),
         "perplexity": _perplexity(model, tokenizer, corpus, WINDOW),
     }
 
@@ -245,21 +250,29 @@ def _beyond_the_window(folder: Path, corpus: Corpus) -> list[dict[str, Any]]:
                 "method": method,
                 "length": length,
                 "perplexity": _perplexity(model, tokenizer, corpus, length),
-                "needle among three distractors": exact_match(model, needles),
-                "passkey": exact_match(model, ask.passkey(BEYOND_SAMPLES, RECORDED_SEED)),
+                "needle among three distractors": exact_match(model, tokenizer, needles),
+                "passkey": exact_match(
+                    model, tokenizer, ask.passkey(BEYOND_SAMPLES, RECORDED_SEED)
+                ),
             }
             print(row, flush=True)
             rows.append(row)
     return rows
 
 
-def _write_package(chosen: Path, corpus: Corpus) -> None:
-    PACKAGED.mkdir(parents=True, exist_ok=True)
-    for file in chosen.iterdir():
-        if file.name != "losses.json":
-            shutil.copyfile(file, PACKAGED / file.name)
-    (PACKAGED / "held_out.txt").write_text(_held_out_text(corpus), encoding="utf-8")
-    (PACKAGED / "LICENSE-PYTHON.txt").write_text(licence_text(), encoding="utf-8")
+def _write_package(chosen: list[Path], corpus: Corpus) -> None:
+    for source, folder in zip(chosen, BUNDLED_FOLDERS.values(), strict=True):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in source.iterdir():
+            if file.name != "losses.json":
+                shutil.copyfile(file, folder / file.name)
+    shutil.rmtree(HELD_OUT_FOLDER, ignore_errors=True)
+    HELD_OUT_FOLDER.mkdir()
+    for name, text in corpus.held_out.items():
+        (HELD_OUT_FOLDER / f"{Path(name).stem}.txt").write_text(text, encoding="utf-8")
+    # Not .txt, which would make it a document.
+    (HELD_OUT_FOLDER / "LICENSE-PYTHON").write_text(licence_text(), encoding="utf-8")
 
 
 def _data(chosen: Path, corpus: Corpus) -> dict[str, Any]:
@@ -304,52 +317,78 @@ def _machine() -> dict[str, Any]:
 BEGIN, END = "<!-- written by train.py -->", "<!-- until here -->"
 
 
-def _tables(record: dict[str, Any]) -> str:
-    gate, beyond = record["gate"], record["beyond_the_window"]
-    last = record["losses"][-1]
+def tables(record: dict[str, Any]) -> str:
+    """The figures of the README."""
+    gate, beyond, models = record["gate"], record["beyond_the_window"], record["models"]
+    machine = record["machine"]
     lines = [
-        f"Seed {record['seed']}, {record['training_tokens']:,} training tokens,"
-        f" {sum(stage_seconds(record['losses'])):.0f} s on one thread"
-        f" ({record['machine']['processor']}, torch {record['machine']['torch']}). Loss at the end:"
-        f" text {last['text_loss']:.3f}, answers {last['answer_loss']:.4f}.",
+        f"{record['training_tokens']:,} training tokens a model, one thread each, next to other "
+        f"work ({machine['processor']}, torch {machine['torch']}):",
         "",
-        f"At {gate['length']} tokens, {gate['samples']} samples a task:",
-        "",
-        "| task | gate | reached | other candidates |",
-        "|---|---|---|---|",
+        "| model | seed | seconds | last loss of text | of answers |",
+        "|---|---|---|---|---|",
     ]
-    for task, value in gate["reached"].items():
-        others = ", ".join(
-            f"{figures[task]:.3f}"
-            for seed, figures in gate["candidates"].items()
-            if seed != record["seed"]
+    for name, model in models.items():
+        last = model["losses"][-1]
+        lines.append(
+            f"| {name} | {model['seed']} | {sum(stage_seconds(model['losses'])):.0f} |"
+            f" {last['text_loss']:.3f} | {last['answer_loss']:.4f} |"
         )
-        lines.append(f"| {task} | {gate['least'][task]:.2f} | {value:.3f} | {others} |")
-    lines += [f"| {task} | | {value:.3f} | |" for task, value in record["without_a_gate"].items()]
-    lengths = sorted({row["length"] for row in beyond["rows"]})
+    lines += [
+        "",
+        f"At {gate['length']} tokens, {gate['samples']} samples a task, answers exact with their "
+        "end:",
+        "",
+        f"| task | gate | {' | '.join(models)} |",
+        "|---" * (2 + len(models)) + "|",
+    ]
+    first = next(iter(models.values()))
+    for part in ("gate", "without_a_gate"):
+        for task in first[part]:
+            cells = " | ".join(f"{model[part][task]:.3f}" for model in models.values())
+            least = f"{gate['least'][task]:.2f}" if part == "gate" else ""
+            lines.append(f"| {task} | {least} | {cells} |")
+    lengths = sorted({row["length"] for row in first["beyond_the_window"]})
     lines += [
         "",
         f"Beyond the window, without any training there (perplexity of the last tokens of"
-        f" {beyond['documents']} documents / needle among three distractors / passkey,"
-        f" {beyond['samples']} samples each):",
+        f" {beyond['documents']} windows / needle among three distractors / passkey,"
+        f" {beyond['samples']} samples each; the three models one after the other):",
         "",
         "| method | " + " | ".join(map(str, lengths)) + " |",
         "|---" * (1 + len(lengths)) + "|",
     ]
     for method in METHODS:
-        cells = [
-            f"{row['perplexity']:.2f} / {row['needle among three distractors']:.2f}"
-            f" / {row['passkey']:.2f}"
-            for row in beyond["rows"]
-            if row["method"] == method
-        ]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        columns = []
+        for length in lengths:
+            rows = [
+                row
+                for model in models.values()
+                for row in model["beyond_the_window"]
+                if (row["method"], row["length"]) == (method, length)
+            ]
+            keys = ("perplexity", "needle among three distractors", "passkey")
+            columns.append(
+                "<br>".join(
+                    " / ".join(
+                        f"{row[key]:.1f}" if key == "perplexity" else f"{row[key]:.2f}"
+                        for key in keys
+                    )
+                    for row in rows
+                )
+            )
+        lines.append(f"| {method} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
 def stage_seconds(losses: list[dict[str, float]]) -> list[float]:
-    """How long each stage took: its last report counts from its own beginning."""
-    return list({line["window"]: line["seconds"] for line in losses}.values())
+    """How long each stage took: the time of a report counts from the stage's own beginning."""
+    following = [*losses[1:], {"seconds": 0.0}]
+    return [
+        line["seconds"]
+        for line, after in zip(losses, following, strict=True)
+        if after["seconds"] < line["seconds"]
+    ]
 
 
 def _processor() -> str:

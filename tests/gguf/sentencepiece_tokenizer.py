@@ -8,8 +8,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.gguf.sentencepiece import SPACE
-from ropewalk.models.config import BUNDLED_FOLDER
 
 BOS = {"SpecialToken": {"id": "<s>", "type_id": 0}}
 TEXT = {"Sequence": {"id": "A", "type_id": 0}}
@@ -28,7 +28,7 @@ def stated(**changes: Any) -> dict[str, Any]:
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trained = Tokenizer(models.BPE(unk_token="<unk>"))
     trained.pre_tokenizer = pre_tokenizers.Metaspace(SPACE)
-    text = (BUNDLED_FOLDER / "held_out.txt").read_text("utf-8")[:30_000]
+    text = next(read_documents(HELD_OUT)).text[:30_000]
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
     trained.train_from_iterator(text.splitlines(), trainer)
     value: dict[str, Any] = json.loads(trained.to_str())

@@ -108,13 +108,19 @@ def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) ->
 def test_each_method_is_exported_as_itself(
     done: Extended, folder: Path, tmp_path: Path, chosen: str
 ) -> None:
-    at_target = {
-        name: AtTarget(float(name == chosen), 10.0) for name in done.result(Evaluate).at_target
-    }
-    evaluated = replace(done.result(Evaluate), at_target=at_target)
-    assert evaluated.chosen == chosen
+    [leg] = done.result(Search).legs
+    baselines = {n: arm._replace(selection=leg.best.selection) for n, arm in leg.baselines.items()}
+    leg = replace(leg, chosen=chosen, baselines=baselines, best=leg.baselines[chosen])
+    searched = replace(done.result(Search), legs=(leg,))
+    reached = AtTarget(1.0, None, None, 10.0)
+    evaluated = replace(
+        done.result(Evaluate),
+        chosen=chosen,
+        at_target={**done.result(Evaluate).at_target, chosen: reached},
+    )
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        Export().run(work_of(done, folder, directory, evaluate=evaluated), silent)
+        work = work_of(done, folder, directory, search=searched, evaluate=evaluated)
+        Export().run(work, silent)
     expected = schedule_by(load(str(folder)).present_plan.longest(), TARGET, chosen)
     assert_follows(tmp_path / "run" / "model", expected)
     assert ContextPlan.read(tmp_path / "run" / "plan.json").longest() == expected

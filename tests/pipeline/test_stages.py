@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -9,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
 from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import present_plan
-from ropewalk.pipeline.settings import Settings, settings_for
+from ropewalk.pipeline.extend import Extended
+from ropewalk.pipeline.settings import Settings, parted, settings_for
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.pipeline.stages.export import Exports
+from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import Difference, ShortText
 from ropewalk.records import EvalRecord
 from tests.evaluation import tiny
@@ -36,30 +44,19 @@ def records(method: str, right: int, loss: float, *, length: int = 256) -> list[
     return answers + windows
 
 
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
-        ((9, 3.0), "search"),  # as much retrieval, lower loss
-        ((9, 3.6), "yarn"),  # a higher loss
-        ((8, 3.0), "yarn"),  # a lower loss, but retrieval is lost
-        ((10, 3.6), "yarn"),  # more retrieval than asked for does not pay for a higher loss
-        (None, "yarn"),
-    ],
-)
-def test_the_best_at_the_target_is_chosen_and_lengths_below_do_not_count(
-    search: tuple[int, float] | None, expected: str
-) -> None:
-    measured = {"none": (0, 9.0), "linear": (2, 3.1), "ntk": (8, 3.2), "yarn": (9, 3.5)}
-    if search is not None:
-        measured["search"] = search
+def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -> None:
+    """It decides nothing: here another method has more answers and a lower perplexity."""
+    [leg] = done.result(Search).legs
+    leg = replace(leg, chosen="yarn", best_hand_designed="yarn", best=leg.baselines["yarn"])
+    measured = {"none": (0, 9.0), "ntk": (10, 3.2), "yarn": (9, 3.5)}
     found = [r for name, (right, loss) in measured.items() for r in records(name, right, loss)]
     found += [r for name in measured for r in records(name, 10, 2.0, length=128)]
-    stage = Evaluate(256, (128, 256), 10)
-    evaluated = stage.evaluated(found, measured, original_length=128)
-    assert evaluated.chosen == expected
-    assert evaluated.best_hand_designed == "yarn"
+    evaluated = Evaluate(256, (128, 256), 10).evaluated(found, leg, original_length=128)
+    assert (evaluated.chosen, evaluated.best_hand_designed) == ("yarn", "yarn")
     assert evaluated.before.retrieval == 0.0
-    assert evaluated.after.retrieval == measured[expected][0] / 10
+    assert evaluated.after.retrieval == 0.9
+    assert evaluated.after.perplexity == pytest.approx(math.exp(3.5))
+    assert str(evaluated.after) == "retrieval 90% (60 to 98%), perplexity 33.1"
     tested = {
         (c.first.method, c.second.method)
         for c in evaluated.comparisons
@@ -67,6 +64,36 @@ def test_the_best_at_the_target_is_chosen_and_lengths_below_do_not_count(
     }
     names = list(measured)
     assert tested == {(a, b) for a, b in product(names, names) if names.index(a) < names.index(b)}
+
+
+def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
+    """From the records: at every length, search, selection and report read different text."""
+    documents = tiny.documents(8)
+    to_search, to_report = parted(documents)
+    [leg] = done.result(Search).legs
+    sets = [set(leg.sources[place]) for place in ("search", "selection", "reporting")]
+    assert all(sets)
+    assert len(set.union(*sets)) == sum(map(len, sets))
+    searched = {source.rpartition("@")[0] for source in set.union(*sets)}
+    assert searched <= {document.name for document in to_search}
+
+    haystack, encoder = Haystack(to_report), Encoder(tiny.tokenizer())
+    kept = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    scored = [EvalRecord.from_json(record["record"], "record") for record in kept]
+    asked = {(r.task, r.length) for r in scored if r.depth is not None}
+    for task, length in asked:
+        own = {r.sample for r in scored if (r.task, r.length) == (task, length)}
+        drawn = samples.generate(tasks.named(task), encoder, haystack, length, 2, 0)
+        assert own == {sample.id for sample in drawn}
+    windows = [r for r in scored if r.task == "perplexity"]
+    assert {r.length for r in windows} == {r.length for r in scored}
+    reported = {re.split(r"@", r.layout)[0] for r in windows}
+    assert reported <= {document.name for document in to_report}
+
+    # And the two texts share nothing: a document that was cut has two names.
+    names = [{document.name for document in part} for part in (to_search, to_report)]
+    assert names[0].isdisjoint(names[1])
+    assert "".join(d.text for d in [*to_search, *to_report]) == "".join(d.text for d in documents)
 
 
 def test_an_export_that_nothing_here_can_run_is_told_too() -> None:

@@ -18,8 +18,8 @@ class Search(Stage[Found]):
     evaluations: int
     """What the search may spend, in scores over all documents to search on."""
     seed: int = 0
-    documents: tuple[int, int, int] = (6, 6, 1)
-    """To search on, to select by, to report on: the evaluation reports, on text of its own."""
+    documents: tuple[int, int, int] = (6, 16, 5)
+    """To search on, to select by, to report on. The evaluation reports too, on text of its own."""
 
     name = "search"
     does = "rescale factors and attention scaling, starting from the hand-designed methods"

@@ -108,7 +108,7 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
 def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
     found = searched()
     [leg] = found.legs
-    failed = Score(math.inf, math.inf, 0.0)
+    failed = Score(math.inf, math.inf, 0.0, 2)
     baselines = {**leg.baselines, "linear": leg.baselines["linear"]._replace(reporting=failed)}
     again = check_result(replace(found, legs=(replace(leg, baselines=baselines),)))
     assert again.to_json()["baselines"]["linear"]["score"] is None  # type: ignore[index]

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks import covariance, search_controls
+from benchmarks.machine import machine
 from benchmarks.text import read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
@@ -262,6 +263,7 @@ def work(run: Run, candidates: Path, folder: Path) -> dict[str, Any]:
             name: on_held_out(extend(problem.start, subject.target, name)) for name in by_hand
         },
         "seconds": round(time.perf_counter() - began, 1),
+        "machine": machine(),
     }
 
 

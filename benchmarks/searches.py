@@ -179,12 +179,20 @@ def decides(run: Run, weights: str) -> dict[str, object]:
 
 
 def _code(modules: tuple[Any, ...]) -> str:
-    """A digest of modules, whatever their comments."""
+    """A digest of modules, whatever their comments and docstrings."""
     digest = hashlib.sha256()
     for module in modules:
-        source = Path(module.__file__).read_text(encoding="utf-8")
-        digest.update(ast.unparse(ast.parse(source)).encode())
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        digest.update(ast.dump(_WithoutStrings().visit(tree)).encode())
     return digest.hexdigest()[:16]
+
+
+class _WithoutStrings(ast.NodeTransformer):
+    """Drops strings that stand alone: they describe, and do nothing."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:  # noqa: N802
+        alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if alone else node
 
 
 def everything(subject: Subject) -> int:

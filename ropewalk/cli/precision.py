@@ -182,7 +182,7 @@ def _show_details(console: Terminal, found: Precision) -> None:
     console.print(
         f"D: Eq. 4 between shifts 0 and {found.reference}; first token: its share of D (even: "
         f"{share:.2%}); growth: the power of length that its logit difference follows; moved: how "
-        f"far a shift moves the loss; {'; '.join(found.notes)}; 95% intervals by bootstrap over "
+        f"far a shift moves the loss; {'; '.join(found.notes)}; 95% intervals by Student's t over "
         "sequences\n",
         soft_wrap=True,
     )

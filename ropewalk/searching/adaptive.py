@@ -1,4 +1,4 @@
-"""A search that needs a tenth of what LongRoPE's does: it believes in a surface, not in its luck.
+"""A search for small budgets: a smooth surface through all scores decides, not the lowest score.
 
 The loss of a schedule jumps with every small change of its factors, and each document sees other
 jumps. Algorithm 1 takes the best of many scores on a few documents, and so in part the luckiest.

@@ -44,6 +44,24 @@ def test_m_and_kept_positions_can_be_held() -> None:
     assert space.nearest(np.ones(64), 1.2, 64) == Candidate((1.0,) * 64, 0, 1.0)
 
 
+def test_a_candidate_tells_which_ends_of_the_space_it_lies_on() -> None:
+    space = Space(LLAMA, 4 * 4096)
+    inside = space.nearest(np.linspace(1, 4.99, 64), 1.1, 64)
+    assert space.bounds_met(inside) == ()
+    edge = space.nearest(np.linspace(1, 9, 64), 9.0, 256)
+    at_most = sum(factor == 5 for factor in edge.factors)
+    assert space.bounds_met(edge) == (
+        f"{at_most} of 64 rescale factors are 5, the largest that is searched",
+        f"the attention scaling is {space.scalings[-1]:g}, the largest that is searched",
+        "n̂ is 256, the largest that is searched",
+    )
+    [low] = space.bounds_met(space.nearest(np.ones(64), 0.1))
+    assert low == "the attention scaling is 0.8, the smallest that is searched"
+    # What is held is not searched.
+    held = Space(LLAMA, 8192, attention_scaling=1.0, stock_runtimes=True)
+    assert held.bounds_met(held.nearest(np.ones(64), 1.0)) == ()
+
+
 @given(space=spaces(), data=st.data())
 def test_whatever_is_asked_for_the_nearest_is_in_the_space(
     space: Space, data: st.DataObject

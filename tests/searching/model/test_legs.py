@@ -19,6 +19,7 @@ import torch
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
+from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.select import best_hand_designed
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
@@ -28,8 +29,10 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import Found, Score
-from ropewalk.searching.model.settings import Settings
+from ropewalk.searching.model.settings import Settings, published, with_published_scaling
+from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.searching.model.test_ranks import processes
@@ -72,6 +75,53 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert scores == sorted(scores, reverse=True)
     with applied(tiny.model(), found.plan):  # which proves that it took effect
         pass
+
+
+def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path: Path) -> None:
+    settings = published(Settings(TARGET, evaluations=8, seed=1))
+    assert settings.documents == (5, 16, 20)
+    assert published(Settings(2**20)).documents == (3, 16, 20)
+    assert (settings.strategy, settings.objective) == ("evolution", "perplexity")
+    path = tmp_path / "search.jsonl"
+    small = replace(settings, documents=(5, 2, 2))
+    [leg] = searched(
+        small, journal=lambda name: Journal(path) if name == "search.jsonl" else None
+    ).legs
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    formula = math.sqrt(1 + math.log(2) / math.log(tiny.WINDOW))
+    assert {line["candidate"]["attention_scaling"] for line in lines} == {formula}
+    assert {line["candidate"]["kept_initial_positions"] for line in lines} - {0}
+    # All tokens of plain text: the same loss as of the stretch itself.
+    encoder = Encoder(tiny.tokenizer())
+    sets = split_corpus(tiny.documents(), encoder, TARGET, (5, 2, 2), 1, plain_search=True)
+    assert all(d.answers == () and len(d.tokens) == TARGET for d in sets.search)
+    assert all(d.answers for d in (*sets.selection, *sets.reporting))
+    candidate = Candidate.from_json(lines[0]["candidate"])
+    plan = present_plan(tiny.model().config)
+    space = with_published_scaling(Space(plan.longest(), TARGET))
+    step = PlanStep(TARGET, space.schedule(candidate))
+    tokens = torch.from_numpy(sets.search[0].tokens)[None]
+    with torch.inference_mode(), applied(tiny.model(), plan.with_steps(plan.main_layer, (step,))):
+        loss = float(tiny.model()(tokens, labels=tokens).loss)
+    assert lines[0]["losses"][0] == pytest.approx(loss, rel=1e-5)
+    assert leg.best.search.retrieval == 0, "nothing is asked of plain text"
+
+
+def test_the_published_search_takes_no_other_settings() -> None:
+    with pytest.raises(InputError, match="settings of its own for objective, recover"):
+        published(Settings(TARGET, objective="needle", recover=True))
+
+
+def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
+    [leg] = searched().legs
+    bound = "3 of 8 rescale factors are 2.5, the largest that is searched"
+    leg = replace(leg, chosen="search", at_bounds=(bound,))
+    found = Found(searched().plan, (leg,))
+    assert f"lies on a bound of the search space, so a better one may lie beyond it: {bound}." in (
+        found.summary()
+    )
+    assert json.loads(json.dumps(found.to_json()))["legs"][0]["at_bounds"] == [bound]
+    assert Found.from_json(json.loads(json.dumps(found.to_json()))).legs[0].at_bounds == (bound,)
 
 
 @pytest.mark.parametrize("seed", [3, 5, 7])

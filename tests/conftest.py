@@ -32,7 +32,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Half a minute each and more: they begin first, so that no worker is left alone with one at the end.
+# Half a minute each and more: they begin first, so that no worker is alone with one at the end.
 LONG = (
     "cli/test_extend.py",
     "exporting/test_llama_cpp.py",

@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Files in the order of tests/conftest.py, the longest first.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: demo test test-slow check pictures clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
@@ -12,10 +15,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'slow or not slow' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'slow or not slow' $(TWO)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

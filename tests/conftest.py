@@ -32,6 +32,21 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Half a minute each and more: they begin first, so that no worker is alone with one at the end.
+LONG = (
+    "cli/test_extend.py",
+    "exporting/test_llama_cpp.py",
+    "searching/test_strategies.py",
+    "searching/test_adaptive.py",
+    "attention/test_engines.py",
+    "pipeline/test_extend.py",
+    "mutants/test_mutants.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(LONG))
+
 
 @pytest.fixture(autouse=True, scope="session")
 def stock() -> Iterator[StockProcess]:

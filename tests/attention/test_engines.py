@@ -98,13 +98,24 @@ def check_bfloat16(attend: Attend, case: Case, truth: Result, device: torch.devi
 # --- conformance -----------------------------------------------------------------------------
 
 
-@many(max_examples=300)
-@given(cases())
-def test_per_document_conforms(case: Case) -> None:
+def check_per_document(case: Case) -> None:
     attend = ENGINES["per_document"].attend
     truth = run(reference.attend, case, torch.float64)
     check_float32(attend, case, truth)
     check_bfloat16(attend, case, truth)
+
+
+@many(max_examples=100)
+@given(cases())
+def test_per_document_conforms(case: Case) -> None:
+    check_per_document(case)
+
+
+@pytest.mark.slow
+@many(max_examples=300)
+@given(cases())
+def test_per_document_conforms_in_300_cases(case: Case) -> None:
+    check_per_document(case)
 
 
 @many(max_examples=50)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +18,10 @@ import pytest
 import ropewalk as rw
 from ropewalk.__main__ import run
 from ropewalk.exporting.manifest import MANIFEST, Manifest
+from ropewalk.reports import figures
 from tests.audit.files.folders import bundled
 from tests.evaluation import tiny
+from tests.forks import Forks
 from tests.mutants.damage import BYTES, JSON, Mutant, Mutate, header, line, mutants
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
@@ -181,28 +181,35 @@ def test_there_are_three_hundred() -> None:
 # The command, which leaves its CPU seconds and its peak memory behind. (What the kernel tells the
 # parent of a child's memory includes the parent's own, from before the child became Python.)
 MEASURED = """
-import atexit, os, re, sys
+import os, re, sys
 def leave(path=sys.argv.pop(1)):
     [peak] = re.findall(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
     open(path, "w").write(f"{sum(os.times()[:2])} {peak}")
-atexit.register(leave)
 from ropewalk.__main__ import main
-main()
+try:
+    main()
+finally:
+    leave()
 """
 
 
-def process(words: Sequence[str], left: Path) -> tuple[int, str, str, float, int]:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    light = Forks("import numpy, typer.main, rich.console, rich.table")
+    yield light
+    light.close()
+
+
+def process(forks: Forks, words: Sequence[str], room: Path) -> tuple[int, str, str, float, int]:
     """Status, both outputs, CPU seconds and peak memory of a fresh process."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(left), *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    seconds, peak = left.read_text().split()
+    (room / "measured.py").write_text(MEASURED)
+    done = forks.run([str(room / "measured.py"), str(room / "left"), *words])
+    seconds, peak = (room / "left").read_text().split()
     return done.returncode, done.stdout, done.stderr, float(seconds), int(peak) * 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks the Linux kernel")
-def test_fifty_mutants_as_processes(originals: Path, tmp_path: Path) -> None:
+def test_fifty_mutants_as_processes(originals: Path, tmp_path: Path, forks: Forks) -> None:
     counts = {
         "llama-3.1-8b": 5, "phi-3-mini-128k": 5, "deepseek-v3": 5, "plan": 10, "plan to follow": 5,
         "whole config": 5, "plain model.safetensors": 5, "gguf": 5, "gguf judged": 5,
@@ -213,7 +220,7 @@ def test_fifty_mutants_as_processes(originals: Path, tmp_path: Path) -> None:
         for mutant in damaged(chosen, tmp_path / case.folder.name, seed=1):
             words = case.calls[0](tmp_path / case.folder.name)
             told = f"{case.name}: {mutant.done}: {' '.join(words)}"
-            status, out, errors, seconds, memory = process(words, tmp_path / "left")
+            status, out, errors, seconds, memory = process(forks, words, tmp_path)
             check_output(out, errors, status, told)
             assert seconds < SECONDS, f"{told}: took {seconds:.1f} s"
             assert memory < BYTES_OF_MEMORY, f"{told}: took {memory / 2**20:.0f} MiB"
@@ -224,8 +231,9 @@ RUNS = 24
 
 @pytest.mark.filterwarnings("default")  # the command shows them as sentences
 def test_a_damaged_run_gives_the_same_result_or_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(figures, "PICTURES", ())  # which takes longer than all that is tested
     model = tmp_path / "model"
     tiny.model().save_pretrained(model)
     tiny.tokenizer().save_pretrained(model)

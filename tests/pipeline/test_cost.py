@@ -51,8 +51,8 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     rows = {row.stage: row for row in found.stages}
     # Six methods, four tasks, two samples, at 128 and 256 tokens.
     assert rows["evaluate"].tokens == 6 * 4 * 2 * (128 + 256)
-    # 5 evaluations on 6 documents, 4 methods on all 13, 4 finalists on 6, one reported on 1.
-    assert rows["search"].tokens == (5 * 6 + 4 * 13 + 4 * 6 + 1) * 256
+    # 5 evaluations on 6 documents, 4 methods on all 27, 4 finalists on 16, one reported on 5.
+    assert rows["search"].tokens == (5 * 6 + 4 * 27 + 4 * 16 + 5) * 256
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0
@@ -68,5 +68,5 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     assert [row["stage"] for row in rows] == [
         *("inspect", "compare", "search", "evaluate", "short", "export", "verify"),
     ]
-    assert rows[3]["tokens"] == 6 * 4 * 10 * (128 + 256 + 512 + 1024)
+    assert rows[3]["tokens"] == 6 * 4 * 20 * (128 + 256 + 512 + 1024)
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -24,6 +23,7 @@ from ropewalk.pipeline.stages.export import Exports
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import Difference, ShortText
 from ropewalk.records import EvalRecord
+from ropewalk.run_directory import Journal
 from tests.evaluation import tiny
 
 
@@ -78,8 +78,9 @@ def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
     assert searched <= {document.name for document in to_search}
 
     haystack, encoder = Haystack(to_report), Encoder(tiny.tokenizer())
-    kept = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
-    scored = [EvalRecord.from_json(record["record"], "record") for record in kept]
+    kept = Journal(run / "records.jsonl")
+    scored = [EvalRecord.from_json(record, "record") for record in kept.records]
+    kept.close()
     asked = {(r.task, r.length) for r in scored if r.depth is not None}
     for task, length in asked:
         own = {r.sample for r in scored if (r.task, r.length) == (task, length)}

@@ -134,6 +134,19 @@ class Evaluate(Stage[Evaluated]):
         keep_figures(pictures, work.directory.path, work.notice)
         return found
 
+    def recalled(self, work: Work, result: Evaluated) -> Evaluated:
+        """The result, if it speaks of the schedule that the search stage chose."""
+        [leg] = work.result(Search).legs
+        for key in ("chosen", "best_hand_designed"):
+            if getattr(result, key) != getattr(leg, key):
+                raise InvalidValue(
+                    f"{work.directory.path / self.name}.json: result.{key}",
+                    getattr(result, key),
+                    f"must be {getattr(leg, key)!r}, as in {Search.name}.json",
+                    f"remove {self.name}.json to have the stage done again",
+                )
+        return result
+
     def evaluated(self, records: Sequence[EvalRecord], leg: Leg, original_length: int) -> Evaluated:
         """What the records come to."""
         pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
@@ -183,14 +196,7 @@ def conditions_of(work: Work) -> tuple[Condition, ...]:
 
 
 def chosen_plan(work: Work) -> ContextPlan:
-    """The plan of the chosen schedule."""
-    chosen = work.result(Evaluate).chosen
-    plans = {c.method: c.plan for c in conditions_of(work) if c.plan is not None}
-    if chosen not in plans:
-        raise InvalidValue(
-            f"{work.directory.path / Evaluate.name}.json: result.chosen",
-            chosen,
-            f"must be one of {', '.join(plans)}",
-            f"remove {Evaluate.name}.json to have the stage done again",
-        )
-    return plans[chosen]
+    """The plan of the schedule that the search stage chose."""
+    chosen = work.result(Search).legs[0].chosen
+    [plan] = [c.plan for c in conditions_of(work) if c.method == chosen and c.plan is not None]
+    return plan

@@ -190,7 +190,7 @@ def _code(modules: tuple[Any, ...]) -> str:
 class _WithoutStrings(ast.NodeTransformer):
     """Drops strings that stand alone: they describe, and do nothing."""
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if alone else node
 

@@ -114,7 +114,7 @@ def _estimate(missing: Sequence[Run], candidates: Path, jobs: int) -> None:
     total = sum(tokens_of(run) * seconds[run.subject] for run in missing)
     print(
         f"{len(missing)} searches, {sum(map(tokens_of, missing)):,} tokens: about "
-        f"{total / jobs / 60:.0f} minutes with {jobs} processes of one thread",
+        f"{total / jobs / 60:.0f} minutes with {jobs} processes of one thread on an idle machine",
         flush=True,
     )
 
@@ -200,7 +200,9 @@ def summary(found: Finished) -> dict[str, Any]:
                 "held_out_documents": lines[0]["held_out"],
                 "seeds": {name: sorted(value) for name, value in present.items()},
                 "incomplete": incomplete(present),
-                "tells_searches_apart": control and control["at_the_end"]["verdict"] == "behind",
+                "tells_searches_apart": None
+                if control is None or control["at_the_end"]["interval"] is None
+                else control["at_the_end"]["verdict"] == "behind",
                 "by_hand": _by_hand(present.get(CONTROLLED, {})),
                 "reached": {name: _reached(value) for name, value in present.items()},
                 "compared": compared,

@@ -92,7 +92,7 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
-    "searching.model.settings": Row((*VALUES, "searching"), needs=("numpy",)),
+    "searching.model.settings": Row((*VALUES, "scaling", "searching"), needs=("numpy",)),
     "searching.model.results": Row(
         (*VALUES, "values", "context_plan", "searching", "evaluation", "reports"), needs=("numpy",)
     ),

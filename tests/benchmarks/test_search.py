@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import search
-from benchmarks.searches import LOOKS, REPORTED, STRATEGIES, SUBJECTS, Run, tokens_of
+from benchmarks.searches import LOOKS, REPORTED, STRATEGIES, SUBJECTS, Run, _code, tokens_of
 from benchmarks.text import PACKAGES, read_text
 from studies.bundled_model.corpus import read_corpus, shingles
 
@@ -98,3 +100,14 @@ def test_the_text_is_in_no_text_of_training_and_in_one_part_alone() -> None:
         each = [shingles([document.text]) for document in getattr(text, part)]
         assert sum(map(len, each)) == len(parts[part]), "no two files share a shingle"
         assert 1_500_000 < sum(len(d.text) for d in getattr(text, part)) < 3_000_000
+
+
+def test_a_run_is_known_by_code_and_not_by_what_is_said_of_it(tmp_path: Path) -> None:
+    def digest(source: str) -> str:
+        path = tmp_path / "module.py"
+        path.write_text(source)
+        return _code((SimpleNamespace(__file__=str(path)),))
+
+    plain = digest('"""One."""\nx = 1\n"""Of x."""\n')
+    assert digest('"""Two."""\nx = 1  # one\n') == plain
+    assert digest("x = 2\n") != plain

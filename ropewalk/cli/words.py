@@ -24,14 +24,25 @@ def understood_at_once(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+# What typer checks beyond the type, and how an option says that it demands none of it.
+_DEMANDS = {
+    **dict.fromkeys(("min", "max", "parser", "path_type"), None),
+    **dict.fromkeys(("clamp", "exists", "writable", "resolve_path", "allow_dash"), False),
+    **dict.fromkeys(("file_okay", "dir_okay", "readable"), True),
+}
+
+
 class _Words:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None
         try:
-            return as_type(value, param.type_descriptor.annotation)
-        except (TypeError, ValueError):
+            declared = param.type_descriptor
+            if any(getattr(declared.parameter_info, key) != none for key, none in _DEMANDS.items()):
+                raise ValueError
+            return as_type(value, declared.annotation)
+        except (AttributeError, TypeError, ValueError):
             param._runtime_param = None  # typer's own from here on
             return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 

@@ -31,6 +31,8 @@ def received(words: list[str], cls: type[Any]) -> Given | str:
         choice: Literal["one", "two"] | None = None,
         texts: list[str] | None = None,
         paths: list[Path] | None = None,
+        least: Annotated[int, typer.Option(min=1)] = 2,
+        there: Annotated[Path | None, typer.Option(exists=True)] = None,
         flag: Annotated[bool, typer.Option("--flag")] = False,
     ) -> None:
         found.update(locals())
@@ -60,6 +62,10 @@ def received(words: list[str], cls: type[Any]) -> Given | str:
         ["--count", "1" * 5000],
         ["--share", "nan"],
         ["--share", "half"],
+        ["--least", "1"],
+        ["--least", "0"],
+        ["--there", "."],
+        ["--there", "no/where"],
         ["--choice", "three"],
         ["--choice", "TWO"],
         ["--path", "a\0b"],

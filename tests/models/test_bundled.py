@@ -212,4 +212,4 @@ def test_the_record_meets_its_own_gate(record: dict[str, Any]) -> None:
     assert list(record["models"]) == list(BUNDLED_FOLDERS)
     for model in record["models"].values():
         for task, least in gate["least"].items():
-            assert model["gate"][task] >= least, task
+            assert model["passed_the_gate_with"][task] >= least, task

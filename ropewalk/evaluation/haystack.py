@@ -10,7 +10,6 @@ import numpy as np
 
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import InputError
-from ropewalk.evaluation.randomness import Stream
 
 _WORDS = re.compile(r"\s*\S+\s*")
 
@@ -27,22 +26,34 @@ class Haystack:
         counts = [len(_WORDS.findall(line)) for line in lines]
         self._words_before = np.array([0, *accumulate(counts)])
 
-    def crop(self, random: Stream, words: int) -> list[str]:
-        """The lines that hold so many words before a random line end; the first may be cut.
+    def crop(self, place: float, words: int) -> list[str]:
+        """The lines that hold so many words and end at a place of the text; the first may be cut.
 
-        Growing `words` adds to the beginning and leaves the end alone, so that what stands before
-        the question does not depend on the length.
+        Places are from 0 to 1. Growing `words` adds to the beginning and leaves the end alone, so
+        that what stands before the question does not depend on the length.
         """
-        end = random.below(len(self._lines)) + 1
+        end = int(place * len(self._lines)) + 1
         if words == 0:
             return []
-        total = int(self._words_before[-1])
+        total = self._words
         first = int(self._words_before[end]) - words
         turns = -(first // total)
         if turns == 0:
             return self._from(first, end)
         begun = self._from(first + turns * total, len(self._lines))
         return begun + self._lines * (turns - 1) + self._lines[:end]
+
+    def stretch(self, place: float, words: int) -> str:
+        """The part of the text in which such a crop ends, of as many parts as there are crops.
+
+        Crops of one part read the same text.
+        """
+        parts = max(1, self._words // max(1, words))
+        return f"{self.fingerprint[:8]}@{int(place * parts)}/{parts}"
+
+    @property
+    def _words(self) -> int:
+        return int(self._words_before[-1])
 
     def _from(self, word: int, end: int) -> list[str]:
         """The lines from a word on, up to a line."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 T = TypeVar("T")
-GOLDEN = (5**0.5 - 1) / 2
+GOLDEN, SILVER = (5**0.5 - 1) / 2, 2**0.5 - 1
 
 
 class Stream:
@@ -46,10 +46,13 @@ class Stream:
         return "".join(self.choice(letters) for _ in range(size))
 
 
-def spread(index: int, *name: object) -> float:
-    """The index-th of a sequence in [0, 1) of which every beginning is evenly spread."""
+def spread(index: int, *name: object, step: float = GOLDEN) -> float:
+    """The index-th of a sequence in [0, 1) of which every beginning is evenly spread.
+
+    Two sequences for the same samples take different steps, or they would go together.
+    """
     offset = Stream(*name).below(2**32) / 2**32
-    return (offset + index * GOLDEN) % 1.0
+    return (offset + index * step) % 1.0
 
 
 def identity(*name: object) -> str:

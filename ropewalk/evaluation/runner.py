@@ -218,7 +218,7 @@ class Questions:
                 metric=metric,
                 length=sample.length,
                 sample=sample.id,
-                layout=sample.id,
+                layout=sample.layout,
                 score=float(score),
                 depth=round(sample.depth, 4),
                 answer=answer,

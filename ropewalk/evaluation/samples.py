@@ -10,7 +10,7 @@ import numpy as np
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.randomness import Stream, identity, spread
+from ropewalk.evaluation.randomness import SILVER, Stream, identity, spread
 from ropewalk.evaluation.tasks import Draft, Scene, Task
 
 VERSION = 2
@@ -33,6 +33,8 @@ class Sample:
     answer: IntArray
     answer_text: str
     depth: float
+    layout: str
+    """Samples of one layout read the same text, so they are not independent."""
 
     @property
     def tokens(self) -> IntArray:
@@ -53,20 +55,32 @@ def generate(
         # The length is no part of the key: at every length the same facts are hidden equally deep.
         key = (task.name, task.version, seed)
 
-        def draft(units: int, index: int = index, key: tuple[object, ...] = key) -> Draft:
-            scene = Scene(Stream(*key, index), spread(index, *key), haystack, encoder.is_small)
+        place = spread(index, "place", *key, step=SILVER)
+
+        def draft(
+            units: int, index: int = index, key: tuple[object, ...] = key, place: float = place
+        ) -> Draft:
+            scene = Scene(
+                random=Stream(*key, index),
+                depth=spread(index, *key),
+                haystack=haystack,
+                place=place,
+                small=encoder.is_small,
+            )
             return task.draft(scene, units)
 
         units = _fit(lambda units: _tokens(encoder, draft(units)), length, task.name, guess=units)
         fitted = draft(units)
         prompt, answer = split(encoder, fitted)
+        name = identity(*key, index, length, haystack.fingerprint, encoder.fingerprint, VERSION)
         yield Sample(
-            id=identity(*key, index, length, haystack.fingerprint, encoder.fingerprint, VERSION),
+            id=name,
             length=length,
             prompt=prompt,
             answer=answer,
             answer_text=fitted.answer,
             depth=fitted.depth,
+            layout=haystack.stretch(place, fitted.words) if fitted.words else name,
         )
 
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.evaluation.haystack import Haystack, insert
-from ropewalk.evaluation.randomness import Stream
 from tests.evaluation import tiny
 
 HAYSTACK = Haystack(tiny.documents())
@@ -16,20 +15,29 @@ WORDS = sum(len(document.text.split()) for document in tiny.documents())
 
 @given(st.integers(0, 3 * WORDS), st.integers(0, 50))
 def test_a_crop_has_so_many_words_and_ends_where_a_line_ends(words: int, seed: int) -> None:
-    text = "".join(HAYSTACK.crop(Stream(seed), words))
+    text = "".join(HAYSTACK.crop(seed / 51, words))
     assert len(text.split()) == words
     assert text == "" or text.endswith("\n")
 
 
 @given(st.integers(1, WORDS), st.integers(0, 20))
 def test_more_words_are_added_at_the_beginning(words: int, seed: int) -> None:
-    shorter, longer = (HAYSTACK.crop(Stream(seed), n) for n in (words, words + 5))
+    shorter, longer = (HAYSTACK.crop(seed / 51, n) for n in (words, words + 5))
     assert "".join(longer).endswith("".join(shorter))
 
 
 def test_a_text_longer_than_the_corpus_comes_around() -> None:
-    lines = HAYSTACK.crop(Stream(1), 2 * WORDS)
+    lines = HAYSTACK.crop(0.3, 2 * WORDS)
     assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+
+
+@given(st.integers(1, WORDS // 2), st.floats(0, 1, exclude_max=True))
+def test_crops_of_one_stretch_read_the_same_text(words: int, place: float) -> None:
+    own = HAYSTACK.stretch(place, words)
+    assert own == HAYSTACK.stretch(place, words)
+    elsewhere = HAYSTACK.stretch((place + 0.5) % 1, words)
+    assert elsewhere != own, "half of the text lies between them"
+    assert HAYSTACK.stretch(place, 2 * WORDS) == HAYSTACK.stretch(0, 3 * WORDS), "all of it"
 
 
 def test_a_corpus_without_text_is_refused() -> None:

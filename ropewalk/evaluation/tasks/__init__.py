@@ -37,6 +37,8 @@ class Scene:
     depth: float
     """Where to hide the answer: 0 is the beginning, below 1 the end."""
     haystack: Haystack
+    place: float
+    """Where in the haystack to take text from, so that samples are far from each other."""
     small: bool
     """The model is a small one: no prose around the task, and tokens are dear."""
 
@@ -47,6 +49,8 @@ class Draft(NamedTuple):
     prompt: str
     answer: str
     depth: float
+    words: int = 0
+    """Of the haystack: samples that read the same stretch of it are not independent."""
 
 
 @dataclass(frozen=True)

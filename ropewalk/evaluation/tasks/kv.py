@@ -34,9 +34,9 @@ def _between_text(scene: Scene, units: int) -> Draft:
     values = [random.word(DIGITS, 4) for _ in keys]
     depths = [scene.depth, *(random.below(2**20) / 2**20 for _ in range(DISTRACTORS))]
     lines = [f"# key {key}{value}\n" for key, value in zip(keys, values, strict=True)]
-    text = insert(scene.haystack.crop(random, units), zip(depths, lines, strict=True))
+    text = insert(scene.haystack.crop(scene.place, units), zip(depths, lines, strict=True))
     prompt = f"{text}# key {keys[0]}"
-    return Draft(prompt, values[0], prompt.index(lines[0]) / len(prompt))
+    return Draft(prompt, values[0], prompt.index(lines[0]) / len(prompt), words=units)
 
 
 def _of_uuids(scene: Scene, units: int) -> Draft:

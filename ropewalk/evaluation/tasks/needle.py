@@ -45,9 +45,9 @@ def draw_fact(random: Stream, *, small: bool) -> Fact:
 def draft(scene: Scene, units: int) -> Draft:
     """`units` words of text."""
     fact = draw_fact(scene.random, small=scene.small)
-    text = insert(scene.haystack.crop(scene.random, units), [(scene.depth, fact.line)])
+    text = insert(scene.haystack.crop(scene.place, units), [(scene.depth, fact.line)])
     prompt = text + fact.question
-    return Draft(prompt, fact.answer, prompt.index(fact.line) / len(prompt))
+    return Draft(prompt, fact.answer, prompt.index(fact.line) / len(prompt), words=units)
 
 
 def score(written: str, answer: str) -> bool:

@@ -126,7 +126,7 @@ def test_an_unknown_task_lists_those_there_are() -> None:
 
 
 def _scene(depth: float, *, small: bool = True) -> Scene:
-    return Scene(Stream(0), depth, HAYSTACK, small)
+    return Scene(Stream(0), depth, HAYSTACK, 0.5, small)
 
 
 def test_the_passkey_prompt_is_that_of_the_appendix() -> None:

@@ -3,7 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow check pictures clean
+# Files in the order of tests/conftest.py, the longest first.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-slow check figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -12,10 +15,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'slow or not slow' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'slow or not slow' $(TWO)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -27,10 +30,15 @@ check: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/ropewalk extend --run runs/demo
 
-pictures: $(INSTALLED)
-	$(BIN)/python docs/make_pictures.py
-	$(BIN)/python docs/make_theory_pictures.py
-	$(BIN)/python docs/make_attention_pictures.py
+# Tables, figures in prose, and pictures of README and docs, from committed raw results.
+figures: $(INSTALLED)
+	$(BIN)/python -m docs.figures
+
+# Also what tests compare with a run: families, the matrix of runtimes, examples.
+figures-check: $(INSTALLED)
+	$(BIN)/python -m docs.figures --check
+	$(BIN)/python -m pytest tests/test_documents.py tests/test_errors_page.py \
+	  tests/models/test_install.py tests/exporting/test_features.py
 
 clean:
 	rm -rf $(VENV) runs build dist

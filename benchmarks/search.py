@@ -28,11 +28,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.machine import machine
 from benchmarks.searches import (
     LOOKS,
     REPORTED,
@@ -45,9 +44,12 @@ from benchmarks.searches import (
     weights_of,
     work,
 )
+from docs.figures import Picture, save_picture
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.outputs import write_atomically
-from ropewalk.reports.figures import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
@@ -162,7 +164,8 @@ def report(found: Finished, results: Path) -> None:
     write_atomically(results, json.dumps(value, indent=2) + "\n")
     shown = page(value)
     if results == RESULTS:
-        draw(value, PICTURE)
+        if value["rows"]:
+            draw(value, PICTURE)
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
         write_atomically(PAGE, f"{before}{BEGIN}\n{shown}\n{END}{after}")
@@ -193,18 +196,21 @@ def summary(found: Finished) -> dict[str, Any]:
                 "target": lines[0]["target"],
                 "weights": sorted({line["weights"] for line in lines}),
                 "text": sorted({line["text"] for line in lines}),
+                "machines": [
+                    dict(items)
+                    for items in dict.fromkeys(tuple(line["machine"].items()) for line in lines)
+                ],
                 "held_out_documents": lines[0]["held_out"],
                 "seeds": {name: sorted(value) for name, value in present.items()},
                 "incomplete": incomplete(present),
-                "tells_searches_apart": control is not None
-                and control["at_the_end"]["verdict"] == "behind",
+                "tells_searches_apart": control and control["at_the_end"]["verdict"] == "behind",
                 "by_hand": _by_hand(present.get(CONTROLLED, {})),
                 "reached": {name: _reached(value) for name, value in present.items()},
                 "compared": compared,
                 "curves": {name: _curve(value) for name, value in present.items()},
             }
         )
-    return {"machine": machine(), "rows": rows}
+    return {"rows": rows}
 
 
 def incomplete(present: dict[str, dict[int, Any]]) -> dict[str, list[int]]:
@@ -318,13 +324,16 @@ def _curve(lines: dict[int, Any]) -> list[list[float]]:
 
 def page(value: dict[str, Any]) -> str:
     """Two tables for each model: what each strategy came to, and the comparisons."""
-    return "\n\n".join(_of_subject(row) for row in value["rows"]) or "No run is finished yet."
+    if not value["rows"]:
+        return "No run is finished yet."
+    picture = "![Held-out score against tokens, by model](images/search.png)"
+    return "\n\n".join([*map(_of_subject, value["rows"]), picture])
 
 
 def _of_subject(row: dict[str, Any]) -> str:
     count = max(map(len, row["seeds"].values()))
     lines = [
-        f"**{row['subject']}** to {row['target']} tokens, {count} searches a strategy, "
+        f"**{row['subject']}** to {row['target']} tokens, searches of {count} seeds, "
         f"{row['held_out_documents']} held-out documents each.",
         "",
         "| | tokens | score | perplexity | retrieval |",
@@ -354,7 +363,7 @@ def _of_subject(row: dict[str, Any]) -> str:
             f"{_verdict(found['retrieval_at_the_end'], 1, percent=True)} | "
             f"{said} ({len(reached) - reached.count(None)} of {len(reached)}) |"
         )
-    if not row["tells_searches_apart"]:
+    if row["tells_searches_apart"] is False:
         lines += [
             "",
             f"This model does not tell searches apart: {CONTROL} search with a quarter of the "
@@ -379,14 +388,33 @@ def _verdict(value: dict[str, Any], digits: int, *, percent: bool = False) -> st
     if value["mean"] is None:
         return "no search finished"
     scale = 100 if percent else 1
-    mean = f"{scale * value['mean']:+.{digits}f}"
+    mean = f"{scale * value['mean'] + 0.0:+.{digits}f}"  # + 0: never -0.000 for none
     if value["interval"] is None:
         return f"{mean} (too few for an interval)"
     low, high = (f"{scale * end:+.{digits}f}" for end in value["interval"])
     return f"**{value['verdict']}** {mean} ({low} to {high})"
 
 
+def recorded() -> dict[str, Any]:
+    """The recorded results."""
+    value: dict[str, Any] = json.loads(RESULTS.read_text())
+    return value
+
+
+def blocks() -> dict[str, str]:
+    return {"docs/search.md": page(recorded())}
+
+
+def pictures() -> dict[str, Picture]:
+    value = recorded()
+    return {"docs/images/search.png": Picture(drawn(value))} if value["rows"] else {}
+
+
 def draw(value: dict[str, Any], path: Path) -> None:
+    save_picture(Picture(drawn(value)), path)
+
+
+def drawn(value: dict[str, Any]) -> Figure:
     """Mean held-out score against tokens, a panel a model."""
     from matplotlib.figure import Figure
 
@@ -413,8 +441,7 @@ def draw(value: dict[str, Any], path: Path) -> None:
         axes.set_ylabel("held-out score, mean of searches", fontsize=9)
         axes.grid(axis="y", color="0.92", linewidth=0.6)
         axes.legend(frameon=False, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, path)
+    return figure
 
 
 if __name__ == "__main__":

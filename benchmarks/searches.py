@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks import covariance, search_controls
+from benchmarks.machine import machine
 from benchmarks.text import read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
@@ -178,12 +179,20 @@ def decides(run: Run, weights: str) -> dict[str, object]:
 
 
 def _code(modules: tuple[Any, ...]) -> str:
-    """A digest of modules, whatever their comments."""
+    """A digest of modules, whatever their comments and docstrings."""
     digest = hashlib.sha256()
     for module in modules:
-        source = Path(module.__file__).read_text(encoding="utf-8")
-        digest.update(ast.unparse(ast.parse(source)).encode())
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        digest.update(ast.dump(_WithoutStrings().visit(tree)).encode())
     return digest.hexdigest()[:16]
+
+
+class _WithoutStrings(ast.NodeTransformer):
+    """Drops strings that stand alone: they describe, and do nothing."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if alone else node
 
 
 def everything(subject: Subject) -> int:
@@ -262,6 +271,7 @@ def work(run: Run, candidates: Path, folder: Path) -> dict[str, Any]:
             name: on_held_out(extend(problem.start, subject.target, name)) for name in by_hand
         },
         "seconds": round(time.perf_counter() - began, 1),
+        "machine": machine(),
     }
 
 

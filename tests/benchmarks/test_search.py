@@ -1,0 +1,100 @@
+"""What the comparison of searches says of finished runs: verdicts by intervals alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import search
+from benchmarks.searches import LOOKS, REPORTED, STRATEGIES, SUBJECTS, Run, tokens_of
+from benchmarks.text import PACKAGES, read_text
+from studies.bundled_model.corpus import read_corpus, shingles
+
+NOISE = (0.01, -0.02, 0.015, 0.0, -0.005)
+
+
+def line(strategy: str, seed: int, scores: float | dict[float, float]) -> dict[str, Any]:
+    """A finished run that holds these scores from these looks on."""
+    share = STRATEGIES[strategy].share
+    changes = {LOOKS[0]: scores} if isinstance(scores, float) else scores
+    looks = {}
+    for look in (each for each in LOOKS if each <= share):
+        score = [value for at, value in sorted(changes.items()) if at <= look][-1]
+        looks[f"{look:.4f}"] = {"score": score, "perplexity": 30.0, "retrieval": 0.9}
+    return {
+        **Run("wide", strategy, seed)._asdict(),
+        "share": share,
+        "looks": looks,
+        "by_hand": {},
+        "target": 512,
+        "held_out": 24,
+        "weights": "w",
+        "text": "t",
+        "machine": {"cores": 2},
+    }
+
+
+def runs(strategy: str, scores: float, seeds: int = 5) -> dict[int, Any]:
+    return {seed: line(strategy, seed, scores + NOISE[seed]) for seed in range(seeds)}
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"), [(-0.1, "ahead"), (0.1, "behind"), (-0.005, "undecided")]
+)
+def test_the_interval_alone_decides(difference: float, verdict: str) -> None:
+    reference = {seed: line("evolution", seed, 4.0) for seed in range(5)}
+    found = search.against(runs("adaptive", 4.0 + difference), reference)
+    assert found["at_the_end"]["verdict"] == verdict
+    assert found["at_the_end"]["mean"] == pytest.approx(difference)
+    assert found["share"] == 0.1
+    few = search.against(runs("adaptive", 4.0 + difference, seeds=4), reference)
+    assert few["seeds"] == 4
+    assert (few["at_the_end"]["interval"], few["at_the_end"]["verdict"]) == (None, "undecided")
+
+
+def test_equal_tokens_are_the_reference_when_it_had_spent_as_many() -> None:
+    reference = {s: line("evolution", s, {1 / 128: 5.0, 0.25: 4.5, 1.0: 4.0}) for s in range(5)}
+    found = search.against(runs("adaptive", 4.2), reference)
+    assert found["at_equal_tokens"]["mean"] == pytest.approx(-0.8)
+    assert found["at_the_end"]["mean"] == pytest.approx(0.2)
+
+
+def test_a_first_passage_is_not_a_reach() -> None:
+    goal = line("evolution", 0, 4.0)
+    passes = line("random", 0, {1 / 128: 4.5, 1 / 32: 3.9, 1 / 16: 4.1, 0.25: 4.0})
+    assert search.sustained(passes, goal) == 0.25
+    assert search.sustained(line("random", 0, 3.9), goal) == pytest.approx(1 / 128, abs=1e-4)
+    leaves = line("random", 0, {1 / 128: 3.9, 0.25: 4.1})
+    assert search.sustained(leaves, goal) is None
+
+
+def test_incomplete_sets_and_models_that_tell_nothing_apart_are_said() -> None:
+    found = {Run("wide", "evolution", s): line("evolution", s, 4.0) for s in range(5)}
+    found |= {Run("wide", "random", s): line("random", s, 4.0 + NOISE[s]) for s in range(5)}
+    found |= {Run("wide", "adaptive", s): line("adaptive", s, 3.5 + NOISE[s]) for s in range(3)}
+    shown = search.page(search.summary(found))
+    assert "Not finished: adaptive, seeds 3, 4." in shown
+    assert "This model does not tell searches apart" in shown
+    assert "adaptive against evolution | -0.498" in shown
+    assert "(too few for an interval)" in shown
+    assert "| random against evolution | **undecided** +0.000" in shown
+
+
+def test_every_row_has_a_look_where_it_ends() -> None:
+    assert all(row.share in LOOKS for row in STRATEGIES.values())
+    assert all(tokens_of(Run(name, "random", 0)) > 0 for name in SUBJECTS)
+    assert set(REPORTED) <= set(SUBJECTS)
+
+
+@pytest.mark.slow
+def test_the_text_is_in_no_text_of_training_and_in_one_part_alone() -> None:
+    text, corpus = read_text(), read_corpus()
+    trained = shingles([*corpus.training.values(), *corpus.held_out.values()])
+    parts = {part: shingles(d.text for d in getattr(text, part)) for part in PACKAGES}
+    assert trained.isdisjoint(parts["tuning"] | parts["reporting"])
+    assert parts["tuning"].isdisjoint(parts["reporting"])
+    for part in PACKAGES:
+        each = [shingles([document.text]) for document in getattr(text, part)]
+        assert sum(map(len, each)) == len(parts[part]), "no two files share a shingle"
+        assert 1_500_000 < sum(len(d.text) for d in getattr(text, part)) < 3_000_000

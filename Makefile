@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 # Files in the order of tests/conftest.py, the longest first.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check pictures clean
+.PHONY: demo test test-slow check figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -30,10 +30,15 @@ check: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/ropewalk extend --run runs/demo
 
-pictures: $(INSTALLED)
-	$(BIN)/python docs/make_pictures.py
-	$(BIN)/python docs/make_theory_pictures.py
-	$(BIN)/python docs/make_attention_pictures.py
+# Tables, figures in prose, and pictures of README and docs, from committed raw results.
+figures: $(INSTALLED)
+	$(BIN)/python -m docs.figures
+
+# Also what tests compare with a run: families, the matrix of runtimes, examples.
+figures-check: $(INSTALLED)
+	$(BIN)/python -m docs.figures --check
+	$(BIN)/python -m pytest tests/test_documents.py tests/test_errors_page.py \
+	  tests/models/test_install.py tests/exporting/test_features.py
 
 clean:
 	rm -rf $(VENV) runs build dist

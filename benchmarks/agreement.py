@@ -1,8 +1,6 @@
 """Forced answers next to written ones, on the same samples of the three bundled models.
 
-    python -m benchmarks.agreement             about ten minutes of one core; writes the table of
-                                               docs/evaluation.md
-    python -m benchmarks.agreement --report    the table alone, from results/agreement.json
+    python -m benchmarks.agreement             about ten minutes of one core
 
 Every sample is scored under teacher forcing and written by the model itself, under the model as it
 is, NTK and YaRN, inside the window and at two and four times it. Up to rounding the two modes must
@@ -11,7 +9,6 @@ agree on what is exact; how much a score without the answer's end overstates is 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -32,8 +29,6 @@ from ropewalk.outputs import write_atomically
 from ropewalk.records import Mode
 
 RESULTS = Path(__file__).with_name("results") / "agreement.json"
-PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
-BEGIN, END = "<!-- written by benchmarks/agreement.py -->", "<!-- until here -->"
 TASKS = ("passkey", "needle", "kv", "lines")
 METHODS = ("none", "ntk", "yarn")
 LENGTHS = (512, 1024, 2048)
@@ -41,17 +36,15 @@ SAMPLES = 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    if not parser.parse_args().report:
-        torch.set_num_threads(1)
-        found = {"machine": machine(), "torch": torch.__version__, "samples": measure()}
-        write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    write_atomically(PAGE, f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    torch.set_num_threads(1)
+    found = {"machine": machine(), "torch": torch.__version__, "samples": measure()}
+    write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
     print(table())
     return 0
+
+
+def blocks() -> dict[str, str]:
+    return {"docs/evaluation.md": table()}
 
 
 def measure() -> list[dict[str, Any]]:

@@ -32,9 +32,11 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.machine import machine
+from benchmarks.machine import machine, measured_on
+from docs.figures import paragraph
 from ropewalk.attention import ENGINES, AttentionLayout, flex, register, varlen
 
+RESULTS = Path(__file__).parent / "results"
 PRODUCTS = 7  # matrix products for a visited pair: two forward, five backward
 
 
@@ -375,8 +377,45 @@ def main() -> None:
     if device == "cuda":
         where["gpu"] = torch.cuda.get_device_name()
     result = {"machine": where, "sizes": sizes, "records": found}
-    path = Path(__file__).parent / "results" / f"attention_{device}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / f"attention_{device}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def blocks() -> dict[str, str]:
+    """The table of the docs, with the layouts that differ most."""
+    results = json.loads((RESULTS / "attention_cpu.json").read_text())
+    found = [Record(**record) for record in results["records"]]
+    lines = [
+        "| length | layout | documents | what | seconds | times faster than full | ideal | MiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.length} | {r.layout} | {r.documents} | {r.what} | {r.seconds:.3f} | {r.ratio:.2f} "
+        f"| {r.ideal:.2f} | {r.peak_bytes / 2**20:.0f} |"
+        for r in found
+        if r.layout in ("full", "anchor")
+    ]
+    at = {(r.what, r.layout, r.documents, r.length): r for r in found}
+    lengths = sorted({r.length for r in found})
+    ours = [at["per_document", "anchor", "512", length] for length in lengths]
+    dense = [r for r in found if (r.what, r.documents) == ("sdpa, dense mask", "512")]
+    longest = at["per_document", "anchor", "512", dense[-1].length]
+
+    def sizes(records: list[Record]) -> str:
+        return ", ".join(f"{r.peak_bytes / 2**20:.0f}" for r in records)
+
+    lines += [
+        "",
+        paragraph(
+            f"{measured_on(results['machine'], 'python -m benchmarks.attention cpu')}; each time "
+            f"is the median of {results['sizes']['repeats']} passes. "
+            f"At {dense[-1].length} tokens in documents of 512, `per_document` takes "
+            f"{longest.seconds:.2f} s and SDPA with a dense mask {dense[-1].seconds:.2f} s, "
+            f"{dense[-1].seconds / longest.seconds:.0f} times as long. `per_document` adds "
+            f"{sizes(ours)} MiB at {', '.join(map(str, lengths))} tokens, the dense mask "
+            f"{sizes(dense)} MiB at {', '.join(str(r.length) for r in dense)}."
+        ),
+    ]
+    return {"docs/attention.md": "\n".join(lines)}
 
 
 if __name__ == "__main__":

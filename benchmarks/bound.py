@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,7 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.machine import machine
+from benchmarks.machine import machine, measured_on
+from docs.figures import paragraph
+from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
 from ropewalk.theory.published import LENGTHS, SU_2024
 
@@ -133,6 +136,32 @@ def main() -> None:
     )
     print(f"eleven lengths, brute force: {extrapolated:.0f} s of processors, by its cost law")
     print(f"ratio: {ratio:.0f}, on {machine()['cpu']}")
+
+
+def blocks() -> dict[str, str]:
+    results = json.loads(RESULT.read_text())
+    first, again = (results[f"certified_{name}_run"] for name in ("first", "second"))
+    certified = {length: (low, high) for length, low, high in first["rows"]}
+    worst = max(
+        abs(row["base"] / certified[row["length"]][0] - 1) for row in results["brute_force"]
+    )
+    lengths = [format_length(row["length"]) for row in results["brute_force"]]
+    return {
+        "docs/theory.md": paragraph(
+            f"The certified {len(first['rows'])} lengths took "
+            f"{first['processor_seconds']:.1f} processor seconds with compilation and "
+            f"{again['processor_seconds']:.1f} after. The article's procedure, run at {lengths[0]} "
+            f"to {lengths[-1]}, where it ended within {_up(worst)} of the certified values, would "
+            f"take {results['brute_force_processor_seconds_extrapolated']:,.0f} for all lengths, by "
+            f"its cost law ({measured_on(results['machine'], results['command'])}; "
+            "[results](../benchmarks/results/bound.json))."
+        )
+    }
+
+
+def _up(value: float) -> str:
+    """The next power of ten."""
+    return f"1e{math.ceil(math.log10(value))}"
 
 
 if __name__ == "__main__":

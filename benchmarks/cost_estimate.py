@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from typing import Any
 
 import ropewalk as rw
 from benchmarks.machine import machine
+from docs.figures import Sentence
 from ropewalk.run_directory import EVENTS, read_journal
 
 RESULTS = Path(__file__).with_name("results") / "cost_estimate.json"
@@ -39,19 +41,35 @@ def main() -> None:
     RESULTS.write_text(json.dumps({"machine": machine(), "runs": runs}, indent=2) + "\n")
 
 
+def sentences() -> list[Sentence]:
+    runs = json.loads(RESULTS.read_text())["runs"]
+    ratios = {
+        name: [row["ratio"] for run in runs for row in run["stages"] if row["stage"] == name]
+        for name in ("search", "evaluate")
+    }
+    figures = [f"{statistics.median(values):.2f}" for values in ratios.values()]
+    return [
+        Sentence(
+            "docs/log.md",
+            "the search took {} times the estimate and the evaluation {} times",
+            tuple(figures),
+        )
+    ]
+
+
 def _run() -> dict[str, Any]:
     estimate = rw.extend_preview()
     with TemporaryDirectory() as folder:
         rw.extend(run=folder)
-        taken = _taken(Path(folder))
+        took = taken(Path(folder))
     rows = [
         {
             "stage": row.stage,
             "low": row.seconds_low,
             "middle": row.seconds,
             "high": row.seconds_high,
-            "took": taken[row.stage],
-            "ratio": taken[row.stage] / row.seconds,
+            "took": took[row.stage],
+            "ratio": took[row.stage] / row.seconds,
         }
         for row in estimate.stages
         if row.seconds > 0
@@ -59,12 +77,12 @@ def _run() -> dict[str, Any]:
     return {
         "stages": rows,
         "promised": estimate.total.middle,
-        "took": sum(taken.values()),
+        "took": sum(took.values()),
     }
 
 
-def _taken(run: Path) -> dict[str, float]:
-    """Seconds from the beginning of each stage to that of the next."""
+def taken(run: Path) -> dict[str, float]:
+    """Seconds from the beginning of each stage of a run to that of the next."""
     events = read_journal(run / EVENTS)
     began = [(str(e["name"]), _time(e)) for e in events if e["event"] == "stage"]
     ends = [*(time for _, time in began[1:]), _time(events[-1])]

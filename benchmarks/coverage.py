@@ -1,7 +1,8 @@
 """How often the intervals that ropewalk prints contain the truth, by simulation.
 
-    python -m benchmarks.coverage              two minutes; writes the table of docs/evaluation.md
-    python -m benchmarks.coverage --report     the table alone, from results/coverage.json
+    python -m benchmarks.coverage    two minutes; writes results/coverage.json
+
+`make figures` puts the table into docs/evaluation.md.
 
 Each row draws samples with a known truth many times, as correlated as samples of a text are, and
 counts the intervals that contain it. An interval of 95% is as good as its coverage is near to 95%.
@@ -10,7 +11,6 @@ counts the intervals that contain it. An interval of 95% is as good as its cover
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from docs.figures import Sentence
 from ropewalk.evaluation.statistics import (
     Interval,
     compare_means,
@@ -31,8 +32,6 @@ from ropewalk.evaluation.statistics import (
 from ropewalk.outputs import write_atomically
 
 RESULTS = Path(__file__).with_name("results") / "coverage.json"
-PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
-BEGIN, END = "<!-- written by benchmarks/coverage.py -->", "<!-- until here -->"
 TIMES = 10_000
 
 Random = np.random.Generator
@@ -257,18 +256,37 @@ def coverage(row: Row, times: int, seed: int = 0) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="simulate nothing")
-    if not parser.parse_args().report:
-        found = {row.name: coverage(row, TIMES) for row in ROWS}
-        content = {"times": TIMES, "confidence": 0.95, "coverage": found}
-        write_atomically(RESULTS, json.dumps(content, indent=2) + "\n")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    shown = table(json.loads(RESULTS.read_text())["coverage"])
-    write_atomically(PAGE, f"{before}{BEGIN}\n{shown}\n{END}{after}")
-    print(shown)
+    found = {row.name: coverage(row, TIMES) for row in ROWS}
+    content = {"times": TIMES, "confidence": 0.95, "coverage": found}
+    write_atomically(RESULTS, json.dumps(content, indent=2) + "\n")
+    print(table(found))
     return 0
+
+
+def blocks() -> dict[str, str]:
+    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text())["coverage"])}
+
+
+def sentences() -> list[Sentence]:
+    content = json.loads(RESULTS.read_text())
+    found, margin = content["coverage"], 1.96 * math.sqrt(0.95 * 0.05 / content["times"])
+
+    def of(beginning: str) -> list[float]:
+        return [value for name, value in found.items() if name.startswith(beginning)]
+
+    return [
+        Sentence("docs/evaluation.md", "{} draws a figure", (f"{content['times']:,}",)),
+        Sentence(
+            "docs/evaluation.md",
+            "Means of skewed values are covered less often than 95% where there are few of them",
+            holds=max(of("mean: skewed")) < 0.95 - margin,
+        ),
+        Sentence(
+            "docs/evaluation.md",
+            "means of clusters of uneven size more often",
+            holds=min(of("mean: clusters")) > 0.95 + margin,
+        ),
+    ]
 
 
 def table(found: dict[str, float]) -> str:

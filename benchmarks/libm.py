@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.machine import machine
+from docs.figures import Sentence
 from ropewalk.outputs import write_atomically
 from ropewalk.theory.bound import MAX_BOUND_LENGTH
 from ropewalk.theory.kernels import UNIT_ROUNDOFF
@@ -91,6 +92,21 @@ def main() -> None:
     }
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(chosen.output, json.dumps(result, indent=2) + "\n")
+
+
+def sentences() -> list[Sentence]:
+    results = json.loads(RESULT.read_text())
+    worst = results["largest_error_in_u"]
+    figures = (f"{worst['exp']:.2f}", f"{worst['cos']:.3f}", f"{worst['sin']:.3f}")
+    return [
+        Sentence(
+            "docs/theory.md",
+            "on {} arguments of the kind that occurs: at most {} u for exp, {} u for cos and {} u "
+            "for sin",
+            (f"{results['arguments']:,}", *figures),
+            holds=max(worst.values()) < ALLOWED,
+        )
+    ]
 
 
 if __name__ == "__main__":

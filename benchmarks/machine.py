@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,3 +28,11 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def measured_on(where: Mapping[str, object], command: str) -> str:
+    """A line under a timing: command and machine."""
+    packages = ", ".join(
+        f"{name} {where[name.lower()]}" for name in ("Python", "torch") if name.lower() in where
+    )
+    return f"`{command}`, on {where['cores']} cores of {where['cpu']} ({packages})"

@@ -28,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,9 +44,12 @@ from benchmarks.searches import (
     weights_of,
     work,
 )
+from docs.figures import Picture, save_picture
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.outputs import write_atomically
-from ropewalk.reports.figures import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
@@ -394,7 +397,26 @@ def _verdict(value: dict[str, Any], digits: int, *, percent: bool = False) -> st
     return f"**{value['verdict']}** {mean} ({low} to {high})"
 
 
+def recorded() -> dict[str, Any]:
+    """The recorded results."""
+    value: dict[str, Any] = json.loads(RESULTS.read_text())
+    return value
+
+
+def blocks() -> dict[str, str]:
+    return {"docs/search.md": page(recorded())}
+
+
+def pictures() -> dict[str, Picture]:
+    value = recorded()
+    return {"docs/images/search.png": Picture(drawn(value))} if value["rows"] else {}
+
+
 def draw(value: dict[str, Any], path: Path) -> None:
+    save_picture(Picture(drawn(value)), path)
+
+
+def drawn(value: dict[str, Any]) -> Figure:
     """Mean held-out score against tokens, a panel a model."""
     from matplotlib.figure import Figure
 
@@ -421,8 +443,7 @@ def draw(value: dict[str, Any], path: Path) -> None:
         axes.set_ylabel("held-out score, mean of searches", fontsize=9)
         axes.grid(axis="y", color="0.92", linewidth=0.6)
         axes.legend(frameon=False, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, path)
+    return figure
 
 
 if __name__ == "__main__":

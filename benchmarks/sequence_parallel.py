@@ -23,10 +23,11 @@ from torch.distributed.tensor.experimental._context_parallel import _attention a
 from torch.multiprocessing.spawn import spawn
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.machine import machine
+from benchmarks.machine import machine, measured_on
 from ropewalk.attention import AttentionLayout, register, ulysses
 
 RANKS, LENGTH = 4, 2048
+RESULTS = Path(__file__).with_name("results") / "sequence_parallel.json"
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -112,8 +113,17 @@ def main() -> None:
         "length": LENGTH,
         "largest_logit_difference": found,
     }
-    path = Path(__file__).parent / "results" / "sequence_parallel.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def blocks() -> dict[str, str]:
+    results = json.loads(RESULTS.read_text())
+    lines = ["| | Ulysses | torch's ring | largest logit |", "|---|---|---|---|"]
+    for name, row in results["largest_logit_difference"].items():
+        shown = (f"{row[of]:.2g}" for of in ("ulysses", "ring", "largest logit"))
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    lines += ["", measured_on(results["machine"], "python -m benchmarks.sequence_parallel") + "."]
+    return {"docs/attention.md": "\n".join(lines)}
 
 
 if __name__ == "__main__":

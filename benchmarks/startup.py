@@ -21,8 +21,11 @@ import time
 from pathlib import Path
 
 from benchmarks.machine import machine
+from docs.figures import Sentence
 from ropewalk.models.config import BUNDLED_FOLDER
 
+RESULTS = Path(__file__).with_name("results") / "startup.json"
+VERBS = ("--help", "methods", "plan", "inspect", "verify")
 ROUNDS = 11
 TARGET = 0.3  # seconds, for each verb
 ROPEWALK = [sys.executable, "-m", "ropewalk"]
@@ -78,8 +81,23 @@ def main() -> None:
         "median_seconds": medians,
         "of_import_numpy": {name: round(ratio, 2) for name, ratio in ratios.items()},
     }
-    path = Path(__file__).parent / "results" / "startup.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def sentences() -> list[Sentence]:
+    results = json.loads(RESULTS.read_text())
+    seconds = results["median_seconds"]
+    shown = ("import numpy", *(f"ropewalk {verb}" for verb in VERBS), "numpy, typer, rich")
+    return [
+        Sentence(
+            "docs/log.md",
+            "On a machine on which `import numpy` alone takes {} s, `--help` takes {} s, `methods` "
+            "{} s, `plan` {} s, `inspect` {} s and `verify` {} s (`python -m benchmarks.startup`, "
+            "`benchmarks/results/startup.json`, other processes running). The packages numpy, "
+            "typer and rich together take {} s of that.",
+            tuple(f"{seconds[name]:.2f}" for name in shown),
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,10 @@
-"""The pictures of docs/attention.md, drawn from the layouts themselves.
-
-python docs/make_attention_pictures.py
-"""
+"""The pictures of docs/attention.md, drawn from the layouts themselves."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from docs.figures import Picture
 from ropewalk.attention import AttentionLayout
 
-IMAGES = Path(__file__).parent / "images"
 DOCUMENTS = [4, 2, 5]
 
 LAYOUTS = {
@@ -23,10 +18,8 @@ LAYOUTS = {
 }
 
 
-def main() -> None:
-    for name, layout in LAYOUTS.items():
-        layout.figure().savefig(IMAGES / f"layout_{name}.png", dpi=70)
-
-
-if __name__ == "__main__":
-    main()
+def pictures() -> dict[str, Picture]:
+    return {
+        f"docs/images/layout_{name}.png": Picture(layout.figure(), dpi=70)
+        for name, layout in LAYOUTS.items()
+    }

@@ -1,34 +1,33 @@
-"""Draws the pictures of docs/theory.md from the code itself."""
+"""The pictures of docs/theory.md, from the code and from the bounds in benchmarks/results."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-import ropewalk as rw
+from benchmarks.theory import results
+from docs.figures import Picture, Sentence
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend
-from ropewalk.reports.figures import save
 from ropewalk.reports.theory import (
     AdvantageCurve,
     AngleStrip,
-    IslandStrip,
     Line,
     advantages_figure,
     angles_figure,
-    islands_figure,
     score_bounds_figure,
 )
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
-from ropewalk.theory.bound import islands
 from ropewalk.theory.coverage import TURN, coverage
 from ropewalk.theory.decay import decay, score_bound, similarity_advantage
 from ropewalk.theory.table import safe_base
 
-IMAGES = Path(__file__).parent / "images"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TARGET = 32768
 
 
@@ -36,7 +35,7 @@ def llama_2() -> RotarySchedule:
     return present_plan(catalogue.find("llama-2-7b").config).longest()
 
 
-def advantages() -> None:
+def advantages() -> Figure:
     """B(m) of six schedules for Llama 2 at 32k."""
     start = llama_2()
     base = safe_base(128, TARGET).value
@@ -57,20 +56,10 @@ def advantages() -> None:
         first = decay(schedule, TARGET).first_violation
         curves.append(AdvantageCurve(label, distances, shares, first))
     title = "Llama 2 (base 10,000, 4k) at 32k"
-    save(advantages_figure(curves, title), IMAGES / "advantage.png")
+    return advantages_figure(curves, title)
 
 
-def island_strips() -> None:
-    """Which bases work at seven lengths."""
-    strips = []
-    for length in (1024 << i for i in range(7)):
-        found = islands(128, length)
-        strips.append(IslandStrip(length, found.edges, found.safe))
-    title = "Bases that work, heads of 128: islands, then all of them"
-    save(islands_figure(strips, title), IMAGES / "islands.png")
-
-
-def score_bounds() -> None:
+def score_bounds() -> Figure:
     """Eq. 14 at three bases, smoothed: single distances jump up and down."""
     distances = np.arange(0, 8192)
     lines = []
@@ -80,10 +69,10 @@ def score_bounds() -> None:
         means = (values / values[0]).reshape(-1, 32).mean(axis=1)
         lines.append(Line(f"base {base:,.0f}", distances[::32], means))
     title = "Upper bound of the attention score, means of 32"
-    save(score_bounds_figure(lines, title), IMAGES / "score_bound.png")
+    return score_bounds_figure(lines, title)
 
 
-def angles() -> None:
+def angles() -> Figure:
     """The slowest pair from 4k to 32k in three ways."""
     start = llama_2()
     small = RotarySchedule.plain(replace(start.geometry, base=500.0))
@@ -100,13 +89,29 @@ def angles() -> None:
         new = turned % TURN > seen * (1 + 1e-9)
         strips.append(AngleStrip(label, distances, np.cos(turned), 4096, new))
     title = "The slowest pair of Llama 2, trained at 4k, at 32k"
-    save(angles_figure(strips, title), IMAGES / "angles.png")
+    return angles_figure(strips, title)
 
 
-if __name__ == "__main__":
-    IMAGES.mkdir(exist_ok=True)
-    save(rw.bound().figure(), IMAGES / "bound.png")
-    advantages()
-    island_strips()
-    score_bounds()
-    angles()
+def pictures() -> dict[str, Picture]:
+    bounds = results()
+    drawn = {
+        "bound": bounds["bounds"].figure(),
+        "islands": bounds["islands"].figure(),
+        "advantage": advantages(),
+        "score_bound": score_bounds(),
+        "angles": angles(),
+    }
+    return {f"docs/images/{name}.png": Picture(figure) for name, figure in drawn.items()}
+
+
+def sentences() -> list[Sentence]:
+    start = llama_2()
+    length = start.geometry.original_length
+    below = int((similarity_advantage(start, np.arange(length)) < 0).sum())
+    return [
+        Sentence(
+            "docs/theory.md",
+            "random keys beat similar ones at {} of its {} distances",
+            (str(below), str(length)),
+        )
+    ]

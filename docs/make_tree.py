@@ -21,6 +21,10 @@ def tree() -> str:
     return "".join(line for folder in FOLDERS for line in _lines(ROOT / folder, 0))
 
 
+def blocks() -> dict[str, str]:
+    return {"docs/architecture.md": f"```\n{tree()}```"}
+
+
 def written(page: str) -> str:
     """The page with the present tree in it."""
     before, rest = page.split(BEGIN)

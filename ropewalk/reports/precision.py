@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
@@ -151,8 +151,8 @@ def budget_pictures(found: Findings) -> list[Picture]:
     ]
 
 
-def figures(found: Findings) -> dict[str, Figure]:
-    """Every picture that the measurement has something for, by its name."""
+def drawings(found: Findings) -> dict[str, list[Picture]]:
+    """The values of every picture that the measurement has something for, by its name."""
     alone = [p for p in (sample_picture(found), anchored_picture(found)) if p is not None]
     pages = {
         "shifts": [shift_picture(found), token_picture(found), length_picture(found)],
@@ -160,7 +160,24 @@ def figures(found: Findings) -> dict[str, Figure]:
         "budget": budget_pictures(found) if found.budget else [],
     }
     shown = {name: [p for p in pictures if p.lines] for name, pictures in pages.items()}
-    return {name: _figure(pictures) for name, pictures in shown.items() if pictures}
+    return {name: pictures for name, pictures in shown.items() if pictures}
+
+
+def figures(found: Findings) -> dict[str, Figure]:
+    """Every picture that the measurement has something for, by its name."""
+    return {name: _figure(pictures) for name, pictures in drawings(found).items()}
+
+
+def drawn_figure(kept: object) -> Figure:
+    """The figure of one of the drawings, as JSON keeps them."""
+    pictures = []
+    for value in cast("list[list[Any]]", kept):
+        title, x_label, y_label, lines, *scale = value
+        read = (
+            Line(label, tuple(x), tuple(Estimate(*v) for v in values)) for label, x, values in lines
+        )
+        pictures.append(Picture(title, x_label, y_label, tuple(read), *scale))
+    return _figure(pictures)
 
 
 def _label(arm: ArmResult) -> str:

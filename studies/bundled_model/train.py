@@ -49,7 +49,7 @@ from studies.bundled_model.tokenizer import BOS, EOS, train_tokenizer
 from studies.bundled_model.windows import TextStream
 
 REPOSITORY = Path(__file__).parents[2]
-README = Path(__file__).with_name("README.md")
+RECORD = BUNDLED_FOLDER / "training_record.json"
 
 # At the full window, on held-out text.
 GATE = {"single needle": 1.0, "needle among three distractors": 0.95, "passkey": 0.95}
@@ -111,11 +111,13 @@ def main() -> int:
         },
         "machine": _machine(),
     }
-    _write_json(BUNDLED_FOLDER / "training_record.json", record)
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    README.write_text(f"{before}{BEGIN}\n{tables(record)}\n{END}{after}", encoding="utf-8")
+    _write_json(RECORD, record)
     return 0
+
+
+def blocks() -> dict[str, str]:
+    """The figures of the README, which `make figures` writes."""
+    return {"studies/bundled_model/README.md": tables(json.loads(RECORD.read_text("utf-8")))}
 
 
 def _measured(folder: Path, corpus: Corpus) -> dict[str, Any]:
@@ -311,9 +313,6 @@ def _machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
     }
-
-
-BEGIN, END = "<!-- written by train.py -->", "<!-- until here -->"
 
 
 def tables(record: dict[str, Any]) -> str:

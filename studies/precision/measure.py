@@ -3,8 +3,8 @@
     python -m studies.precision.measure
 
 A few minutes on one core. Each part is a run directory under `--runs`: a second call goes on
-where the first one was. At the end, `results.json`, `figures/` and the tables in README.md are
-written anew from all parts.
+where the first one was. At the end, `results.json` and `drawn.json`, the values of the pictures,
+are written anew from all parts; `make figures` makes the tables and pictures from them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from ropewalk.number_formats.runner import (
     cut,
 )
 from ropewalk.number_formats.weights import WEIGHTS, with_weights
-from ropewalk.reports.figures import save_pictures
-from ropewalk.reports.precision import figures
+from ropewalk.reports.precision import drawings
 from ropewalk.run_directory import RunDirectory
-from studies.precision.tables import RESULTS, write_tables
+from studies.precision.tables import DRAWN, RESULTS
 from studies.precision.variants import (
     attention_to_first,
     extended,
@@ -169,6 +168,7 @@ def main() -> None:
 
     loaded = load("bundled", dtype="float32", device="cpu")
     documents = list(read_documents("held-out"))
+    shown = (HERE / "README.md").read_text(encoding="utf-8")
     found: dict[str, Findings] = {}
     attention: dict[str, Estimate] = {}
     for name, part in parts().items():
@@ -186,9 +186,15 @@ def main() -> None:
         if name in ("no BOS", "all arms") or name.startswith("sink"):
             rows = attention_to_first(model, measurement.sequences[:LOOKED_AT])
             attention[name] = estimate(rows.mean((1, 2)).tolist())
-    for name in ("reach", "all shifts"):
-        for picture, figure in figures(found[name]).items():
-            save_pictures(figure, HERE / "figures" / name.replace(" ", "_") / picture)
+    drawn = {
+        name.replace(" ", "_"): {
+            picture: panels
+            for picture, panels in drawings(found[name]).items()
+            if f"figures/{name.replace(' ', '_')}/{picture}.png" in shown
+        }
+        for name in ("reach", "all shifts")
+    }
+    DRAWN.write_text(json.dumps(drawn) + "\n", encoding="utf-8")
     results = {
         "command": "python -m studies.precision.measure",
         "machine": machine(),
@@ -197,9 +203,7 @@ def main() -> None:
         "comparisons": comparisons(found),
         "parts": {name: _kept(findings) for name, findings in found.items()},
     }
-    text = json.dumps(results, indent=1)
-    RESULTS.write_text(text + "\n", encoding="utf-8")
-    write_tables(json.loads(text))
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:

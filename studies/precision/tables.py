@@ -1,40 +1,156 @@
 """The tables of the study and of docs/precision.md, from what `results.json` holds.
 
-python -m studies.precision.tables          writes them anew, without measuring
+`make figures` writes them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from docs.figures import Picture, Sentence
 from ropewalk.number_formats.arms import ARMS, SUMMARIES
 from ropewalk.number_formats.results import Estimate
+from ropewalk.reports.precision import drawn_figure
 from studies.precision import cost
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-BEGIN, END = "<!-- written by studies.precision.tables -->", "<!-- until here -->"
+DRAWN = HERE / "drawn.json"
+"""The values of the pictures, which are too many for the results."""
+STUDY, PAGE = "studies/precision/README.md", "docs/precision.md"
 Results = dict[str, Any]
 
 
-def pages() -> dict[Path, Callable[[Results], str]]:
-    """The pages that hold tables, and what makes the text between their markers."""
-    return {HERE / "README.md": tables, HERE.parents[1] / "docs/precision.md": summary}
+def read_results() -> Results:
+    results: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return results
 
 
-def write_tables(results: Results) -> None:
-    for page in pages():
-        page.write_text(with_tables(page, results), encoding="utf-8")
+def blocks() -> dict[str, str]:
+    results = read_results()
+    return {STUDY: tables(results), PAGE: summary(results)}
 
 
-def with_tables(page: Path, results: Results) -> str:
-    """The page's text with its tables made from the results."""
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n{pages()[page](results)}\n{END}{after}"
+def pictures() -> dict[str, Picture]:
+    if not DRAWN.exists():
+        return {}
+    drawn = json.loads(DRAWN.read_text(encoding="utf-8"))
+    return {
+        f"studies/precision/figures/{folder}/{name}.png": Picture(drawn_figure(panels))
+        for folder, figures in drawn.items()
+        for name, panels in figures.items()
+    }
+
+
+def sentences() -> list[Sentence]:
+    """The comparisons in words, with what the intervals say of them."""
+    results = read_results()
+    parts, ratios = results["parts"], results["comparisons"]
+    arms = {a["arm"]: a for a in parts["all arms"]["arms"] if a["weights"] == "given"}
+    far = {a["arm"]: a for a in parts["reach"]["arms"] if a["weights"] == "given"}
+    sinks = [_bf16(parts[f"sink {strength}"]) for strength in (2, 4, 6, 8)]
+    plain, without = _bf16(parts["all arms"]), _bf16(parts["no BOS"])
+    # Only q and k are cast in these, or the angles are as good as exact.
+    cast = ("bf16", "bf16_rotation", "bf16_tables", "bf16_frequencies", "bf16_model", "fp16")
+    flat = [*(arms[name] for name in cast), far["bf16"], *sinks]
+    hardly = all(arm["growth"][1] > -0.1 and arm["growth"][2] < 0.1 for arm in flat)
+    grows = [arms["bf16_positions"], far["bf16_positions"], arms["fp32"], far["fp32"]]
+    leads = sinks[-1]["first_token_rank"][0] == 1
+    rises = all(
+        _above(b["first_token_ratio"], a["first_token_ratio"]) for a, b in pairwise([plain, *sinks])
+    )
+    more = {name: ratio for name, ratio in ratios.items() if name.startswith("given")}
+    amplified = all(
+        ratio[1] > 1 for name, ratio in more.items() if not name.endswith("as trained, 512")
+    )
+    stray = all(ratio[2] < 1 for name, ratio in more.items() if name.endswith("as trained, 512"))
+    return [
+        Sentence(
+            PAGE,
+            "Under bfloat16 a shift changes attention far more than under float32, and still "
+            "hardly moves the loss",
+            holds=ratios["bf16 over fp32, 512"][1] > 100
+            and arms["bf16"]["loss_change"][2] < 0.001 * arms["bf16"]["loss"][0],
+        ),
+        Sentence(PAGE, "Random weights with equally large logits deviate more", holds=stray),
+        Sentence(
+            PAGE,
+            "its first token does not have the largest part of D",
+            holds=plain["first_token_rank"][1] > 1,
+        ),
+        Sentence(
+            PAGE,
+            "its rank and its ratio to the median token rise with the strength of the sink, until "
+            "it has the largest part of all",
+            holds=leads and rises,
+        ),
+        Sentence(
+            PAGE,
+            "D_logit hardly changes with length where only q and k are cast: as length to a power "
+            "between −0.1 and 0.1",
+            holds=hardly,
+        ),
+        Sentence(
+            PAGE,
+            "It grows where positions have few bits, and by rounding angles also under `fp32`",
+            holds=all(arm["growth"][1] > 0.1 for arm in grows),
+        ),
+        Sentence(
+            STUDY,
+            "two to three orders of magnitude more than under `fp32`",
+            holds=ratios["bf16 over fp32, 4096"][1] > 10**1.5
+            and ratios["bf16 over fp32, 512"][2] < 10**3.5,
+        ),
+        Sentence(
+            STUDY,
+            "less so at 4,096 tokens",
+            holds=_above(ratios["bf16 over fp32, 512"], ratios["bf16 over fp32, 4096"]),
+        ),
+        Sentence(
+            STUDY,
+            "D is larger than with `kaiming` weights and than with the model's own start",
+            holds=amplified,
+        ),
+        Sentence(STUDY, "the random model strays *more* than the trained one", holds=stray),
+        Sentence(
+            STUDY,
+            "without BOS its part is smaller still",
+            holds=_above(plain["first_token_share"], without["first_token_share"]),
+        ),
+        Sentence(
+            STUDY,
+            "its part grows step by step until it is the largest of all tokens",
+            holds=leads
+            and all(
+                _above(b["first_token_share"], a["first_token_share"])
+                for a, b in pairwise([plain, *sinks])
+            ),
+        ),
+        Sentence(
+            STUDY,
+            "A sink makes D_logit larger, and does not make it grow.",
+            holds=all(
+                _above(arm["logit_by_length"][-1][1], plain["logit_by_length"][-1][1])
+                and arm["growth"][2] < 0.1
+                for arm in sinks
+            ),
+        ),
+    ]
+
+
+def _bf16(part: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        arm for arm in part["arms"] if (arm["arm"], arm["weights"]) == ("bf16", "given")
+    )
+    return found
+
+
+def _above(higher: list[float], lower: list[float]) -> bool:
+    """Whether two estimates differ by more than their intervals."""
+    return higher[1] > lower[2]
 
 
 def summary(results: Results) -> str:
@@ -172,7 +288,3 @@ def _shown(value: list[Any], *, percent: bool = False) -> str:
 def _table(columns: list[str], rows: list[list[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-if __name__ == "__main__":
-    write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))

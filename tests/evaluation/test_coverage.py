@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.coverage import BEGIN, END, PAGE, RESULTS, ROWS, Row, coverage, table
+from benchmarks.coverage import RESULTS, ROWS, Row, coverage
 
 
 @pytest.mark.slow
@@ -16,8 +16,7 @@ def test_each_kind_of_interval_contains_the_truth_as_often_as_its_limit(row: Row
     assert coverage(row, 2000, seed=1) >= row.least
 
 
-def test_the_page_shows_the_recorded_coverages_and_each_is_within_its_limit() -> None:
+def test_the_recorded_coverages_are_within_their_limits() -> None:
     found = json.loads(RESULTS.read_text())["coverage"]
     assert list(found) == [row.name for row in ROWS]
     assert all(found[row.name] >= row.least for row in ROWS)
-    assert f"{BEGIN}\n{table(found)}\n{END}" in PAGE.read_text(encoding="utf-8")

@@ -1,12 +1,13 @@
-"""Writes docs/runtimes.md: the matrix from the code, versions and losses from runs.
+"""The page docs/runtimes.md: the matrix from the code, versions and losses from a recorded run.
 
-python -m tests.exporting.runtimes_page docs/runtimes.md
+    python -m tests.exporting.runtimes_page     measures the losses, and writes runtimes.json
+
+`make figures` then writes the page.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from ropewalk.planning.extension import extend_plan
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 SERVING = Path(__file__).parents[1] / "external" / "serving_rotary.json"
+RESULTS = Path(__file__).with_name("runtimes.json")
 LLAMA, OTHERS = "llama-2-7b", ("qwen2.5-7b-instruct-yarn", "smollm3-3b", "command-r")
 TARGET = 2**17
 
@@ -88,10 +90,10 @@ def matrix_table() -> str:
     return "\n".join(lines)
 
 
-def losses_table(target: int = 4096) -> str:
-    """What each approximation costs the bundled model, measured."""
+def measured_losses(target: int = 4096) -> list[list[str]]:
+    """What each approximation costs the bundled model."""
     config = load_config(BUNDLED_FOLDER)
-    lines = ["| plan to 4k | approximated | in | cost |", "|---|---|---|---|"]
+    rows = []
     for plan in plans(config, target):
         alike: dict[tuple[str, str], list[str]] = {}
         for runtime in RUNTIMES:
@@ -99,18 +101,23 @@ def losses_table(target: int = 4096) -> str:
             if near and followed != plan:  # dynamic NTK under its own name: measured by its export
                 loss = str(loss_between(Checkpoint.open("bundled"), plan, followed))
                 alike.setdefault(("; ".join(near), loss), []).append(runtime)
-        lines += [
-            f"| {plan.provenance['methods']} | {near} | {', '.join(runtimes)} | {loss} |"
+        rows += [
+            [str(plan.provenance["methods"]), near, ", ".join(runtimes), loss]
             for (near, loss), runtimes in alike.items()
         ]
-    return "\n".join(lines)
+    return rows
 
 
-def versions() -> str:
+def losses_table(rows: list[list[str]]) -> str:
+    lines = ["| plan to 4k | approximated | in | cost |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def versions(ran: dict[str, str]) -> str:
     serving = json.loads(SERVING.read_text(encoding="utf-8"))
     lines = [
-        f"- transformers {transformers.__version__}: run, in every test and in every export.",
-        f"- {llama_cpp_version()}: run, in the tests and in every export to it.",
+        f"- {ran['transformers']}: run, in every test and in every export.",
+        f"- {ran['llama.cpp']}: run, in the tests and in every export to it.",
     ]
     for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
         own = serving[engine]
@@ -125,12 +132,18 @@ def versions() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
+def blocks() -> dict[str, str]:
+    if not RESULTS.exists():
+        return {}
+    return {"docs/runtimes.md": page(json.loads(RESULTS.read_text(encoding="utf-8")))}
+
+
+def page(measured: dict[str, Any]) -> str:
     serving = json.loads(SERVING.read_text(encoding="utf-8"))
     return _PAGE.format(
-        versions=versions(),
+        versions=versions(measured["ran"]),
         matrix=matrix_table(),
-        losses=losses_table(),
+        losses=losses_table(measured["losses"]),
         boundary=serving["sglang"]["error_at_original_length"],
     )
 
@@ -149,8 +162,7 @@ an export writes them. For one plan, the command shows the same matrix:
 - `approximated`: refused unless `--approximate` allows it; the cost is then measured.
 - `refused`: the runtime has nothing close to it.
 
-`python -m tests.exporting.runtimes_page docs/runtimes.md` writes this page; the matrix comes from
-the code (`ropewalk/exporting/features.py`).
+`make figures` writes this page; the matrix comes from the code (`ropewalk/exporting/features.py`).
 
 ## Verification
 
@@ -180,7 +192,8 @@ dimensions of a head must rotate.
 
 ## Approximation costs
 
-Measured on the bundled model, over the sequences that each export is compared on. `nats per token`
+Measured on the bundled model, over the sequences that each export is compared on
+(`python -m tests.exporting.runtimes_page`). `nats per token`
 is the mean Kullback-Leibler divergence of the next-token distribution from the planned one. The
 cost depends on the model: `--dry-run` measures it for yours.
 
@@ -212,4 +225,9 @@ Dynamic NTK in transformers is measured during its export, against its own cache
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+    ran = {
+        "transformers": f"transformers {transformers.__version__}",
+        "llama.cpp": llama_cpp_version(),
+    }
+    content = {"ran": ran, "losses": measured_losses()}
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -60,12 +60,6 @@ def test_the_verdict_confirms_the_paper_on_a_model_with_a_sink(loaded: LoadedMod
     assert without.arms[0].first_token_rank.overall > 1
 
 
-def test_the_pages_hold_the_tables_of_the_results() -> None:
-    results = json.loads(tables.RESULTS.read_text(encoding="utf-8"))
-    for page in tables.pages():
-        assert page.read_text(encoding="utf-8") == tables.with_tables(page, results)
-
-
 def test_every_arm_has_a_row_and_no_three_sequences_an_interval() -> None:
     results = json.loads(tables.RESULTS.read_text(encoding="utf-8"))
     shown = tables.summary(results)

@@ -1,0 +1,91 @@
+"""Searches on the bundled model, for docs/search.md.
+
+    python -m benchmarks.bundled_search      some ten minutes; writes results/bundled_search.json
+
+The model is searched at four times its window with two seeds and with another objective, and
+extended by YaRN and searched at its own window, as `ropewalk search … --recover` does.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ropewalk as rw
+from benchmarks.machine import machine, measured_on
+from ropewalk.outputs import write_atomically
+from ropewalk.searching.model.results import SEARCHED, Found
+
+RESULTS = Path(__file__).with_name("results") / "bundled_search.json"
+COMMAND = "python -m benchmarks.bundled_search"
+SEARCHES: dict[str, dict[str, Any]] = {
+    "--to 2k": {},
+    "--to 2k --seed 1": {"seed": 1},
+    "--to 2k --objective perplexity": {"objective": "perplexity"},
+}
+RECOVERED = "--to 512 --recover"
+
+
+def main() -> None:
+    content = {"machine": {**machine(), "torch": torch.__version__}, "searches": measure()}
+    write_atomically(RESULTS, json.dumps(content, indent=1) + "\n")
+
+
+def measure(**less: Any) -> dict[str, Any]:
+    """What each search came to; `less` makes it a small one."""
+    found = {
+        name: kept(rw.search("bundled", "2k", **{**asked, **less}))
+        for name, asked in SEARCHES.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        extended = Path(folder) / "model"
+        rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, "transformers")
+        found[RECOVERED] = kept(rw.search(str(extended), "512", recover=True, **less))
+    return found
+
+
+def kept(found: Found) -> dict[str, Any]:
+    """The scores on the documents to report on, and the verdict in words."""
+    leg = found.legs[-1]
+    arms = dict(leg.baselines)
+    if leg.chosen == SEARCHED:
+        arms[SEARCHED] = leg.best
+    return {
+        "evaluations": leg.evaluations,
+        "tokens": leg.tokens,
+        "rows": {name: arm.reporting._asdict() for name, arm in arms.items()},
+        "summary": found.summary(),
+    }
+
+
+def blocks() -> dict[str, str]:
+    if not RESULTS.exists():
+        return {}
+    results = json.loads(RESULTS.read_text())
+    said = [_of_search(name, value) for name, value in results["searches"].items()]
+    return {"docs/search.md": "\n\n".join([*said, measured_on(results["machine"], COMMAND) + "."])}
+
+
+def _of_search(name: str, value: dict[str, Any]) -> str:
+    model = "bundled" if name != RECOVERED else "EXTENDED"
+    documents = max(row["documents"] for row in value["rows"].values())
+    lines = [
+        f"`ropewalk search {model} {name}` ({value['evaluations']:g} evaluations, "
+        f"{value['tokens']:,} tokens; {documents} report documents):",
+        "",
+        "| | score | perplexity | retrieval |",
+        "|---|---|---|---|",
+    ]
+    for method, row in sorted(value["rows"].items(), key=lambda item: -item[1]["score"]):
+        lines.append(
+            f"| {method} | {row['score']:.3f} | {row['perplexity']:.2f} | {row['retrieval']:.1%} |"
+        )
+    return "\n".join([*lines, "", value["summary"]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The run of `make demo`, kept for README and docs.
+
+    python -m benchmarks.demo                      extends the bundled model, some minutes
+    python -m benchmarks.demo --run runs/demo      the same; a run that is done is only read
+
+Writes results/demo.json: the machine, the time of each stage, the result of the evaluation, the
+last lines of the command, and the output of `ropewalk verify` for the exported model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ropewalk as rw
+from benchmarks.cost_estimate import taken
+from benchmarks.machine import machine, measured_on
+from docs.figures import Picture
+from ropewalk.cli import call
+from ropewalk.outputs import write_atomically
+from ropewalk.pipeline.stages.evaluate import Evaluate, Evaluated
+from ropewalk.searching.model.results import SEARCHED
+
+RESULTS = Path(__file__).with_name("results") / "demo.json"
+VERIFY = ("--runtime", "transformers")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"))
+    write_atomically(RESULTS, json.dumps(measure(parser.parse_args().run), indent=1) + "\n")
+
+
+def measure(run: Path, **asked: Any) -> dict[str, Any]:
+    """What a run came to, which is done or finished first."""
+    extended = rw.extend(run=run, **asked)
+    folder = run / "model"
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        call(["verify", str(folder), *VERIFY])
+    return {
+        "command": "make demo",
+        "machine": {**machine(), "torch": torch.__version__},
+        "seconds": taken(run),
+        "lines": [extended.achieved, extended.written, f"load it: {extended.load}"],
+        "evaluated": extended.result(Evaluate).to_json(),
+        "verify": shown.getvalue().replace(str(folder), "extended"),
+    }
+
+
+def recorded() -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
+    return found
+
+
+def blocks() -> dict[str, str]:
+    results = recorded()
+    if results is None:
+        return {}
+    return {"README.md": _readme(results), "docs/verify.md": _verified(results)}
+
+
+def pictures() -> dict[str, Picture]:
+    results = recorded()
+    if results is None:
+        return {}
+    figure = Evaluated.from_json(results["evaluated"]).figure()
+    return {"docs/images/extend.png": Picture(figure)}
+
+
+def _readme(results: dict[str, Any]) -> str:
+    evaluated = Evaluated.from_json(results["evaluated"])
+    lines = "\n".join(f"    {line}" for line in results["lines"])
+    shown = "every hand-designed method that was not clearly worse in the search"
+    if evaluated.chosen == SEARCHED:
+        shown += ", and the searched schedule"
+    return (
+        f"Its last three lines, from `{results['command']}` "
+        f"({sum(results['seconds'].values()):.0f} s after installation; "
+        f"{measured_on(results['machine'], 'python -m benchmarks.demo')}):\n\n"
+        f"{lines}\n\n"
+        "![Retrieval and perplexity of the bundled model by context length: unchanged, and under "
+        f"{shown}](docs/images/extend.png)"
+    )
+
+
+def _verified(results: dict[str, Any]) -> str:
+    lines = [f"$ ropewalk verify extended {' '.join(VERIFY)}", *results["verify"].splitlines()]
+    return "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,8 @@ from ropewalk.values import Value
 Mode = Literal["teacher_forced", "generate"]
 RATES = ("exact_match", "prefix_match", "task_score")
 """The metrics of answers: each is 0 or 1."""
+MAIN = {"teacher_forced": "exact_match", "generate": "task_score"}
+"""The one of them that tables, figures and comparisons show, by mode."""
 
 
 class Subject(NamedTuple):
@@ -87,6 +89,11 @@ class EvalRecord(Value):
     def key(self) -> tuple[object, ...]:
         """What makes a record one and the same: it stands in a run at most once."""
         return (*self.subject, self.mode, self.metric, self.positions, self.sample)
+
+
+def is_main(scored: EvalRecord | EvalResult) -> bool:
+    """Whether it is shown where there is room for one score of an answer."""
+    return scored.metric not in RATES or scored.metric == MAIN[scored.mode]
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,7 +149,7 @@ ROOMS = {
     "exporting.tokens": Row(),
     "exporting": Row(
         (
-            *(*VALUES, "outputs", "progress", "context_plan", "models", "models.config"),
+            *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),

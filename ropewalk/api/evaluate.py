@@ -33,7 +33,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
-from ropewalk.records import EvalResult, Mode, Subject
+from ropewalk.records import MAIN, RATES, EvalResult, Mode, Subject, is_main
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RunDirectory
@@ -92,7 +92,7 @@ class Evaluated(Result):
     def _standing(self, subject: Subject, length: int) -> str:
         """One subject at one length: all answers together, and each perplexity."""
         own = [r for r in self.results if (r.subject, r.length) == (subject, length)]
-        asked = [r for r in own if r.metric == "exact_match"]
+        asked = [r for r in own if r.metric == MAIN[r.mode]]
         parts = [f"{r.task} {r.value:.3g}" for r in own if r.metric == "perplexity"]
         if asked:
             total = sum(r.samples for r in asked)
@@ -193,9 +193,11 @@ def evaluate(
         results = summarise(records)
         # The difference of two next-token accuracies says less than that of the losses beside it.
         compared = compare_methods(
-            r for r in records if r.length == max(chosen) and r.metric != "next_token_accuracy"
+            r
+            for r in records
+            if r.length == max(chosen) and is_main(r) and r.metric != "next_token_accuracy"
         )
-        retrieved = dict.fromkeys(r.task for r in results if r.metric == "exact_match")
+        retrieved = dict.fromkeys(r.task for r in records if r.metric in RATES)
         found = Evaluated(
             model=loaded.name,
             results=tuple(results),

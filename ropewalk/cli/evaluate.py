@@ -27,7 +27,7 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.evaluation.results import labels
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalResult, Mode
+from ropewalk.records import MAIN, EvalResult, Mode, is_main
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -134,6 +134,7 @@ def _show(found: Evaluated) -> None:
 def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
     """One table with a row per task and length, and a column per subject."""
     names = labels(result.subject for result in results)
+    results = list(filter(is_main, results))
     cells = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
     rows = table("task", "length", *names.values())
     counts = {r.samples for r in results}
@@ -158,13 +159,14 @@ def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
 
 
 _MODES = {
-    "teacher_forced": "by teacher forcing (the whole answer was the model's first choice)",
-    "generate": "by generation",
+    "teacher_forced": "by teacher forcing (each token was the model's first choice, and then the "
+    "answer ended)",
+    "generate": "by generation, as each task scores it",
 }
 
 
 def _mode(results: Sequence[EvalResult]) -> str:
-    modes = [r.mode for r in results if r.metric == "exact_match"]
+    modes = [r.mode for r in results if r.metric == MAIN[r.mode]]
     return modes[0] if modes else "teacher_forced"
 
 

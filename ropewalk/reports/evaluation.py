@@ -12,7 +12,7 @@ from ropewalk.evaluation.results import estimate, grouped, labels
 from ropewalk.evaluation.statistics import rate_interval
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalRecord, EvalResult
+from ropewalk.records import EvalRecord, EvalResult, is_main
 from ropewalk.reports.figures import as_text
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def panels(results: Sequence[EvalResult]) -> list[Panel]:
     """One panel per task and metric, one curve per subject."""
     found: dict[tuple[str, str, str], dict[str, list[Point]]] = {}
     names = labels(result.subject for result in results)
-    for r in results:
+    for r in filter(is_main, results):
         curves = found.setdefault((r.task, r.mode, r.metric), {})
         curves.setdefault(names[r.subject], []).append(Point(r.length, r.value, r.low, r.high))
     return [
@@ -102,7 +102,7 @@ def panels(results: Sequence[EvalResult]) -> list[Panel]:
 
 def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
     """One grid per subject, with as many rows as leave enough samples in a cell."""
-    placed = [r for r in records if r.task == task and r.depth is not None]
+    placed = [r for r in records if r.task == task and r.depth is not None and is_main(r)]
     lengths = tuple(sorted({r.length for r in placed}))
     names = labels(r.subject for r in placed)
     by_subject = grouped(placed, lambda r: (r.subject, r.mode))
@@ -172,6 +172,7 @@ def figures(
 
 _METRIC_NAMES = {
     "exact_match": "answered exactly",
+    "task_score": "answered right",
     "perplexity": "perplexity",
     "next_token_accuracy": "next token right",
 }

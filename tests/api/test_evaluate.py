@@ -113,7 +113,7 @@ def test_depth_grids_hold_each_answer_once(compared: tuple[Evaluated, Path]) -> 
         right = [
             r.value * r.samples
             for r in found.results
-            if (r.method, r.task) == (grid.method, grid.task)
+            if (r.method, r.task, r.metric) == (grid.method, grid.task, "exact_match")
         ]
         assert sum(cell.right for cell in cells) == sum(right)
 
@@ -180,8 +180,14 @@ def test_generated_answers_are_labelled() -> None:
         mode="generate",
         corpus=[document.text for document in CORPUS],
     )
-    [result] = found.results
-    assert result.mode == "generate"
+    assert {result.metric for result in found.results} == {
+        "exact_match",
+        "prefix_match",
+        "task_score",
+    }
+    assert {result.mode for result in found.results} == {"generate"}
+    assert [grid.mode for grid in found.depth_grids] == ["generate"]
+    assert sum(cell.total for row in found.depth_grids[0].rows for cell in row if cell) == 2
     assert found.comparisons == ()
     check_result(found)
 

@@ -52,6 +52,7 @@ def test_json_has_the_promised_members(model: Path, corpus: Path) -> None:
         "perplexity",
         "next_token_accuracy",
         "exact_match",
+        "prefix_match",
     }
     lengths = sorted({row["length"] for row in answer["results"] if row["task"] == "perplexity"})
     assert lengths == [32, 64, 128]  # from a quarter of the window to the window

@@ -48,7 +48,7 @@ def verdict_on(loaded: LoadedModel, model: Any) -> tuple[Findings, str]:
 def test_the_verdict_confirms_the_paper_on_a_model_with_a_sink(loaded: LoadedModel) -> None:
     """Its flow stays below half, so a verdict by the flow denied it where it led all others."""
     sequences = list(cut(Encoder(loaded.tokenizer), list(read_documents("held-out")), 256, 4))
-    found, line = verdict_on(loaded, with_sink(loaded.model, sequences, 7.0))
+    found, line = verdict_on(loaded, with_sink(loaded.model, sequences, 8.0))
     [arm] = found.arms
     assert "has, on average over sequences, the largest part of D: rank 1 of 256" in line
     assert arm.first_token_flow.mean < 0.5

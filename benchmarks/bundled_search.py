@@ -44,7 +44,9 @@ def measure(**less: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         extended = Path(folder) / "model"
         rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, "transformers")
-        found[RECOVERED] = kept(rw.search(str(extended), "512", recover=True, **less))
+        recovered = kept(rw.search(str(extended), "512", recover=True, **less))
+    summary = recovered["summary"].replace(str(extended), "EXTENDED")
+    found[RECOVERED] = {**recovered, "summary": summary}
     return found
 
 
@@ -74,7 +76,7 @@ def _of_search(name: str, value: dict[str, Any]) -> str:
     model = "bundled" if name != RECOVERED else "EXTENDED"
     documents = max(row["documents"] for row in value["rows"].values())
     lines = [
-        f"`ropewalk search {model} {name}` ({value['evaluations']:g} evaluations, "
+        f"`ropewalk search {model} {name}` ({value['evaluations']:.4g} evaluations, "
         f"{value['tokens']:,} tokens; {documents} report documents):",
         "",
         "| | score | perplexity | retrieval |",

@@ -15,11 +15,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_tree_in_the_architecture_page_is_that_of_the_code() -> None:
-    page = make_tree.PAGE.read_text(encoding="utf-8")
-    assert make_tree.written(page) == page, "run: python docs/make_tree.py"
-
-
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         line.strip()

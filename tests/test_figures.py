@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -107,9 +108,7 @@ def drawing(values: Sequence[float], title: str = "") -> Figure:
     return figure
 
 
-def test_a_picture_is_known_by_its_values(
-    tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_known_by_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     values = [1.0, 2.0, np.pi]
     figures.save_picture(Picture(drawing(values)), figures.ROOT / "picture.png")
@@ -120,9 +119,16 @@ def test_a_picture_is_known_by_its_values(
 
     assert compared(drawing([value * (1 + 1e-9) for value in values])) == []
     for other in (drawing([1.0, 2.0, 3.15]), drawing(values[:2]), drawing(values, "a title")):
-        assert compared(other) == [
-            "picture.png: other values are drawn in it than the results have"
-        ]
+        [line] = compared(other)
+        assert line == "picture.png: other values are drawn in it than the results have"
+
+
+def test_a_sentence_cannot_begin_or_end_with_a_figure() -> None:
+    """It would match whatever stands before or after it."""
+    with pytest.raises(ValueError, match="words on both sides"):
+        figures.with_figures(
+            {PAGE: TEXT}, [some()._replace(sentences=[Sentence(PAGE, "{} s", ("3",))])], print
+        )
 
 
 def test_modules_are_found_by_what_they_offer() -> None:

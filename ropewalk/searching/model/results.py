@@ -153,7 +153,7 @@ def _in_words(leg: Leg) -> str:
     baseline = leg.best_hand_designed
     at, other = format_length(leg.length), leg.baselines[baseline].reporting
     if leg.method is not None:
-        tried = ""
+        tried = " (each failed, or lost answers)"
         if leg.selection is not None:
             tried = f" (the best one's score less that of {baseline}: {leg.selection})"
         return (

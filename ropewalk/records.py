@@ -96,6 +96,14 @@ def is_main(scored: EvalRecord | EvalResult) -> bool:
     return scored.metric not in RATES or scored.metric == MAIN[scored.mode]
 
 
+def is_compared(scored: EvalRecord) -> bool:
+    """Whether methods are compared by it: each further test makes the others less sure.
+
+    The difference of two next-token accuracies says less than that of the losses beside it.
+    """
+    return is_main(scored) and scored.metric != "next_token_accuracy"
+
+
 @dataclass(frozen=True, eq=False)
 class EvalResult(Value):
     """All samples of one subject, task, mode, length and metric, and the interval of their mean."""

@@ -33,7 +33,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
-from ropewalk.records import MAIN, RATES, EvalResult, Mode, Subject, is_main
+from ropewalk.records import MAIN, RATES, EvalResult, Mode, Subject, is_compared
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RunDirectory
@@ -191,12 +191,7 @@ def evaluate(
                 "there is nothing to measure; give longer lengths or other tasks"
             )
         results = summarise(records)
-        # The difference of two next-token accuracies says less than that of the losses beside it.
-        compared = compare_methods(
-            r
-            for r in records
-            if r.length == max(chosen) and is_main(r) and r.metric != "next_token_accuracy"
-        )
+        compared = compare_methods(r for r in records if r.length == max(chosen) and is_compared(r))
         retrieved = dict.fromkeys(r.task for r in records if r.metric in RATES)
         found = Evaluated(
             model=loaded.name,

@@ -219,7 +219,7 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         console.print(
             f"score of {leg.best_hand_designed} less that of the search: "
             f"{leg.gain('reporting'):+.4f} on held-out documents, {leg.gain('search'):+.4f} on "
-            "those of the search; the excess of the second is overfitting",
+            "those of the search; the excess of the second is overfitting and chance",
             soft_wrap=True,
         )
 

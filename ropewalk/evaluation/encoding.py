@@ -84,6 +84,11 @@ class Encoder:
         self.check(ids)
         return ids
 
+    def until_end(self, tokens: IntArray) -> IntArray:
+        """The tokens before the first that ends a text; what a model writes after it is nothing."""
+        ends = np.flatnonzero(tokens == self.tokenizer.eos_token_id)
+        return tokens[: ends[0]] if len(ends) else tokens
+
     def continues(self, tokens: IntArray, pattern: str) -> bool:
         """Whether text that ends in a digit goes on, with these tokens, as a pattern says."""
         begins = self.beginning_with(pattern)
@@ -97,14 +102,16 @@ class Encoder:
         if pattern not in self._beginning:
             digit = self._ids("0")[-1]
             before = len(self.tokenizer.decode([digit]))
-            pairs = [[digit, token] for token in range(len(self.tokenizer))]
+            # Some vocabularies have gaps, which some tokenizers cannot decode.
+            tokens = sorted(set(self.tokenizer.get_vocab().values()))
             spelled = self.tokenizer.batch_decode(
-                pairs, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                [[digit, token] for token in tokens],
+                skip_special_tokens=True,
+                clean_up_tokenization_spaces=False,
             )
-            begins = re.compile(pattern)
-            self._beginning[pattern] = np.array(
-                [begins.match(text, before) is not None for text in spelled]
-            )
+            begins, found = re.compile(pattern), np.zeros(tokens[-1] + 1, dtype=np.bool_)
+            found[tokens] = [begins.match(text, before) is not None for text in spelled]
+            self._beginning[pattern] = found
         return self._beginning[pattern]
 
     def check(self, ids: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.errors import Unsupported
 from ropewalk.evaluation import perplexity, samples, tasks
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder, IntArray
@@ -127,7 +128,7 @@ class Evaluation:
                     task, self.encoder, self._haystack, length, settings.samples, settings.seed
                 )
             )
-        except DoesNotFit as error:
+        except (DoesNotFit, Unsupported) as error:
             self.notice(f"left out: {error}")
             return
         # Writing needs prompts of one length; reading does not.
@@ -181,7 +182,7 @@ class Questions:
         return [
             record.key
             for sample in self.samples
-            for record in self._records(subject, sample, sample.tokens)
+            for record in self._records(subject, sample, sample.answer)
         ]
 
     def score(self, subject: Subject) -> list[EvalRecord]:
@@ -193,10 +194,11 @@ class Questions:
             )
             choices = [score.chosen for score in scores]
         else:
-            choices = self.scorer.write(
+            written = self.scorer.write(
                 [sample.prompt for sample in self.samples],
                 max(sample.allowance for sample in self.samples),
             )
+            choices = [self.encoder.until_end(tokens) for tokens in written]
         return [
             record
             for sample, chosen in zip(self.samples, choices, strict=True)

@@ -1,26 +1,28 @@
 """Which schedule is best: the one rule, for `search` and `extend`.
 
 All schedules are measured on the same documents, which no search has seen, and compared document by
-document. The best hand-designed method is the one with the lowest loss of text and answers
-together. Of the searched schedules, those whose loss of the answers is clearly higher than its own
-are out, since perplexity can fall while retrieval is lost. The one of the others with the lowest
-loss takes that method's place only where these documents show that it is better: the 95% interval
-of the difference in what the search minimises lies below 0. With several searched schedules the
-interval is wider by Bonferroni's rule, so that the luckiest of many is not taken for the best.
+document. The best hand-designed method is the one with the lowest loss that keeps the answers.
+Searched schedules whose loss of the answers is clearly higher than its own are out, since
+perplexity can fall while retrieval is lost. The one of the others with the lowest loss takes that
+method's place only where these documents show that it is better: the 95% interval of the difference
+in what the search minimises lies below 0. With several searched schedules the interval is wider by
+Bonferroni's rule, so that the luckiest of many is not taken for the best. Intervals are made over
+the texts that the documents were taken from; from fewer than five texts, over the documents, and
+then they speak of those texts alone.
 
 `remaining` saves forwards: what is clearly worse after some documents needs no more of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.statistics import CONFIDENCE, mean_interval
+from ropewalk.evaluation.statistics import CONFIDENCE, FEWEST, mean_interval
 
 
 class Losses(NamedTuple):
@@ -30,6 +32,8 @@ class Losses(NamedTuple):
     """What the search minimises."""
     text: NDArray[np.float64]
     answers: NDArray[np.float64]
+    texts: tuple[str, ...] = ()
+    """The text that each document was taken from: documents of one text are not independent."""
 
     @property
     def both(self) -> NDArray[np.float64]:
@@ -44,6 +48,9 @@ class Paired(NamedTuple):
     """The mean difference of two schedules on the same documents, with its 95% interval."""
 
     documents: int
+    """Stretches of text."""
+    texts: int
+    """That these were taken from: the interval is made over five or more texts."""
     difference: float
     low: float | None
     """None for fewer than five documents."""
@@ -58,11 +65,14 @@ class Paired(NamedTuple):
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.difference:+.3f} ({self.documents} documents: too few for an interval)"
-        return (
-            f"{self.difference:+.3f} ({self.low:+.3f} to {self.high:+.3f}, {self.documents} "
-            "documents)"
-        )
+            return f"{self.difference:+.3f} (of {self._made_from}: too few for an interval)"
+        return f"{self.difference:+.3f} ({self.low:+.3f} to {self.high:+.3f}, of {self._made_from})"
+
+    @property
+    def _made_from(self) -> str:
+        if self.texts == self.documents:
+            return f"{self.documents} documents"
+        return f"{self.documents} documents of {self.texts} texts"
 
 
 class Choice(NamedTuple):
@@ -89,17 +99,19 @@ def choose(
         return Choice(leader, baseline, leader, None)
     searched = [name for name in losses if name not in hand_designed]
     confidence = 1 - (1 - CONFIDENCE) / max(1, entered or len(searched))
-    found = paired(losses[leader].objective, losses[baseline].objective, confidence)
+    found = _compared(losses[leader], losses[baseline], "objective", confidence)
     return Choice(leader if found.verdict == "better" else baseline, baseline, leader, found)
 
 
 def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:
     """Those that more documents may still show to be best, a hand-designed method among them.
 
-    The others failed, lost answers, or are clearly worse than the best of their kind.
+    The others failed, lost answers, or are clearly worse than the best of their kind, by intervals
+    that are wider for being several.
     """
     baseline = best_hand_designed(losses, hand_designed)
     leader = _leader(losses, hand_designed, baseline)
+    confidence = 1 - (1 - CONFIDENCE) / len(losses)
 
     def holds_up(name: str) -> bool:
         if name in (baseline, leader):
@@ -107,18 +119,21 @@ def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> l
         if losses[name].failed:
             return False
         if name in hand_designed:
-            return paired(losses[name].both, losses[baseline].both).verdict != "worse"
+            return _compared(losses[name], losses[baseline], "both", confidence).verdict != "worse"
         best = losses[leader or baseline]
         return (
             _keeps_answers(losses[name], losses[baseline])
-            and paired(losses[name].objective, best.objective).verdict != "worse"
+            and _compared(losses[name], best, "objective", confidence).verdict != "worse"
         )
 
     return [name for name in losses if holds_up(name)]
 
 
 def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> str:
-    """The hand-designed method with the lowest loss; of equal ones, the first."""
+    """The hand-designed method with the lowest objective; of equal ones, the first.
+
+    Not one that clearly loses answers compared with the method of the lowest loss of both.
+    """
     known = [name for name in losses if name in hand_designed]
     if not known:
         raise InvalidValue(
@@ -127,7 +142,9 @@ def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[s
             "must contain a hand-designed method",
             f"add one of {', '.join(hand_designed)}",
         )
-    return min(known, key=lambda name: losses[name].both.mean())
+    surest = min(known, key=lambda name: losses[name].both.mean())
+    able = [n for n in known if not losses[n].failed and _keeps_answers(losses[n], losses[surest])]
+    return min(able or [surest], key=lambda name: losses[name].objective.mean())
 
 
 def _leader(
@@ -144,15 +161,24 @@ def _leader(
 
 def _keeps_answers(own: Losses, baseline: Losses) -> bool:
     """Whether the loss of the answers is not clearly higher."""
-    return baseline.failed or paired(own.answers, baseline.answers).verdict != "worse"
+    return baseline.failed or _compared(own, baseline, "answers").verdict != "worse"
+
+
+def _compared(own: Losses, other: Losses, part: str, confidence: float = CONFIDENCE) -> Paired:
+    return paired(getattr(own, part), getattr(other, part), own.texts, confidence)
 
 
 def paired(
-    first: NDArray[np.float64], second: NDArray[np.float64], confidence: float = CONFIDENCE
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    texts: Sequence[str] = (),
+    confidence: float = CONFIDENCE,
 ) -> Paired:
     """The mean of the first minus that of the second, on the same documents."""
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise InvalidValue("losses", None, "must be finite to be compared", "leave out what failed")
     differences = first - second
-    interval = mean_interval(differences, confidence=confidence) or (None, None)
-    return Paired(len(differences), float(differences.mean()), *interval)
+    count = len(set(texts)) if texts else len(differences)
+    clusters = texts if count >= FEWEST else None
+    interval = mean_interval(differences, None, clusters or None, confidence) or (None, None)
+    return Paired(len(differences), count, float(differences.mean()), *interval)

@@ -147,6 +147,15 @@ def _t_test(mean: _Mean) -> float | None:
     return _t_beyond(mean.value / mean.standard_error, mean.degrees)
 
 
+def _clustered_rates_test(mean: _Mean) -> float | None:
+    """Student's t, but no smaller than the signs of so many clusters allow.
+
+    Where all clusters agree exactly, t would be certain of it, from five as from fifty.
+    """
+    p_value = _t_test(mean)
+    return None if p_value is None else max(p_value, min(1.0, 2.0 ** (1 - mean.clusters)))
+
+
 def wilson(right: float, total: float, z: float | None = None) -> Interval:
     """The score interval of a rate (Wilson 1927), `z` standard errors to each side.
 
@@ -259,7 +268,7 @@ def compare_rates(
         p_value = (
             mcnemar(only_first, only_second)
             if size.z is None
-            else _t_test(_clustered_mean(differences, None, clusters))
+            else _clustered_rates_test(_clustered_mean(differences, None, clusters))
         )
     return Comparison(
         pairs=len(first),

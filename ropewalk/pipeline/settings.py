@@ -75,7 +75,11 @@ def settings_for(
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """The corpus in two, for the search and for the evaluation; the cut may go through a text."""
+    """The corpus in two, for the search and for the evaluation; the cut may go through a text.
+
+    Of equal texts only the first is kept: a second could stand on the other side.
+    """
+    documents = list({document.text: document for document in reversed(documents)}.values())[::-1]
     left = int(SEARCH_SHARE * sum(len(document.text) for document in documents))
     first, second = [], []
     for document in documents:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import pytest
 
 from ropewalk.errors import InputError
@@ -40,3 +43,25 @@ def test_sequences_are_full_and_end_when_there_is_enough() -> None:
     assert {int(sequence[0]) for sequence in found} == {0}
     assert "".join(map(encoder.text, found)) == texts[0][: 99 * 10]
     assert list(encoder.sequences(tiny.documents(), 10**6, 1000)) == []
+
+
+def test_what_is_written_after_the_end_is_nothing() -> None:
+    """Decoding drops the token of the end, which would join `12` and `3` to `123`."""
+    tokenizer = tiny.tokenizer()
+    encoder = Encoder(tokenizer)
+    tokens = encoder.pieces("12\n3")
+    assert list(encoder.until_end(tokens)) == list(tokens)
+    tokenizer_with_end = copy.deepcopy(tokenizer)
+    tokenizer_with_end.eos_token = tokenizer.convert_ids_to_tokens(int(tokens[2]))
+    assert Encoder(tokenizer_with_end).text(Encoder(tokenizer_with_end).until_end(tokens)) == "12"
+
+
+def test_tokens_that_go_on_with_a_number_are_those_that_begin_with_a_digit() -> None:
+    encoder = Encoder(tiny.tokenizer())
+    found = encoder.beginning_with(r"\d")
+    spelled = {encoder.text(np.array([i])) for i in np.flatnonzero(found)}
+    assert spelled == set("0123456789")
+    assert encoder.continues(encoder.pieces("7 of"), r"\d")
+    assert not encoder.continues(encoder.pieces(" 7"), r"\d")
+    assert not encoder.continues(np.array([], dtype=np.int64), r"\d")
+    assert not encoder.continues(np.array([10**6]), r"\d"), "a padded vocabulary"

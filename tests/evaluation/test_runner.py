@@ -166,7 +166,7 @@ class Oracle:
     ("written", "exact", "prefix", "by_the_task"),
     [
         (lambda answer: f"{answer}\nand so on", 1, 1, 1),
-        (lambda answer: f"{answer}.", 1, 1, 1),
+        (lambda answer: f"{answer}!", 1, 1, 1),
         (lambda answer: f"{answer} 7 of them", 1, 1, None),
         (lambda answer: f"{answer}7 and so on", 0, 1, 0),  # another number
         (lambda answer: f"{answer[:-1]}x\nand so on", 0, 0, 0),

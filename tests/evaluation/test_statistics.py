@@ -273,3 +273,12 @@ def test_comparing_answers_of_documents_counts_documents() -> None:
     assert clustered.low is not None
     assert naive.low is not None
     assert clustered.low < naive.low - 0.1
+
+
+def test_clusters_that_agree_exactly_are_not_taken_for_certainty() -> None:
+    """Five clusters of two, all alike: as many signs as clusters, and no more."""
+    first, second = [True] * 10, [False] * 5 + [True] * 5
+    found = compare_rates(first, second, [0, 1, 2, 3, 4] * 2)
+    assert found.low is not None
+    assert found.low < 0
+    assert found.p_value == 2**-4

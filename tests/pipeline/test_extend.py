@@ -108,10 +108,9 @@ def test_each_method_is_exported_as_itself(
     done: Extended, folder: Path, tmp_path: Path, chosen: str
 ) -> None:
     [leg] = done.result(Search).legs
-    baselines = {n: arm._replace(selection=leg.best.selection) for n, arm in leg.baselines.items()}
-    leg = replace(leg, chosen=chosen, baselines=baselines, best=leg.baselines[chosen])
+    leg = replace(leg, chosen=chosen, remaining=tuple(leg.baselines), best=leg.baselines[chosen])
     searched = replace(done.result(Search), legs=(leg,))
-    reached = AtTarget(1.0, None, None, 10.0)
+    reached = AtTarget(1.0, None, None, 10.0, None, None)
     evaluated = replace(
         done.result(Evaluate),
         chosen=chosen,
@@ -249,7 +248,7 @@ def test_a_moved_run_of_a_moved_model_is_the_same_run(
 SHORT = [Document("short", "a few words\n" * 40)]
 THEN_SHORT = [
     Document("long", "a long one\n" * 200),
-    *(Document(f"{i}", "x\n" * 40) for i in range(20)),
+    *(Document(f"{i}", f"{i} x\n" * 40) for i in range(20)),
 ]
 
 

@@ -13,7 +13,7 @@ from ropewalk.evaluation.tasks import Draft, Scene
 from ropewalk.evaluation.vocabulary import NAMES, pair_name
 
 VERSION = 2
-CONTINUES = r"\d"
+CONTINUES = r"[\d,.]"  # a number after a comma would be the last one of the line
 
 INTRODUCTION = (
     "Here is a record of lines. Each line has a name and a REGISTER_CONTENT, which is a number.\n"

@@ -17,7 +17,7 @@ from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
-from ropewalk.records import EvalRecord, EvalResult
+from ropewalk.records import EvalRecord, EvalResult, is_compared
 from ropewalk.reports.evaluation import figures
 from ropewalk.reports.extend import METRICS, Bar, Line, extension_figure, lines
 from ropewalk.reports.figures import keep_figures
@@ -41,12 +41,19 @@ class AtTarget(NamedTuple):
     retrieval_high: float | None
     perplexity: float | None
     """None where no document is long enough."""
+    perplexity_low: float | None
+    perplexity_high: float | None
 
     def __str__(self) -> str:
         said = f"retrieval {self.retrieval:.0%}"
         if self.retrieval_low is not None and self.retrieval_high is not None:
             said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
-        return said if self.perplexity is None else f"{said}, perplexity {self.perplexity:.1f}"
+        if self.perplexity is None:
+            return said
+        said += f", perplexity {self.perplexity:.1f}"
+        if self.perplexity_low is None or self.perplexity_high is None:
+            return said
+        return f"{said} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +164,9 @@ class Evaluate(Stage[Evaluated]):
             results=tuple(summarise(records)),
             pooled=pooled,
             comparisons=tuple(
-                compare_methods(r for r in records if r.length == self.target_length)
+                compare_methods(
+                    r for r in records if r.length == self.target_length and is_compared(r)
+                )
             ),
             at_target={
                 method: self._at_target(pooled, method)
@@ -174,7 +183,7 @@ class Evaluate(Stage[Evaluated]):
         retrieval, perplexity = bar("exact_match"), bar("nll")
         return AtTarget(
             *((0.0, None, None) if retrieval is None else retrieval[1:]),
-            perplexity=perplexity and perplexity.value,
+            *((None, None, None) if perplexity is None else perplexity[1:]),
         )
 
 

@@ -58,8 +58,11 @@ class ShortText(Result):
             return "no length within the original length was evaluated"
         if all(difference.adjusted_p is None for difference in self.differences):
             return "too few samples to compare within the original length"
+        untested = [d for d in self.differences if d.adjusted_p is None]
         if not worse:
-            return f"no significant loss from {self.chosen} within the original length"
+            said = f"no significant loss from {self.chosen} within the original length"
+            names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
+            return f"{said}; too few samples to tell: {names}" if untested else said
         return (
             f"{self.chosen} is worse within the original length: {', '.join(map(str, worse))}; "
             "`ropewalk search --recover` searches a separate schedule for these lengths"

@@ -24,6 +24,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
 from ropewalk.evaluation.select import Choice, Losses, choose, paired, remaining
+from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
@@ -131,6 +132,12 @@ class _Work:
             plain_search=self.settings.as_published,
         )
         sources = [document.source for document in sets.all]
+        if len(sets.selection) < FEWEST:
+            self.notice(
+                f"{len(sets.selection)} documents to select by are too few to show that a searched "
+                f"schedule is better, so the plan will follow a hand-designed method; {FEWEST} are "
+                "the least: give more text (`corpus`) or more `documents`"
+            )
         in_step = ranks is not None and ranks.per_copy > 1
         local = LocalMeasure(
             self.loaded.model, sets.all, self._plan_of, self.notice, in_step=in_step
@@ -206,7 +213,9 @@ class _Work:
             for name, finalist in zip(finalists, result.finalists, strict=True)
         }
         pool = {**by_hand, **finalists}
-        selected, choice = self._select(kept, pool, by_hand, documents["selection"], progress)
+        selected, left, choice = self._select(
+            kept, pool, by_hand, documents["selection"], sources, progress
+        )
         chosen = choice.chosen
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
@@ -216,14 +225,15 @@ class _Work:
             measured = (searched[name], selected[name], reported[name])
             return Arm(pool[name], *(_score(own, kind) for own in measured))
 
-        if chosen in by_hand:
+        if chosen in by_hand and result.finalists:
+            why = "was shown to be better than" if choice.comparison else "keeps the answers of"
             self.notice(
-                f"no searched schedule was shown to be better than {chosen} on documents that no "
-                f"search had seen, so the plan follows {chosen}; allow more evaluations or "
-                "documents"
+                f"no searched schedule {why} {chosen} on documents that no search had seen, so "
+                f"the plan follows {chosen}; allow more evaluations or documents"
             )
-        baseline = _losses(reported[choice.best_hand_designed], kind)
-        own = _losses(reported[chosen], kind)
+        texts = [sources[i].rpartition("@")[0] for i in documents["reporting"]]
+        baseline = _losses(reported[choice.best_hand_designed], kind, texts)
+        own = _losses(reported[chosen], kind, texts)
         compared = chosen not in by_hand and not own.failed and not baseline.failed
         return Leg(
             length=self.length,
@@ -232,7 +242,8 @@ class _Work:
             best=arm(chosen),
             baselines={name: arm(name) for name in by_hand},
             selection=choice.comparison,
-            held_out=paired(own.objective, baseline.objective) if compared else None,
+            held_out=paired(own.objective, baseline.objective, texts) if compared else None,
+            remaining=tuple(name for name in by_hand if name in left),
             sources={
                 place: tuple(sources[i] for i in numbers) for place, numbers in documents.items()
             },
@@ -248,9 +259,13 @@ class _Work:
         pool: Mapping[str, RotarySchedule],
         by_hand: Mapping[str, RotarySchedule],
         documents: Sequence[int],
+        sources: Sequence[str],
         progress: Progress,
-    ) -> tuple[dict[str, FloatArray], Choice]:
-        """Measure all schedules on the first documents, and on the others what may be best."""
+    ) -> tuple[dict[str, FloatArray], list[str], Choice]:
+        """Measure all schedules on the first documents, and on the others what may be best.
+
+        Also returns what may be best after all of them.
+        """
         kind, left, done = self.settings.objective, list(pool), 0
         measured: dict[str, FloatArray] = {}
         while True:
@@ -260,10 +275,12 @@ class _Work:
                 more = kept.measured(pool[name], documents[done:until])
                 measured[name] = np.concatenate([measured[name], more]) if done else more
             done = until
-            losses = {name: _losses(measured[name], kind) for name in left}
-            if done == len(documents):
-                return measured, choose(losses, by_hand, entered=len(pool) - len(by_hand))
+            texts = [sources[i].rpartition("@")[0] for i in documents[:done]]
+            losses = {name: _losses(measured[name], kind, texts) for name in left}
             left = remaining(losses, by_hand)
+            if done == len(documents):
+                choice = choose(losses, by_hand, entered=len(pool) - len(by_hand))
+                return measured, left, choice
 
     def _search(
         self,
@@ -344,10 +361,10 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), retrieved, len(measured))
 
 
-def _losses(measured: FloatArray, kind: Kind) -> Losses:
+def _losses(measured: FloatArray, kind: Kind, texts: Sequence[str]) -> Losses:
     """The losses of [documents, 3]; infinite where the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
-    return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS])
+    return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
 
 
 def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:
@@ -362,6 +379,7 @@ def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Setti
     methods = legs[0].chosen
     provenance = {
         "methods": methods,
+        **({"as_published": "yes"} if settings.as_published else {}),
         "strategy": settings.strategy,
         "objective": settings.objective,
         "seed": str(settings.seed),

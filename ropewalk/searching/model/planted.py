@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ FACTS = 8
 SCORED = 512
 """The final tokens of the text that are scored, or a quarter of a short document."""
 SHOWN = 5  # documents that an error names
+MANY = 2
+"""No more documents are read when there are so many times the stretches that are wanted."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Planted:
     """Where the fact of each answer stands: 0 at the beginning, 1 at the end of the document."""
     continuing: NDArray[np.bool_]
     """The tokens that would go on with an answer, which then would be another one."""
+
+    @property
+    def document(self) -> str:
+        return self.source.rpartition("@")[0]
 
     @property
     def scored_from(self) -> int:
@@ -225,19 +232,28 @@ def _stretches(
     random = Stream("stretches", VERSION, seed)
     found: dict[bytes, Stretch] = {}
     short: list[tuple[str, int]] = []
+    own: list[list[Stretch]] = []
+    most = 0
+    seen: set[str] = set()
     for i in random.sample(len(documents), len(documents)):
-        name, tokens = documents[i].name, encoder.pieces(documents[i].text)
+        name, text = documents[i]
+        if text in seen:
+            continue
+        seen.add(text)
+        tokens = encoder.pieces(text)
         count = len(tokens) // length
         if count == 0:
             short.append((name, len(tokens)))
             continue
-        first = random.below(count)
-        for place in range(count):
-            begin = (first + place) % count * length
-            part = tokens[begin : begin + length]
-            found.setdefault(part.tobytes(), Stretch(f"{name}@{begin}", part))
-        if len(found) >= wanted:
+        begins = [place * length for place in random.sample(count, count)]
+        own.append([Stretch(f"{name}@{begin}", tokens[begin : begin + length]) for begin in begins])
+        most += count
+        if len(own) >= wanted and most >= MANY * wanted:
             break
+    # One of each document in turn: stretches of one document are more alike than of two.
+    for row in zip_longest(*own):
+        for stretch in filter(None, row):
+            found.setdefault(stretch.tokens.tobytes(), stretch)
     taken = list(found.values())[:wanted]
     return [taken[i] for i in random.sample(len(taken), len(taken))], short
 

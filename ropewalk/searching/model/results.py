@@ -62,6 +62,8 @@ class Leg(Value):
     """The same of the searched schedule that was chosen, on documents that decided nothing."""
     sources: Mapping[str, tuple[str, ...]]
     """Of the documents to search on, to select by and to report on."""
+    remaining: tuple[str, ...]
+    """The hand-designed methods that were not clearly worse than the best of them."""
     history: tuple[Point, ...]
     evaluations: float
     tokens: int
@@ -78,12 +80,6 @@ class Leg(Value):
     def method(self) -> str | None:
         """The hand-designed method that was chosen, if one was."""
         return None if self.chosen == SEARCHED else self.chosen
-
-    @property
-    def remaining(self) -> tuple[str, ...]:
-        """The hand-designed methods that were not clearly worse than the best of them."""
-        most = max(arm.selection.documents for arm in self.baselines.values())
-        return tuple(n for n, arm in self.baselines.items() if arm.selection.documents == most)
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """By how much the chosen schedule's score is below that of the best hand-designed method.
@@ -182,8 +178,7 @@ def verdict_in_words(leg: Leg) -> str:
         case "worse":
             return (
                 f"{said}: the searched schedule is worse there, against what the selection "
-                f"documents showed; `ropewalk plan --method {leg.best_hand_designed}` makes the "
-                "other plan."
+                f"documents showed. The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: these documents do not decide which is better."
 

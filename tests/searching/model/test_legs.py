@@ -147,7 +147,7 @@ def test_what_is_clearly_worse_drops_out_and_no_set_of_documents_meets_another()
     assert set(counts.values()) <= {6, 12, 14}
     assert counts[leg.best_hand_designed] == 14
     assert leg.best.selection.documents == 14
-    assert {name for name, count in counts.items() if count == 14} == set(leg.remaining)
+    assert {name for name, count in counts.items() if count == 14} >= set(leg.remaining)
     sizes = {place: len(set(sources)) for place, sources in leg.sources.items()}
     assert sizes == {"search": 3, "selection": 14, "reporting": 3}
     assert len(set().union(*leg.sources.values())) == 20
@@ -157,10 +157,10 @@ def test_a_searched_schedule_says_how_it_stands_on_documents_that_decided_nothin
     found = searched()
     [leg] = found.legs
     for held_out, said in (
-        (Paired(20, -0.03, -0.05, -0.01), "the searched schedule is better"),
-        (Paired(20, 0.03, 0.01, 0.05), "is worse there"),
-        (Paired(20, -0.01, -0.03, 0.01), "do not decide which is better"),
-        (Paired(4, -0.01, None, None), "do not decide which is better"),
+        (Paired(20, 20, -0.03, -0.05, -0.01), "the searched schedule is better"),
+        (Paired(20, 20, 0.03, 0.01, 0.05), "is worse there"),
+        (Paired(20, 20, -0.01, -0.03, 0.01), "do not decide which is better"),
+        (Paired(4, 4, -0.01, None, None), "do not decide which is better"),
     ):
         told = replace(found, legs=(replace(leg, chosen=SEARCHED, held_out=held_out),)).summary()
         assert said in told

@@ -266,7 +266,7 @@ def sustained(challenger: dict[str, Any], reference: dict[str, Any]) -> float | 
     goal = _held(reference)["score"]
     reached = None
     for look, shown in sorted(challenger["looks"].items(), reverse=True):
-        if shown["score"] > goal:
+        if not shown["score"] <= goal:  # neither does a search that failed (NaN)
             break
         reached = float(look)
     return reached
@@ -368,7 +368,7 @@ def _of_subject(row: dict[str, Any]) -> str:
     if row["tells_searches_apart"] is False:
         lines += [
             "",
-            f"This model does not tell searches apart: {CONTROL} search with a quarter of the "
+            f"This model was not shown to tell searches apart: {CONTROL} search with a quarter of the "
             f"tokens is not behind {CONTROLLED} on it.",
         ]
     for name, seeds in row["incomplete"].items():

@@ -42,8 +42,8 @@ BLOCK = re.compile(r"(?<=<!-- written by )(\S+)( -->\n)(.*?)(?=<!-- until here -
 SHOWN = re.compile(r"!\[[^]]*\]\(([^)]+\.png)\)")
 DIGEST = "ropewalk-drawn"
 """The key of a picture's digest in its file."""
-UNTIL_MEASURED_AGAIN = ("docs/runtimes.md by tests.exporting.runtimes_page",)
-"""Blocks and pictures of the bundled model whose raw results do not exist yet."""
+UNTIL_MEASURED_AGAIN: tuple[str, ...] = ()
+"""Blocks and pictures whose raw results do not exist yet: named here, they are let pass."""
 
 
 class Sentence(NamedTuple):

@@ -368,8 +368,8 @@ def _of_subject(row: dict[str, Any]) -> str:
     if row["tells_searches_apart"] is False:
         lines += [
             "",
-            f"This model was not shown to tell searches apart: {CONTROL} search with a quarter of the "
-            f"tokens is not behind {CONTROLLED} on it.",
+            f"This model was not shown to tell searches apart: {CONTROL} search with a quarter of "
+            f"the tokens is not clearly behind {CONTROLLED} on it.",
         ]
     for name, seeds in row["incomplete"].items():
         lines += ["", f"Not finished: {name}, seeds {', '.join(map(str, seeds))}."]

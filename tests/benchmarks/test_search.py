@@ -77,7 +77,7 @@ def test_incomplete_sets_and_models_that_tell_nothing_apart_are_said() -> None:
     found |= {Run("wide", "adaptive", s): line("adaptive", s, 3.5 + NOISE[s]) for s in range(3)}
     shown = search.page(search.summary(found))
     assert "Not finished: adaptive, seeds 3, 4." in shown
-    assert "This model does not tell searches apart" in shown
+    assert "This model was not shown to tell searches apart" in shown
     assert "adaptive against evolution | -0.498" in shown
     assert "(too few for an interval)" in shown
     assert "| random against evolution | **undecided** +0.000" in shown

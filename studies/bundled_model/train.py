@@ -281,7 +281,7 @@ def _data(chosen: Path, corpus: Corpus) -> dict[str, Any]:
     _, tokenizer = _load(chosen)
     return {
         "source": f"the standard library of Python {platform.python_version()}",
-        "licence": "Python Software Foundation License Version 2 (LICENSE-PYTHON.txt)",
+        "licence": "Python Software Foundation License Version 2 (LICENSE-PYTHON)",
         "training": {
             "modules": len(texts),
             "characters": sum(map(len, texts)),

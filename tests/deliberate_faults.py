@@ -30,7 +30,7 @@ PIPELINE = ("tests/pipeline",)
 FAULTS = {
     "export always writes linear": Fault(
         "ropewalk/pipeline/stages/evaluate.py",
-        "chosen = work.result(Evaluate).chosen",
+        "chosen = work.result(Search).legs[0].chosen",
         'chosen = "linear"',
         PIPELINE,
     ),
@@ -90,21 +90,33 @@ FAULTS = {
     ),
     "the best has the highest loss": Fault(
         "ropewalk/evaluation/select.py",
-        "return min(able, key=lambda name: standings[name].loss)",
-        "return max(able, key=lambda name: standings[name].loss)",
+        "return min(able, key=lambda name: losses[name].objective.mean(), default=None)",
+        "return max(able, key=lambda name: losses[name].objective.mean(), default=None)",
         ("tests/evaluation/test_select.py",),
     ),
     "retrieval does not count": Fault(
         "ropewalk/evaluation/select.py",
-        "if standing.retrieval >= max(known)]",
-        "if standing.retrieval >= 0]",
+        'return baseline.failed or _compared(own, baseline, "answers").verdict != "worse"',
+        "return True",
         ("tests/evaluation/test_select.py",),
     ),
     "the search chooses by its own documents": Fault(
         "ropewalk/searching/model/legs.py",
-        "for name, score in selected.items()}, by_hand)",
-        "for name, score in {**selected, **searched}.items()}, by_hand)",
+        'kept, pool, by_hand, documents["selection"], sources, progress',
+        'kept, pool, by_hand, documents["search"], sources, progress',
         ("tests/searching/model/test_legs.py",),
+    ),
+    "an answer need not end": Fault(
+        "ropewalk/evaluation/runner.py",
+        "ended = begun and not self._continues(chosen, len(sample.answer))",
+        "ended = begun",
+        ("tests/evaluation/test_runner.py",),
+    ),
+    "the report reads the text of the search": Fault(
+        "ropewalk/pipeline/stages/evaluate.py",
+        "evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)",
+        "evaluation = Evaluation(work.loaded, work.to_search, self.settings, work.notice)",
+        ("tests/pipeline/test_stages.py",),
     ),
     "a plan ignores its parameters": Fault(
         "ropewalk/planning/extension.py",

@@ -100,7 +100,7 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
-            *("evaluation", "evaluation.scoring"),
+            *("evaluation", "evaluation.scoring", "evaluation.statistics"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

@@ -93,7 +93,7 @@ def sentences() -> list[Sentence]:
             "docs/log.md",
             "On a machine on which `import numpy` alone takes {} s, `--help` takes {} s, `methods` "
             "{} s, `plan` {} s, `inspect` {} s and `verify` {} s (`python -m benchmarks.startup`, "
-            "`benchmarks/results/startup.json`, other processes running). The packages numpy, "
+            "`benchmarks/results/startup.json`). The packages numpy, "
             "typer and rich together take {} s of that.",
             tuple(f"{seconds[name]:.2f}" for name in shown),
         )

@@ -2,7 +2,7 @@
 
     python -m benchmarks.search                 prints an estimate, then runs what is missing
     python -m benchmarks.search --seeds 8       searches per row; more can be added at any time
-    python -m benchmarks.search --report        runs nothing: results/search.json, table, picture
+    python -m benchmarks.search --report        runs nothing: results/search.json from what is there
 
 Two models of the study of the bundled model, with a window of 128, are extended to four times
 that. Neither they nor the text (benchmarks/text.py, the part for reporting) were used to choose
@@ -44,7 +44,7 @@ from benchmarks.searches import (
     weights_of,
     work,
 )
-from docs.figures import Picture, save_picture
+from docs.figures import Picture
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.outputs import write_atomically
 
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "search.json"
-PICTURE = REPOSITORY / "docs" / "images" / "search.png"
-PAGE = REPOSITORY / "docs" / "search.md"
-BEGIN, END = "<!-- written by benchmarks/search.py -->", "<!-- until here -->"
 SEEDS = 5
 REFERENCES = ("as published", "evolution")
 CONTROL, CONTROLLED = "random", "evolution"
@@ -159,17 +156,10 @@ def _of_one_kind(lines: Sequence[dict[str, Any]]) -> Finished:
 
 
 def report(found: Finished, results: Path) -> None:
-    """The results as JSON; for the recorded ones, the table and the picture of the page too."""
+    """The results as JSON, and shown; `make figures` writes the page from them."""
     value = summary(found)
     write_atomically(results, json.dumps(value, indent=2) + "\n")
-    shown = page(value)
-    if results == RESULTS:
-        if value["rows"]:
-            draw(value, PICTURE)
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        write_atomically(PAGE, f"{before}{BEGIN}\n{shown}\n{END}{after}")
-    print(shown)
+    print(page(value))
 
 
 def summary(found: Finished) -> dict[str, Any]:
@@ -410,10 +400,6 @@ def blocks() -> dict[str, str]:
 def pictures() -> dict[str, Picture]:
     value = recorded()
     return {"docs/images/search.png": Picture(drawn(value))} if value["rows"] else {}
-
-
-def draw(value: dict[str, Any], path: Path) -> None:
-    save_picture(Picture(drawn(value)), path)
 
 
 def drawn(value: dict[str, Any]) -> Figure:

@@ -42,8 +42,6 @@ BLOCK = re.compile(r"(?<=<!-- written by )(\S+)( -->\n)(.*?)(?=<!-- until here -
 SHOWN = re.compile(r"!\[[^]]*\]\(([^)]+\.png)\)")
 DIGEST = "ropewalk-drawn"
 """The key of a picture's digest in its file."""
-UNTIL_MEASURED_AGAIN: tuple[str, ...] = ()
-"""Blocks and pictures whose raw results do not exist yet: named here, they are let pass."""
 
 
 class Sentence(NamedTuple):
@@ -123,7 +121,7 @@ def with_figures(
     for page, text in texts.items():
         held = _modules_of(page, text)
         for name in sorted(held):
-            if (page, name) not in blocks and f"{page} by {name}" not in UNTIL_MEASURED_AGAIN:
+            if (page, name) not in blocks:
                 complain(f"{page}: {name} offers no block for this page")
         for of, name in blocks:
             if of == page and name not in held:
@@ -234,11 +232,8 @@ def differences(offered: Sequence[Source], texts: Mapping[str, str] | None = Non
     for name, picture in pictures.items():
         if digest_in(ROOT / name) != drawn(picture.figure):
             found.append(f"{name}: other values are drawn in it than the results have")
-    for name in sorted(shown_pictures(texts) - {*pictures, *UNTIL_MEASURED_AGAIN}):
+    for name in sorted(shown_pictures(texts) - set(pictures)):
         found.append(f"{name}: no module offers this picture")
-    known = {*pictures, *(f"{page} by {s.name}" for s in offered for page in s.blocks)}
-    for name in sorted(known.intersection(UNTIL_MEASURED_AGAIN)):
-        found.append(f"{name}: is offered now; take it off UNTIL_MEASURED_AGAIN")
     return found
 
 

@@ -24,6 +24,7 @@ from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import Difference, ShortText
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import Journal
+from ropewalk.searching.model.planted import text_of
 from tests.evaluation import tiny
 
 
@@ -74,7 +75,7 @@ def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
     sets = [set(leg.sources[place]) for place in ("search", "selection", "reporting")]
     assert all(sets)
     assert len(set.union(*sets)) == sum(map(len, sets))
-    searched = {source.rpartition("@")[0] for source in set.union(*sets)}
+    searched = {text_of(source) for source in set.union(*sets)}
     assert searched <= {document.name for document in to_search}
 
     haystack, encoder = Haystack(to_report), Encoder(tiny.tokenizer())

@@ -12,7 +12,7 @@ from ropewalk.lengths import format_length
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.progress import Progress
-from ropewalk.records import EvalRecord
+from ropewalk.records import EvalRecord, is_compared
 from ropewalk.run_directory import RECORDS
 from ropewalk.values import Result
 
@@ -86,7 +86,7 @@ class CheckShort(Stage[ShortText]):
             for record in records
             if record.length <= window
             and record.method in (AS_IT_IS, chosen)
-            and record.metric in ("nll", "exact_match")
+            and is_compared(record)
         ]
         # The model as it is was run first, and a comparison tells by how much the first is above.
         return ShortText(

@@ -41,7 +41,7 @@ from ropewalk.searching.model.objectives import (
     ModelObjective,
     loss_of,
 )
-from ropewalk.searching.model.planted import split_corpus
+from ropewalk.searching.model.planted import split_corpus, text_of
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.searching.model.results import SEARCHED, Arm, Found, Leg, Score
 from ropewalk.searching.model.settings import Kind, Settings, check_target, legs_of, space_of
@@ -231,7 +231,7 @@ class _Work:
                 f"no searched schedule {why} {chosen} on documents that no search had seen, so "
                 f"the plan follows {chosen}; allow more evaluations or documents"
             )
-        texts = [sources[i].rpartition("@")[0] for i in documents["reporting"]]
+        texts = [text_of(sources[i]) for i in documents["reporting"]]
         baseline = _losses(reported[choice.best_hand_designed], kind, texts)
         own = _losses(reported[chosen], kind, texts)
         compared = chosen not in by_hand and not own.failed and not baseline.failed
@@ -275,7 +275,7 @@ class _Work:
                 more = kept.measured(pool[name], documents[done:until])
                 measured[name] = np.concatenate([measured[name], more]) if done else more
             done = until
-            texts = [sources[i].rpartition("@")[0] for i in documents[:done]]
+            texts = [text_of(sources[i]) for i in documents[:done]]
             losses = {name: _losses(measured[name], kind, texts) for name in left}
             left = remaining(losses, by_hand)
             if done == len(documents):

@@ -50,10 +50,6 @@ class Planted:
     """The tokens that would go on with an answer, which then would be another one."""
 
     @property
-    def document(self) -> str:
-        return self.source.rpartition("@")[0]
-
-    @property
     def scored_from(self) -> int:
         start: int = self.text.start
         return start
@@ -171,6 +167,11 @@ def plain(stretch: Stretch, encoder: Encoder, length: int) -> Planted:
         depths=(),
         continuing=encoder.beginning_with(CONTINUES),
     )
+
+
+def text_of(source: str) -> str:
+    """The document of the corpus that a planted one was taken from."""
+    return source.rpartition("@")[0]
 
 
 def scored_tokens(length: int) -> int:

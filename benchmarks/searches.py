@@ -34,7 +34,7 @@ from ropewalk.searching.driver import Progress, Strategy
 from ropewalk.searching.model import objectives, planted
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
 from ropewalk.searching.model.planted import Planted, split_corpus
-from ropewalk.searching.model.settings import Kind, with_published_scaling
+from ropewalk.searching.model.settings import Kind, published_space
 from ropewalk.searching.space import Space
 from studies.bundled_model.train import finished
 
@@ -100,7 +100,7 @@ def evaluated(strategy: Strategy, *, as_published: bool = False) -> Search:
         kind: Kind = "perplexity" if as_published else "mixed"
         where = Space(problem.start, problem.target, stock_runtimes=not as_published)
         if as_published:
-            where = with_published_scaling(where)
+            where = published_space(where)
 
         def told(progress: Progress) -> None:
             note(progress.tokens, where.schedule(progress.best))

@@ -1,4 +1,4 @@
-"""`compare_methods`: every scaling method at one target, judged by theory and ranked."""
+"""`compare_methods`: every scaling method at one target, ranked by what measurement confirmed."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Comparison(Result):
     """By runtime, how it can express the best plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
     """What reading the config took for granted, as the warnings say."""
+    after_training: bool = False
+    """Whether the order is that for use after fine-tuning at the target length."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,8 +60,13 @@ class Comparison(Result):
 
     @property
     def best(self) -> Candidate:
-        """The candidate that theory ranks first. Let an evaluation decide."""
+        """The candidate that ranks first. Let an evaluation decide."""
         return self.candidates[0]
+
+    @property
+    def use(self) -> str:
+        """What the order is for."""
+        return "after training" if self.after_training else "without training"
 
     @property
     def plan(self) -> ContextPlan:
@@ -80,7 +87,7 @@ class Comparison(Result):
         return (
             f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
-            f"theory ranks {self.best.method} first for use without training: {self.best.reason}"
+            f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
             f"{refused}"
         )
 
@@ -100,16 +107,19 @@ def compare_methods(
     *,
     layers: Sequence[str] | None = None,
     from_original: bool = False,
+    after_training: bool = False,
     allow_download: bool = False,
     strict: bool = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Comparison:
-    """Plan with every method, and rank the plans by theory.
+    """Plan with every method, and rank the plans.
 
-    `layers` are the layer types to extend (default: full attention). `from_original` ignores the
-    model's present scaling and starts from the pretrained frequencies. `strict` refuses a config
-    that leaves open how the model rotates, instead of warning.
+    The ranks follow rules that were fitted to measurements of small models, one for use of the
+    model as it is and one for use after fine-tuning at the target (`after_training`). `layers` are
+    the layer types to extend (default: full attention). `from_original` ignores the model's present
+    scaling and starts from the pretrained frequencies. `strict` refuses a config that leaves open
+    how the model rotates, instead of warning.
     """
     source = resolve(model, allow_download=allow_download)
     target = as_length(to, "to")
@@ -134,6 +144,7 @@ def compare_methods(
         layer_types=chosen,
         from_original=from_original,
         parameters=given,
+        after_training=after_training,
         runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
         progress=share(progress, "comparing"),
     )
@@ -155,6 +166,7 @@ def compare_methods(
         refused=refused,
         serving=serving(candidates[0].plan, source),
         assumptions=assumptions,
+        after_training=after_training,
     )
 
 

@@ -21,6 +21,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.planning.extension import chosen_layers, extend_plan
+from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
@@ -111,6 +112,7 @@ def plan(
     log_n: LogNForm | None = None,
     layers: Sequence[str] | None = None,
     from_original: bool = False,
+    after_training: bool = False,
     allow_download: bool = False,
     strict: bool = False,
     progress: Progress = silent,
@@ -118,11 +120,12 @@ def plan(
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
-    Without a method, the plan is the one that `compare_methods` ranks first. `base_change` without
-    a base uses the safe base of the target. `layers` are the layer types to extend (default: full
-    attention). `from_original` ignores the model's present scaling and starts from the pretrained
-    frequencies. `strict` refuses a config that leaves open how the model rotates, instead of
-    warning.
+    Without a method, the plan is the one that `compare_methods` ranks first, for the model as it is
+    or for use after fine-tuning (`after_training`). A method that failed on most of the small
+    models that it was measured on is planned with a warning. `base_change` without a base uses the
+    safe base of the target. `layers` are the layer types to extend (default: full attention).
+    `from_original` ignores the model's present scaling and starts from the pretrained frequencies.
+    `strict` refuses a config that leaves open how the model rotates, instead of warning.
 
     If the model serves the target already and the method changes nothing, or no method is given,
     the plan is the one that the model follows now.
@@ -145,6 +148,7 @@ def plan(
             *(source, target),
             layers=chosen,
             from_original=from_original,
+            after_training=after_training,
             progress=progress,
             notice=lambda _: None,  # said already
         )
@@ -171,7 +175,14 @@ def plan(
         from_original=from_original,
         log_n=log_n,
     )
-    return _planned(source, present if _same(present, extended) else extended, chosen)
+    if _same(present, extended):
+        return _planned(source, present, chosen)
+    start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
+    scale = target / (start if from_original else present.longest(chosen[0])).length
+    found = measured(method, scale, trained=after_training)
+    if found is not None and found.is_refuted:
+        notice(found.warning)
+    return _planned(source, extended, chosen)
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
     from ropewalk.cli.terminal import Terminal
     from ropewalk.exporting.serving import Serving
+    from ropewalk.planning.measured import Measured
 
 USUAL_PLAN = "plan.json"
 """The name of the plan in the lines to paste."""
@@ -59,7 +60,7 @@ def command(
         typer.Option(
             metavar="METHOD",
             help="A method of `ropewalk methods`, or several: yarn+resonance. "
-            "Without one, all are compared, and -o writes the best by theory.",
+            "Without one, all are compared, and -o writes the one that ranks first.",
         ),
     ] = None,
     settings: Annotated[
@@ -80,6 +81,13 @@ def command(
         typer.Option(
             "--from-original",
             help="Start from the plain frequencies, without the model's present scaling.",
+        ),
+    ] = False,
+    after_training: Annotated[
+        bool,
+        typer.Option(
+            "--after-training",
+            help="Rank for use after fine-tuning at the target length, not for the model as it is.",
         ),
     ] = False,
     output: Annotated[
@@ -116,6 +124,7 @@ def command(
                 *(source, target),
                 layers=layers,
                 from_original=from_original,
+                after_training=after_training,
                 strict=strict,
                 progress=progress,
                 notice=notify,
@@ -129,6 +138,7 @@ def command(
                 log_n=log_n,
                 layers=layers,
                 from_original=from_original,
+                after_training=after_training,
                 strict=strict,
                 progress=progress,
                 notice=notify,
@@ -204,33 +214,53 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     from ropewalk.cli.terminal import Terminal, headed
 
     target = format_length(found.target_length)
-    rows = table("method", "effective length", "below 0", "new angles", "fast pairs", "loads in")
+    rows = table("method", "untrained", "trained", "new angles", "fast pairs", "loads in")
     for candidate in found.candidates:
-        effective, pairs = candidate.effective_length, candidate.schedule.geometry.pairs
+        pairs = candidate.schedule.geometry.pairs
         rows.add_row(
             candidate.method,
-            f"all {target}" if effective is None else f"{effective:,}",
-            f"{candidate.violations:,}",
+            _ranked(candidate.rank, candidate.measured, trained=False),
+            _ranked(candidate.rank_after_training, candidate.measured, trained=True),
             f"{candidate.out_of_distribution_pairs}/{pairs} pairs",
             f"×{candidate.fast_stretch:.3g}",
             _loads_in(candidate.runtimes),
         )
     console = Terminal()
-    console.print(headed(found.model, f" to {target}, by theory"), soft_wrap=True)
+    console.print(headed(found.model, f" to {target}"), soft_wrap=True)
     console.print(rows)
+    console.print(
+        "Ranks: for the model as it is, and after fine-tuning at the target, by rules fitted "
+        f"to measurements. Beside them, what small models retrieved{_where(found)}; * marks less "
+        "than half of what the best method retrieved, on most of them. All else is theory.\n",
+        soft_wrap=True,
+    )
     for candidate in found.candidates:
         given = ", ".join(f"{key} {value:,}" for key, value in candidate.parameters.items())
         name = f"{candidate.method} ({given})" if given else candidate.method
-        console.print(headed(f"  {name}", f": {candidate.reason}"), soft_wrap=True)
+        console.print(headed(f"  {name}", f": {candidate.theory}."), soft_wrap=True)
     for method, reason in found.refused.items():
         line = in_options(f"  {method} is not among them: {reason}")
         console.print(line, style="dim", soft_wrap=True)
     console.print(
-        f"\nFirst by theory, for use without training: {found.best.method}. This is not a "
-        "measurement: `ropewalk evaluate` and `ropewalk extend` measure the model.",
+        f"\nFirst for use {found.use}: {found.best.method}. That is no measurement of this model: "
+        "`ropewalk evaluate` and `ropewalk extend` measure it.",
         soft_wrap=True,
     )
     _show_serving(console, found.serving, saved=saved)
+
+
+def _ranked(rank: int, found: Sequence[Measured], *, trained: bool) -> str:
+    """`7: 0 to 2%*`"""
+    for each in found:
+        if bool(each.steps) == trained:
+            return f"{rank}: {each.share}{'*' if each.is_refuted else ''}"
+    return str(rank)
+
+
+def _where(found: Comparison) -> str:
+    """` at 8 times their length`"""
+    factors = {each.factor for candidate in found.candidates for each in candidate.measured}
+    return "".join(f" at {factor} times their length" for factor in factors)
 
 
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:

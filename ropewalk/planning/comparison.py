@@ -1,40 +1,33 @@
-"""Every method at one target, judged by theory alone and ranked for use without training.
+"""Every method at one target: what theory says of it, and its rank by rules that measurements gave.
 
-Three things can be said of a schedule before a model runs:
-
-1. new angles: pairs that training never turned so far (coverage) fail at once without fine-tuning;
-2. violations: distances where a random key outscores a similar one (decay) cannot be trained away;
-3. fast pairs: those carry local order, and the further λ moves them, the more has to be relearnt.
-
-Methods that leave the fast pairs alone and meet no new angle, as YaRN does, come first; then the
-others, by new angles, attention scaling, violations and fast pairs; and last those that their
-sources train with. It is a starting order, and measured on no model; evaluation has the last word.
+Theory says of a schedule, before a model runs, which angles are new (coverage), at how many
+distances a random key outscores a similar one (decay), and how far fast pairs are slowed. Which of
+that predicts how well a method works was measured on small models; the two rules that came out,
+for use without training and after it, are in ranking.py, and what was measured in measured.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
-
-import numpy as np
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.planning.extension import chosen_layers, extend_plan
-from ropewalk.scaling import named, names
+from ropewalk.planning.measured import Measured, measured
+from ropewalk.planning.ranking import AFTER_TRAINING, WITHOUT_TRAINING, Quantities, Rule
+from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 from ropewalk.values import Value
 
-FAST_TURNS = 32
-"""A pair is fast if it turns this often in the original length (YaRN's beta_fast)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Candidate(Value):
-    """One method's plan for the target, and what the theory says of it."""
+    """One method's plan for the target, its ranks, and what theory and measurement say of it."""
 
     method: str
     parameters: Mapping[str, object]
@@ -49,10 +42,16 @@ class Candidate(Value):
     least_advantage: float
     out_of_distribution_pairs: int
     """How many pairs meet angles that the present schedule has not met."""
-    fast_stretch: float
-    """By how much the most affected fast pair turns slower than before; 1 if none is touched."""
+    quantities: Quantities
+    """What the ranks follow from."""
+    measured: tuple[Measured, ...]
+    """What the method did on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
     """Those that load the plan; None where nobody could say."""
+    rank: int = 0
+    """For use without training: 1 for the first."""
+    rank_after_training: int = 0
+    """For use after fine-tuning at the target length."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -60,28 +59,18 @@ class Candidate(Value):
         return self.plan.longest(self.layer)
 
     @property
-    def needs_training(self) -> bool:
-        """The method's source trains the model with it."""
-        return named(self.method).needs_training
+    def fast_stretch(self) -> float:
+        """How many times slower the fastest quarter of the pairs turns; 1 if none is touched."""
+        return math.exp(self.quantities.fast_stretch)
 
     @property
-    def keeps_fast_pairs(self) -> bool:
-        return self.fast_stretch < 1.0005
+    def refuted(self) -> bool:
+        """Without training it failed on every model that it was measured on."""
+        return any(each.is_refuted for each in self.measured if not each.steps)
 
     @property
-    def rank(self) -> tuple[bool, bool, int, float, int, float]:
-        """Smaller is better."""
-        new, moved = self.out_of_distribution_pairs, not self.keeps_fast_pairs
-        # More keys dilute attention; a scaling above 1, as YaRN's, makes up for it.
-        sharpened = -self.schedule.attention_scaling
-        return (
-            *(self.needs_training, new > 0 or moved, new),
-            *(sharpened, self.violations, self.fast_stretch),
-        )
-
-    @property
-    def reason(self) -> str:
-        """The three points, and whether it needs training."""
+    def theory(self) -> str:
+        """What follows from the schedule alone."""
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -91,12 +80,16 @@ class Candidate(Value):
                 f"similar keys lose at {self.violations:,} distances, "
                 f"first at {self.effective_length:,}"
             )
-        if self.keeps_fast_pairs:
+        if self.fast_stretch < 1.0005:
             fast = "fast pairs stay as they are"
         else:
-            fast = f"fast pairs turn up to {self.fast_stretch:.3g} times slower"
-        training = "needs training: " if self.needs_training else ""
-        return f"{training}{angles}, {advantage}, and {fast}."
+            fast = f"fast pairs turn {self.fast_stretch:.3g} times slower"
+        return f"by theory, {angles}, {advantage}, and {fast}"
+
+    @property
+    def reason(self) -> str:
+        """What theory says, and what was measured."""
+        return "; ".join([self.theory, *map(str, self.measured)]) + "."
 
     def derived(self) -> dict[str, object]:
         return {
@@ -105,7 +98,8 @@ class Candidate(Value):
                 self.out_of_distribution_pairs / self.schedule.geometry.pairs
             ),
             "attention_scaling": self.schedule.attention_scaling,
-            "needs_training": self.needs_training,
+            "fast_stretch": self.fast_stretch,
+            "refuted": self.refuted,
             "reason": self.reason,
         }
 
@@ -125,11 +119,13 @@ def compare(
     from_original: bool = False,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     runtimes: Callable[[ContextPlan], tuple[str, ...]] | None = None,
+    after_training: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Ranking:
     """Try every method, with `parameters` by name where a method needs any.
 
-    The first of the layer types is the one that is judged. `runtimes` says who loads a plan.
+    The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
+    order is that for use without training, or that for use after it.
     """
     parameters = parameters or {}
     layers = chosen_layers(present, layer_types)
@@ -167,15 +163,25 @@ def compare(
                 violations=found.violations,
                 least_advantage=found.least,
                 out_of_distribution_pairs=len(angles.out_of_distribution),
-                fast_stretch=_fast_stretch(schedule, start),
+                quantities=Quantities.of(start, schedule, target_length),
+                measured=_measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
             )
         )
-    candidates.sort(key=lambda candidate: candidate.rank)
-    return Ranking(tuple(candidates), refused)
+    trained, untrained = (_ranks(candidates, rule) for rule in (AFTER_TRAINING, WITHOUT_TRAINING))
+    ranked = [
+        replace(each, rank=untrained[each.method], rank_after_training=trained[each.method])
+        for each in candidates
+    ]
+    ranked.sort(key=lambda each: each.rank_after_training if after_training else each.rank)
+    return Ranking(tuple(ranked), refused)
 
 
-def _fast_stretch(schedule: RotarySchedule, start: RotarySchedule) -> float:
-    fast = FAST_TURNS * start.wavelengths <= start.geometry.original_length
-    moved = schedule.wavelengths[fast] / start.wavelengths[fast]
-    return float(np.exp(np.abs(np.log(moved)).max())) if fast.any() else 1.0
+def _ranks(candidates: Sequence[Candidate], rule: Rule) -> dict[str, int]:
+    order = sorted(candidates, key=lambda each: rule.badness(each.quantities))
+    return {each.method: rank for rank, each in enumerate(order, start=1)}
+
+
+def _measured(method: str, scale: float) -> tuple[Measured, ...]:
+    both = (measured(method, scale, trained=trained) for trained in (False, True))
+    return tuple(each for each in both if each is not None)

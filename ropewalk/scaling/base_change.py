@@ -13,7 +13,7 @@ from ropewalk.scaling import scaling_method
 from ropewalk.schedule import MAX_BASE, RotarySchedule
 
 
-@scaling_method(identity_at_one=False, monotone=False, geometric_start=True, needs_training=True)
+@scaling_method(identity_at_one=False, monotone=False, geometric_start=True)
 def schedule(start: RotarySchedule, target_length: int, *, base: float) -> RotarySchedule:
     if not 1 < base <= MAX_BASE:
         raise InvalidValue(

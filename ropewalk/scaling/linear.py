@@ -12,7 +12,7 @@ from ropewalk.scaling import scale_of, scaling_method
 from ropewalk.schedule import RotarySchedule
 
 
-@scaling_method(identity_at_one=True, monotone=True, needs_training=True)
+@scaling_method(identity_at_one=True, monotone=True)
 def schedule(
     start: RotarySchedule, target_length: int, *, factor: float | None = None
 ) -> RotarySchedule:

@@ -1,6 +1,6 @@
 """Where a search looks: LongRoPE's Table 4, with the attention scaling beside it.
 
-A candidate is one rescale factor λ a pair, from 1 to 1.25·s in steps of 0.01 and never falling from
+A candidate is one rescale factor λ a pair, from 1 to 2·s in steps of 0.01 and never falling from
 a pair to the next slower one, a number n̂ of initial positions that keep their angles, and an
 attention scaling m. λ and m are over what the start has, so that a search on an extended model
 composes on it; with `recover` λ is over the plain frequencies, since a short context wants less of
@@ -29,7 +29,8 @@ from ropewalk.schedule import MAX_FACTOR, FloatArray, RotarySchedule
 from ropewalk.untrusted import Fields
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
-HEADROOM = 1.25  # how far above s a factor may go
+HEADROOM = 2.0
+"""How far above s a factor may go. LongRoPE's 1.25 is too little at 8 times the length."""
 KEPT_POSITIONS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 SEEDS = ("linear", "ntk", "yarn")
 LOWEST_SCALING = 0.8
@@ -79,7 +80,7 @@ class Space:
     recover: bool = False
     """Search factors for a context that the start already serves."""
     highest_factor: float | None = None
-    """1.25·s unless given; in recovery 1.25 times the root of the start's largest factor."""
+    """2·s unless given; in recovery twice the root of the start's largest factor."""
 
     def __post_init__(self) -> None:
         served = self.start.length

@@ -15,7 +15,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from studies.bundled_model.windows import TextStream, WindowMix
 
 WINDOW = 512
-BASE = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Size:
     head_dim: int
     intermediate: int
     stages: int
+    base: float = 10_000.0
 
     @property
     def window(self) -> int:
@@ -107,7 +107,15 @@ SIZES = {
     "bundled": Size(hidden=128, layers=3, heads=4, head_dim=32, intermediate=352, stages=4),
     "narrow": Size(hidden=96, layers=3, heads=4, head_dim=24, intermediate=256, stages=2),
     "slim": Size(hidden=64, layers=3, heads=4, head_dim=16, intermediate=176, stages=2),
-    "deep": Size(hidden=96, layers=4, heads=4, head_dim=24, intermediate=256, stages=2),
+    "many_heads": Size(
+        hidden=128, layers=3, heads=8, head_dim=16, intermediate=352, stages=2, base=30_000.0
+    ),
+    "high_base": Size(
+        hidden=96, layers=3, heads=4, head_dim=24, intermediate=256, stages=2, base=500_000.0
+    ),
+    "low_base": Size(
+        hidden=96, layers=4, heads=4, head_dim=24, intermediate=256, stages=2, base=3_000.0
+    ),
     # Nothing is tuned on these two: benchmarks report on them.
     "wide": Size(hidden=160, layers=2, heads=5, head_dim=32, intermediate=432, stages=2),
     "tall": Size(hidden=80, layers=5, heads=5, head_dim=16, intermediate=216, stages=2),
@@ -126,7 +134,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int, size: Size) -> Llam
             head_dim=size.head_dim,
             intermediate_size=size.intermediate,
             max_position_embeddings=size.window,
-            rope_parameters={"rope_type": "default", "rope_theta": BASE},
+            rope_parameters={"rope_type": "default", "rope_theta": size.base},
             tie_word_embeddings=True,
             # With the default of 0.02 a model this narrow does not begin to retrieve.
             initializer_range=size.hidden**-0.5,
@@ -164,7 +172,7 @@ def _start_able_to_look_up(model: LlamaForCausalLM) -> None:
         layer.mlp.down_proj.weight *= shrunk
 
     half = config.head_dim // 2
-    frequencies = BASE ** (-torch.arange(half) / half)
+    frequencies = config.rope_parameters["rope_theta"] ** (-torch.arange(half) / half)
     # Slow pairs hardly tell one token back from two.
     size = 5.0 * (torch.arange(half) < half // 2)
     # After RMSNorm, half of the squared length lies in the shared direction.

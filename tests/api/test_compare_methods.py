@@ -34,7 +34,7 @@ def test_candidates_are_ranked_and_carry_their_plans() -> None:
     for candidate in found.candidates:
         assert candidate.runtimes == loadable_by(candidate.plan, config)
     assert found.best.runtimes == RUNTIMES
-    assert f"theory ranks {names[0]} first" in found.summary()
+    assert f"{names[0]} ranks first for use without training" in found.summary()
 
 
 def test_the_json_tells_the_best_by_its_name() -> None:
@@ -47,7 +47,10 @@ def test_the_json_tells_the_best_by_its_name() -> None:
     assert best["method"] == "yarn"
     [based] = [each for each in value["candidates"] if each["method"] == "base_change"]
     assert based["parameters"] == {"base": 1.33e6}
-    assert based["needs_training"] is True
+    assert based["measured"][0]["steps"] == 0
+    assert based["refuted"] is (
+        2 * based["measured"][0]["refuted"] > based["measured"][0]["models"]
+    )
     assert best["reason"] == found.best.reason
     assert best["out_of_distribution_share"] == 0
     assert value["geometry"]["serves"] == 4096
@@ -63,6 +66,18 @@ def test_the_command_prints_what_the_function_returns(
     found = rw.compare_methods("bundled", 2048)
     check_command(found, "plan", "bundled", "--to", "2k", "-o", "plan.json")
     assert rw.ContextPlan.read("plan.json") == found.plan
+
+
+def test_the_order_after_training_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = rw.compare_methods("bundled", 2048, after_training=True)
+    assert [each.rank_after_training for each in found.candidates][:3] == [1, 2, 3]
+    assert f"{found.best.method} ranks first for use after training" in found.summary()
+    check_command(found, "plan", "bundled", "--to", "2k", "--after-training", "-o", "plan.json")
+    assert rw.ContextPlan.read("plan.json") == found.plan
+    assert rw.plan("bundled", 2048, after_training=True).plan == found.plan
 
 
 def test_layers_and_start_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

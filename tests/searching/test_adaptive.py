@@ -147,7 +147,7 @@ def test_kept_positions_are_tried_only_where_they_may_be() -> None:
         search(space, Bowl(space, ramp(space)), spy, seed=0, evaluations=50)
         tried[stock_runtimes] = {candidate.kept_initial_positions for candidate in spy.candidates}
     assert tried[True] == {0}
-    assert len(tried[False]) > 4
+    assert tried[False] > {0}
 
 
 def test_a_space_that_is_soon_known_ends_the_search() -> None:

@@ -43,6 +43,6 @@ def test_a_unit_is_a_change_worth_trying() -> None:
     space = small_space()
     centre = space.nearest(np.ones(space.pairs), 1.0)
     found = Coordinates(space, centre).candidate(np.ones(space.pairs + 2))
-    np.testing.assert_allclose(found.factors, 5**0.2, atol=0.0051)
+    np.testing.assert_allclose(found.factors, 8**0.2, atol=0.0051)
     assert found.attention_scaling == 1.11
     assert found.kept_initial_positions == 2  # 3 is not among the values of n̂

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import linear, longrope, ntk, rebuild, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.searching.model.settings import published_space
 from ropewalk.searching.space import KEPT_POSITIONS, Candidate, Space, monotone
 from tests.searching.problems import SMALL, small_space, spaces
 
@@ -22,10 +23,12 @@ wild = st.floats(-1e6, 1e6)
 def test_the_ranges_are_those_of_table_4() -> None:
     space = Space(LLAMA, 4 * 4096)
     assert (space.lowest == 1).all()
-    assert space.highest == 5
+    assert space.highest == 8
+    assert published_space(space).highest == 5
     assert space.kept_positions == (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
     hundred = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 100))
-    assert Space(hundred, 104).highest == 1.3  # floats put 1.25 · 1.04 just below it
+    # Floats put 1.25 · 1.04 just below it.
+    assert Space(hundred, 104, highest_factor=1.25 * 1.04).highest == 1.3
 
 
 def test_the_seeds_are_the_methods_on_the_grid() -> None:
@@ -46,12 +49,12 @@ def test_m_and_kept_positions_can_be_held() -> None:
 
 def test_a_candidate_tells_which_ends_of_the_space_it_lies_on() -> None:
     space = Space(LLAMA, 4 * 4096)
-    inside = space.nearest(np.linspace(1, 4.99, 64), 1.1, 64)
+    inside = space.nearest(np.linspace(1, 7.99, 64), 1.1, 64)
     assert space.bounds_met(inside) == ()
     edge = space.nearest(np.linspace(1, 9, 64), 9.0, 256)
-    at_most = sum(factor == 5 for factor in edge.factors)
+    at_most = sum(factor == 8 for factor in edge.factors)
     assert space.bounds_met(edge) == (
-        f"{at_most} of 64 rescale factors are 5, the largest that is searched",
+        f"{at_most} of 64 rescale factors are 8, the largest that is searched",
         f"the attention scaling is {space.scalings[-1]:g}, the largest that is searched",
         "n̂ is 256, the largest that is searched",
     )
@@ -98,7 +101,7 @@ def test_a_candidate_composes_on_the_start(space: Space) -> None:
         ({"factors": (1.0,) * 7}, "7 factors for 8 pairs"),
         ({"factors": (1.005, *(2.0,) * 7)}, "between two steps"),
         ({"factors": (0.99, *(2.0,) * 7)}, "outside its range"),
-        ({"factors": (*(2.0,) * 7, 5.01)}, "outside its range, at most 5"),
+        ({"factors": (*(2.0,) * 7, 8.01)}, "outside its range, at most 8"),
         ({"factors": (*(2.0,) * 7, 1.99)}, "fall"),
         ({"kept_initial_positions": 3}, "n̂ = 3"),
         ({"attention_scaling": 3.0}, "m = 3"),
@@ -125,7 +128,8 @@ def test_pairs_beyond_the_critical_one_are_stretched_by_s_at_least() -> None:
 def test_an_extended_start_counts_from_where_it_is() -> None:
     extended = yarn.schedule(RotarySchedule.plain(SMALL), 512)
     space = Space(extended, 2048)
-    assert space.highest == 5
+    assert space.highest == 8
+    assert published_space(space).highest == 5
     assert len(space.hand_designed()) == 4  # YaRN's ramp by wavelength takes YaRN's place
     again = Space(space.schedule(space.seeds()[2]), 8192)
     assert again.schedule(again.seeds()[0]).rescale_factors.max() == pytest.approx(64, rel=0.01)
@@ -134,10 +138,10 @@ def test_an_extended_start_counts_from_where_it_is() -> None:
 def test_recovery_is_over_the_plain_frequencies_and_below_the_extension() -> None:
     extended = longrope.schedule(RotarySchedule.plain(SMALL), 128 * 64, factors=[64.0] * 8)
     space = Space(extended, 128, recover=True)
-    assert space.highest == 10  # 1.25 · √64
+    assert space.highest == 16  # 2 · √64
     plain, present, between = space.seeds()
     np.testing.assert_allclose(space.schedule(plain).rescale_factors, 1.0)
-    assert present.factors == (10.0,) * 8
+    assert present.factors == (16.0,) * 8
     assert between.factors == (8.0,) * 8
     assert Space(extended, 128, recover=True, highest_factor=2).highest == 2
 

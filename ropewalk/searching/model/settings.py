@@ -16,6 +16,8 @@ from ropewalk.searching.space import Space
 from ropewalk.untrusted import check_seed, whole_number
 
 Kind = Literal["mixed", "perplexity", "needle"]
+PUBLISHED_HEADROOM = 1.25
+"""How far above s LongRoPE lets a factor go."""
 DOCUMENTS = (12, 32, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
@@ -107,12 +109,14 @@ def legs_of(start: RotarySchedule, settings: Settings) -> list[tuple[str, Rotary
 def space_of(start: RotarySchedule, length: int, settings: Settings) -> Space:
     recover = settings.recover and length <= start.length
     space = Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
-    return with_published_scaling(space) if settings.as_published else space
+    return published_space(space) if settings.as_published else space
 
 
-def with_published_scaling(space: Space) -> Space:
-    """The same space with m held at LongRoPE's formula."""
+def published_space(space: Space) -> Space:
+    """The same space as LongRoPE bounds it: λ up to 1.25·s, and m held at its formula."""
     plain = [1.0] * space.pairs
     by_formula = longrope.schedule(space.start, space.target_length, factors=plain)
     scaling = by_formula.attention_scaling / space.start.attention_scaling
-    return dataclasses.replace(space, attention_scaling=scaling)
+    return dataclasses.replace(
+        space, attention_scaling=scaling, highest_factor=PUBLISHED_HEADROOM * space.scale
+    )

@@ -31,7 +31,7 @@ from ropewalk.run_directory import Journal
 from ropewalk.searching.model.legs import search_model
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
-from ropewalk.searching.model.settings import Settings, published, with_published_scaling
+from ropewalk.searching.model.settings import Settings, published, published_space
 from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -98,7 +98,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     assert all(d.answers for d in (*sets.selection, *sets.reporting))
     candidate = Candidate.from_json(lines[0]["candidate"])
     plan = present_plan(tiny.model().config)
-    space = with_published_scaling(Space(plan.longest(), TARGET))
+    space = published_space(Space(plan.longest(), TARGET))
     step = PlanStep(TARGET, space.schedule(candidate))
     tokens = torch.from_numpy(sets.search[0].tokens)[None]
     with torch.inference_mode(), applied(tiny.model(), plan.with_steps(plan.main_layer, (step,))):

@@ -1,0 +1,75 @@
+"""What the study of the ranking measured of each method: studies/ranking writes measured.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FILE_PATH = Path(__file__).with_name("measured.json")
+
+
+class Measured(NamedTuple):
+    """A method at so many times the length, on small models, as they are or fine-tuned."""
+
+    method: str
+    factor: int
+    """How many times the length the models were made for."""
+    steps: int
+    """Of fine-tuning at the target length; 0 for none."""
+    models: int
+    retrieved: tuple[float, float]
+    """The lowest and the highest share of facts that a model retrieved."""
+    best: tuple[float, float]
+    """The same for whichever method was best on each model."""
+    refuted: int
+    """On how many of the models it retrieves less than half of what the best method does, by a
+    difference whose interval leaves out 0."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """On most of the models."""
+        return 2 * self.refuted > self.models
+
+    def __str__(self) -> str:
+        trained = f"after {self.steps} steps of fine-tuning" if self.steps else "without training"
+        return (
+            f"measured {trained} at {self.factor} times the length, on {self.models} small models: "
+            f"{self.share} retrieved, by the best method {_share(self.best)}"
+        )
+
+    @property
+    def warning(self) -> str:
+        """For whoever takes the method all the same."""
+        return (
+            f"{self.method} is likely to break the model: {self}; on {self.refuted} of them less "
+            "than half of what the best method retrieves"
+        )
+
+    @property
+    def share(self) -> str:
+        """`2 to 51%`"""
+        return _share(self.retrieved)
+
+
+def _share(ends: tuple[float, float]) -> str:
+    low, high = (f"{100 * end:.0f}" for end in ends)
+    return f"{low}%" if low == high else f"{low} to {high}%"
+
+
+@cache
+def measurements() -> tuple[Measured, ...]:
+    rows = json.loads(FILE_PATH.read_text(encoding="utf-8"))["rows"]
+    return tuple(
+        Measured(**row | {name: tuple(row[name]) for name in ("retrieved", "best")}) for row in rows
+    )
+
+
+def measured(method: str, scale: float, *, trained: bool) -> Measured | None:
+    """What was measured of a method at the nearest factor, and trained for longest."""
+    own = [each for each in measurements() if each.method == method and bool(each.steps) == trained]
+    if not own:
+        return None
+    return min(own, key=lambda each: (abs(math.log(each.factor / scale)), -each.steps))

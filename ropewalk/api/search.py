@@ -19,7 +19,6 @@ from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import (
-    DOCUMENTS,
     Kind,
     Settings,
     check_target,
@@ -53,13 +52,13 @@ def search(
     *,
     corpus: Corpus = "held-out",
     field: str = "text",
-    strategy: Literal["adaptive", "evolution"] = "adaptive",
+    strategy: Literal["gradient", "adaptive", "evolution"] = "gradient",
     evaluations: int | None = None,
     tokens: int | None = None,
     objective: Kind = "mixed",
     stock_runtimes: bool = True,
     recover: bool = False,
-    documents: tuple[int, int, int] = DOCUMENTS,
+    documents: tuple[int, int, int] | None = None,
     as_published: bool = False,
     seed: int = 0,
     run: str | Path | None = None,

@@ -50,12 +50,13 @@ def command(
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     strategy: Annotated[
-        Literal["adaptive", "evolution"],
+        Literal["gradient", "adaptive", "evolution"],
         typer.Option(
-            help="Ropewalk's own search, or LongRoPE's algorithm in ropewalk's space.",
+            help="A few dozen backward passes; a search by losses alone, for where those do not "
+            "fit; or LongRoPE's algorithm in ropewalk's space.",
             rich_help_panel=ADVANCED,
         ),
-    ] = "adaptive",
+    ] = "gradient",
     budget: Annotated[
         int | None,
         typer.Option(

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import IntArray
+from ropewalk.schedule import FloatArray
 
 # Numbers of logits that exist at once: 128 MiB in float32.
 LOGITS_AT_ONCE = 32 * 2**20
@@ -86,6 +88,28 @@ class Scorer:
             )
         ]
 
+    def loss(self, sequence: IntArray, start: int, weights: FloatArray) -> Tensor:
+        """The weighted sum of the losses of a sequence's tokens from the start on, with its graph.
+
+        Logits are computed again in the backward pass, so that few of them exist at once.
+        """
+        hidden = self._run(_padded([sequence])[:, :-1])[0, start - 1 :]
+        targets = torch.from_numpy(sequence[start:]).to(hidden.device)
+        weighing = torch.from_numpy(weights).to(hidden.device, torch.float32)
+        size = max(1, self.logits_at_once // self._head.weight.shape[0])
+        parts = (torch.split(each, size) for each in (hidden, targets, weighing))
+        losses = [
+            checkpoint(self._weighted, *part, use_reentrant=False)
+            for part in zip(*parts, strict=True)
+        ]
+        total: Tensor = torch.stack(losses).sum()
+        return total
+
+    def _weighted(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        logits = self._finish(self._head(rows)).float()
+        losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+        return (losses * weights).sum()
+
     @torch.no_grad()
     def write(self, prompts: Sequence[IntArray], count: int) -> list[IntArray]:
         """The tokens that the model goes on with, the most likely one each time.
@@ -144,7 +168,7 @@ class Scorer:
 def check_memory(model: Any, length: int, key: str) -> None:
     """Refuse a text whose hidden states do not fit: input, normed, queries, output."""
     width, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
-    needed, there = 4 * length * width * size, _memory(model.device)
+    needed, there = 4 * length * width * size, memory_of(model.device)
     if there is not None and needed > there:
         raise InvalidValue(
             key,
@@ -155,7 +179,7 @@ def check_memory(model: Any, length: int, key: str) -> None:
         )
 
 
-def _memory(device: torch.device) -> int | None:
+def memory_of(device: torch.device) -> int | None:
     """The bytes of a device, where they are known."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)

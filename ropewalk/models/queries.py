@@ -25,8 +25,9 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import ROUTE, AttentionLayer
 from ropewalk.schedule import LogN
 
-# Called with the layer and the query, key and scaling that its attention is computed from.
-Listener = Callable[[nn.Module, Tensor, Tensor, float], None]
+# Called with the layer and the query, key and scaling that its attention is computed from; may give
+# another query and key.
+Listener = Callable[[nn.Module, Tensor, Tensor, float], tuple[Tensor, Tensor] | None]
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _attend(
         factor_BL = _log_n(route.scaling.log_n, positions_BL)
         query_BHLD = (query_BHLD * factor_BL[:, None, :, None]).to(query_BHLD.dtype)
     if route.listener is not None:
-        route.listener(module, query_BHLD, key, scaling)
+        query_BHLD, key = route.listener(module, query_BHLD, key, scaling) or (query_BHLD, key)
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(
         route.stock_config._attn_implementation, _eager_attention(module)
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
@@ -32,6 +32,8 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
+from ropewalk.searching.descent import FORWARDS_A_PASS, PASSES, Slopes, descend
+from ropewalk.searching.model.gradient import ModelSlopes, cheapest_pass
 from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
@@ -41,15 +43,18 @@ from ropewalk.searching.model.objectives import (
     ModelObjective,
     loss_of,
 )
-from ropewalk.searching.model.planted import split_corpus, text_of
-from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.planted import Planted, split_corpus, text_of
+from ropewalk.searching.model.ranks import One, Ranks
 from ropewalk.searching.model.results import SEARCHED, Arm, Found, Leg, Score
 from ropewalk.searching.model.settings import Kind, Settings, check_target, legs_of, space_of
 from ropewalk.searching.space import Space
+from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import parse_json
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
+COMPARED = 12
+"""Search documents that the hand-designed methods are scored on, for comparison."""
 FINALISTS = 4
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
@@ -99,7 +104,7 @@ def check_search(loaded: LoadedModel, documents: Sequence[Document], settings: S
     check_memory(loaded.model, settings.target_length, "to")
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
     for _, _, length in legs_of(start, settings):
-        split_corpus(documents, encoder, length, settings.documents, settings.seed)
+        split_corpus(documents, encoder, length, settings.sizes, settings.seed)
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class _Work:
             self.corpus,
             Encoder(self.loaded.tokenizer, self.loaded.vocabulary),
             self.length,
-            self.settings.documents,
+            self.settings.sizes,
             self.settings.seed,
             self.notice,
             plain_search=self.settings.as_published,
@@ -143,16 +148,47 @@ class _Work:
             self.loaded.model, sets.all, self._plan_of, self.notice, in_step=in_step
         )
         local.prove(next(iter(self._by_hand().values())))
+        slopes = self._slopes(sets.search, in_step=in_step)
         if ranks is None:
-            return self._leg(local, sets.sizes, sources, journal, progress, at_once=1)
+            walked = None if slopes is None else slopes.each
+            return self._leg(local, walked, sets.sizes, sources, journal, progress, at_once=1)
+        one = local.one if slopes is None else _either(local.one, slopes.one, len(sets.all))
         ranks = ranks.apart(self.name)
         if ranks.rank > 0:
-            ranks.serve(local.one)
+            ranks.serve(one)
             return None
-        shared = ranks.measure(local.one)
-        leg = self._leg(shared, sets.sizes, sources, journal, progress, at_once=ranks.size)
+        shared = ranks.measure(one)
+
+        def over_ranks(schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+            numbers = [len(sets.all) + document for document in documents]
+            found: FloatArray = shared([schedule], numbers)[0]
+            return found
+
+        walked = None if slopes is None else over_ranks
+        leg = self._leg(shared, walked, sets.sizes, sources, journal, progress, ranks.size)
         shared.close()
         return leg
+
+    def _slopes(self, documents: Sequence[Planted], *, in_step: bool) -> ModelSlopes | None:
+        """What a search by gradient asks; None, and a line with the reason, where it cannot."""
+        if self.settings.strategy != GRADIENT:
+            return None
+        try:
+            if in_step:
+                raise Unsupported("ranks that share a copy of the model take no backward pass yet")
+            found = cheapest_pass(self.loaded.model, self.length)
+            return ModelSlopes(
+                self.loaded.model,
+                self.layer,
+                documents,
+                self._plan_of,
+                self.settings.objective,
+                self.notice,
+                recompute=found.recompute,
+            )
+        except Unsupported as error:
+            self.notice(f"{error}; the adaptive strategy searches instead")
+            return None
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
         return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
@@ -160,6 +196,7 @@ class _Work:
     def _leg(
         self,
         measure: Measure,
+        slopes: Slopes | None,
         sizes: tuple[int, int, int],
         sources: Sequence[str],
         journal: Callable[[str], Journal | None],
@@ -179,9 +216,10 @@ class _Work:
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
         ) -> dict[str, FloatArray]:
             found = {}
+            some = documents[place][:COMPARED] if place == "search" else documents[place]
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
-                found[name] = kept.measured(schedule, documents[place])
+                found[name] = kept.measured(schedule, some)
             return found
 
         by_hand = self._by_hand()
@@ -192,6 +230,7 @@ class _Work:
         result = self._search(
             space,
             objective,
+            slopes,
             journal(f"{self.name}.jsonl"),
             at_once,
             progress,
@@ -286,6 +325,7 @@ class _Work:
         self,
         space: Space,
         objective: ModelObjective,
+        slopes: Slopes | None,
         journal: Journal | None,
         at_once: int,
         progress: Progress,
@@ -294,9 +334,17 @@ class _Work:
         """Run the strategy for what it may spend."""
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
-            evaluations = QUICK if self.settings.strategy == "adaptive" else PUBLISHED
-        limits = (evaluations, tokens and tokens / (objective.documents * self.length))
-        expected = min(limit for limit in limits if limit)
+            evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
+            if slopes is not None:
+                evaluations = None
+        documents = objective.documents
+        limits = [
+            limit
+            for limit in (evaluations, tokens and tokens / (documents * self.length))
+            if limit is not None
+        ]
+        passes = PASSES if not limits else int(min(limits) * documents / FORWARDS_A_PASS + 1e-9)
+        expected = passes * FORWARDS_A_PASS / documents if slopes else min(limits)
 
         def report(now: searching.Progress) -> None:
             done = min(1.0, now.evaluations / expected)
@@ -306,10 +354,23 @@ class _Work:
             )
             progress(Status("searching", done, detail))
 
+        if slopes is not None:
+            return descend(
+                space,
+                slopes,
+                documents,
+                self.length,
+                seed=self.settings.seed,
+                passes=passes,
+                journal=journal,
+                progress=report,
+                notice=self.notice,
+            )
+        strategy = self.settings.strategy
         return searching.search(
             space,
             objective,
-            strategies.named(self.settings.strategy),
+            strategies.named("adaptive" if strategy == GRADIENT else strategy),
             seed=self.settings.seed,
             evaluations=evaluations,
             tokens=tokens,
@@ -328,6 +389,17 @@ class _Work:
                 "as it is": replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
+
+
+def _either(measured: One, slopes: One, documents: int) -> One:
+    """One function for both: numbers beyond those of the documents ask for slopes on them."""
+
+    def one(schedule: RotarySchedule, document: int) -> FloatArray:
+        if document < documents:
+            return measured(schedule, document)
+        return slopes(schedule, document - documents)
+
+    return one
 
 
 class _Kept:

@@ -13,12 +13,14 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
 from ropewalk.searching.evolution import HALVED_BEYOND
 from ropewalk.searching.space import Space
+from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import check_seed, whole_number
 
 Kind = Literal["mixed", "perplexity", "needle"]
 PUBLISHED_HEADROOM = 1.25
 """How far above s LongRoPE lets a factor go."""
 DOCUMENTS = (12, 32, 20)
+FOR_GRADIENT = (48, 32, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
 
@@ -27,13 +29,13 @@ class Settings:
     """What is searched for, and what it may cost."""
 
     target_length: int
-    strategy: str = "adaptive"
+    strategy: str = GRADIENT
     objective: Kind = "mixed"
     evaluations: int | None = None
     tokens: int | None = None
     stock_runtimes: bool = True
     recover: bool = False
-    documents: tuple[int, int, int] = DOCUMENTS
+    documents: tuple[int, int, int] | None = None
     seed: int = 0
     as_published: bool = False
     """LongRoPE's own settings: score all tokens of plain text, search n̂, and take m from its
@@ -41,24 +43,38 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
-        strategies.named(self.strategy)
+        strategies.check(self.strategy)
+        if self.strategy == GRADIENT and not self.stock_runtimes:
+            raise InvalidValue(
+                "strategy",
+                self.strategy,
+                "keeps no initial positions (n̂), which a search beyond stock runtimes is for",
+                "choose adaptive or evolution, or search for stock runtimes",
+            )
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
             if count is not None and whole_number(count, name) < 1:
                 raise InvalidValue(name, count, "must allow at least one score", "allow more")
-        if not isinstance(self.documents, tuple | list) or len(self.documents) != 3:
+        if not isinstance(self.sizes, tuple | list) or len(self.sizes) != 3:
             raise InvalidValue(
                 "documents",
                 self.documents,
                 "must be three numbers: to search on, to select by, to report on",
                 f"write {DOCUMENTS}",
             )
-        if min(whole_number(count, "documents") for count in self.documents) < 1:
+        if min(whole_number(count, "documents") for count in self.sizes) < 1:
             raise InvalidValue(
                 "documents", self.documents, "must be at least 1 for each set", "give more"
             )
         check_seed(self.seed)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many documents to search on, to select by and to report on."""
+        if self.documents is not None:
+            return self.documents
+        return FOR_GRADIENT if self.strategy == GRADIENT else DOCUMENTS
 
 
 def published(given: Settings) -> Settings:

@@ -38,7 +38,7 @@ from tests.evaluation import tiny
 from tests.searching.model.test_ranks import processes
 
 TARGET = 2 * tiny.WINDOW
-SETTINGS = Settings(TARGET, evaluations=8, documents=(3, 2, 2))
+SETTINGS = Settings(TARGET, "adaptive", evaluations=8, documents=(3, 2, 2))
 KINDS = ("factors", "progress")
 
 
@@ -79,8 +79,8 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
 
 def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path: Path) -> None:
     settings = published(Settings(TARGET, evaluations=8, seed=1))
-    assert settings.documents == (5, *Settings(TARGET).documents[1:])
-    assert published(Settings(2**20)).documents[0] == 3
+    assert settings.sizes == (5, *Settings(TARGET).sizes[1:])
+    assert published(Settings(2**20)).sizes[0] == 3
     assert (settings.strategy, settings.objective) == ("evolution", "perplexity")
     path = tmp_path / "search.jsonl"
     small = replace(settings, documents=(5, 2, 2))

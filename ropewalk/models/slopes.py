@@ -1,0 +1,220 @@
+"""The slope of a loss by the rescale factors and the attention scaling, from one backward pass.
+
+A pair of a query or key, (a, b), turned by the angle φ = p·θ/λ and multiplied by m, moves by
+(−b, a) where φ grows, by −φ·(−b, a) where log λ does, and by (a, b) where log m does. So all slopes
+follow from rotated queries and keys and their gradients alone, where both meet the attention
+function (queries.py): the forward is the model's own, no gradient of cos and sin exists, and the
+sums are taken in float32 whatever the model computes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from ropewalk.errors import Unsupported
+from ropewalk.models.anatomy import AttentionLayer, RotaryModule, anatomy_of, by_pair
+from ropewalk.models.probe import Heard, Probe, evaluating
+from ropewalk.models.queries import listening
+from ropewalk.schedule import RotarySchedule
+
+PROBED = 6  # positions that show how a head lays out its pairs
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Where the pairs of a head are: from which dimension on, and how they lie."""
+
+    first: int
+    pairs: int
+    order: Literal["halves", "neighbours"]
+
+    def components(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Both components of each pair, in float32."""
+        turning = states[..., self.first : self.first + 2 * self.pairs].float()
+        if self.order == "halves":
+            return turning[..., : self.pairs], turning[..., self.pairs :]
+        return turning[..., ::2], turning[..., 1::2]
+
+
+class Coordinates:
+    """What a loss is differentiated by: one number a pair for log λ, and one for log m."""
+
+    def __init__(self, pairs: int, device: torch.device) -> None:
+        # Their values are never used: the schedule that is installed has them.
+        self.values = torch.zeros(pairs + 1, device=device, requires_grad=True)
+
+    def slopes(self) -> Tensor:
+        """Of what `backward` was called on."""
+        assert self.values.grad is not None, "no layer has been heard"
+        return self.values.grad.double().cpu()
+
+
+@contextmanager
+def differentiable(
+    model: nn.Module, schedule: RotarySchedule, layouts: Layouts, *, recompute: bool = False
+) -> Iterator[Coordinates]:
+    """Within the block, a loss of the model has slopes by the schedule of the layers given.
+
+    The schedule must be the one that is installed, and sequences must begin at position 0 without
+    a cache; `backward` must be called within the block. The weights get no gradients. With
+    `recompute` only the inputs of layers are kept, and each layer is computed again in the backward
+    pass.
+    """
+    device = next(model.parameters()).device
+    coordinates = Coordinates(schedule.geometry.pairs, device)
+    frequencies = torch.from_numpy(schedule.inverse_frequencies.copy()).to(device)
+
+    def tap(module: nn.Module, query: Tensor, key: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        layout = by_module[module]
+        positions = torch.arange(key.shape[-2], device=device, dtype=torch.float64)
+        angles = torch.outer(positions, frequencies).float()
+        return (
+            _tapped(query, coordinates.values, angles, layout),
+            _tapped(key, coordinates.values, angles, layout),
+        )
+
+    by_module = {layer.module: layout for layer, layout in layouts.items()}
+    with ExitStack() as stack:
+        stack.enter_context(_frozen(model))
+        stack.enter_context(evaluating(model))
+        if recompute:
+            stack.enter_context(_recomputing(model))
+        stack.enter_context(listening(tuple(layouts), tap))
+        yield coordinates
+
+
+def _tapped(states: Tensor, values: Tensor, angles: Tensor, layout: HeadLayout) -> Tensor:
+    tapped: Tensor = _Tap.apply(states, values, angles, layout)  # type: ignore[no-untyped-call]
+    return tapped
+
+
+class _Tap(torch.autograd.Function):
+    """Passes queries or keys on, and hears their gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, values: Tensor, angles: Tensor, layout: HeadLayout
+    ) -> Tensor:
+        ctx.save_for_backward(states, angles)
+        ctx.layout = layout
+        return states.view_as(states)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        states, angles = ctx.saved_tensors
+        a, b = ctx.layout.components(states)
+        along_a, along_b = ctx.layout.components(gradient)
+        by_angle = (a * along_b - b * along_a).sum(dim=(0, 1))  # [positions, pairs]
+        by_scaling = (a * along_a + b * along_b).sum()
+        by_factor = -(by_angle * angles).sum(dim=0)
+        return gradient, torch.cat([by_factor, by_scaling[None]]), None, None
+
+
+Layouts = Mapping[AttentionLayer, HeadLayout]
+
+
+def head_layouts(model: nn.Module, layer_type: str) -> Layouts:
+    """How the heads of each layer of a type lay out their pairs, from calling the layers.
+
+    Refused where the layers turn their queries in a way that is none of those known.
+    """
+    anatomy = anatomy_of(model)
+    if not anatomy.layers:
+        raise Unsupported(
+            f"{anatomy.present.model}: its attention layers do not use transformers' attention "
+            "interface, so no gradient by the schedule can be taken"
+        )
+    pairs = anatomy.present.longest(layer_type).geometry.pairs
+    [rotary, *_] = [each for each in anatomy.rotaries if layer_type in each.prefixes]
+    probe = Probe(model, anatomy)
+    [heard] = probe.forward(range(PROBED))
+    return {
+        layer: _layout(probe, layer, heard[layer], rotary, pairs)
+        for layer in anatomy.layers
+        if layer.layer_type == layer_type
+    }
+
+
+def _layout(
+    probe: Probe, layer: AttentionLayer, heard: Heard, rotary: RotaryModule, pairs: int
+) -> HeadLayout:
+    cos, sin = heard.cos_sin
+    turned = probe.replay(layer, heard, cos, sin)
+    still = probe.replay(layer, heard, torch.ones_like(cos), torch.zeros_like(sin))
+    cos, sin = (by_pair(each, rotary.arrangement)[0].float() for each in (cos, sin))
+    orders: tuple[Literal["halves", "neighbours"], ...] = ("halves", "neighbours")
+    for first in dict.fromkeys((0, turned.query.shape[-1] - 2 * pairs)):
+        for order in orders:
+            layout = HeadLayout(first, pairs, order)
+            if all(
+                _turns(layout, before, after, cos, sin)
+                for before, after in ((still.query, turned.query), (still.key, turned.key))
+            ):
+                return layout
+    raise Unsupported(
+        f"{type(layer.module).__name__} turns its queries in an order of pairs that ropewalk does "
+        "not know, so no gradient by the schedule can be taken"
+    )
+
+
+def _turns(layout: HeadLayout, still: Tensor, turned: Tensor, cos: Tensor, sin: Tensor) -> bool:
+    a, b = layout.components(still)
+    c, d = layout.components(turned)
+    size = float(torch.cat([a, b]).abs().max())
+    tolerance = 8 * max(map(_rounding, (turned.dtype, torch.float32))) * max(size, 1e-30)
+    return bool(
+        torch.allclose(c, a * cos - b * sin, rtol=0, atol=tolerance)
+        and torch.allclose(d, b * cos + a * sin, rtol=0, atol=tolerance)
+    )
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Without gradients of weights, for a while."""
+    learning = [each for each in model.parameters() if each.requires_grad]
+    for each in learning:
+        each.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for each in learning:
+            each.requires_grad_(True)
+
+
+@contextmanager
+def _recomputing(model: nn.Module) -> Iterator[None]:
+    """Keep nothing within transformers' layers. A layer alone counts as in training, its parts,
+    and with them dropout, do not."""
+    layers: list[Any] = [
+        each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)
+    ]
+    settings = {
+        "training": True,
+        "gradient_checkpointing": True,
+        "_gradient_checkpointing_func": partial(checkpoint, use_reentrant=False),
+    }
+    before = [{name: layer.__dict__.get(name) for name in settings} for layer in layers]
+    for layer in layers:
+        layer.__dict__.update(settings)
+    try:
+        yield
+    finally:
+        for layer, values in zip(layers, before, strict=True):
+            for name, value in values.items():
+                if value is None:
+                    del layer.__dict__[name]
+                else:
+                    layer.__dict__[name] = value
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps

@@ -221,7 +221,7 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
             candidate.method,
             _ranked(candidate.rank, candidate.measured, trained=False),
             _ranked(candidate.rank_after_training, candidate.measured, trained=True),
-            f"{candidate.out_of_distribution_pairs}/{pairs} pairs",
+            f"{candidate.out_of_distribution_pairs}/{pairs}",
             f"×{candidate.fast_stretch:.3g}",
             _loads_in(candidate.runtimes),
         )
@@ -250,17 +250,24 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
 
 
 def _ranked(rank: int, found: Sequence[Measured], *, trained: bool) -> str:
-    """`7: 0 to 2%*`"""
+    """`7: 0-2%*`"""
     for each in found:
         if bool(each.steps) == trained:
-            return f"{rank}: {each.share}{'*' if each.is_refuted else ''}"
+            share = each.share.replace(" to ", "-")
+            return f"{rank}: {share}{'*' if each.is_refuted else ''}"
     return str(rank)
 
 
 def _where(found: Comparison) -> str:
-    """` at 8 times their length`"""
-    factors = {each.factor for candidate in found.candidates for each in candidate.measured}
-    return "".join(f" at {factor} times their length" for factor in factors)
+    """` (untrained at 8 times their length, after 200 steps at 4 times)`"""
+    rows = dict.fromkeys(
+        (each.steps, each.factor) for candidate in found.candidates for each in candidate.measured
+    )
+    told = [
+        f"after {steps} steps at {factor} times" if steps else f"untrained at {factor} times"
+        for steps, factor in sorted(rows)
+    ]
+    return f" ({', '.join(told)} their length)" if told else ""
 
 
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:

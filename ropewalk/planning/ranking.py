@@ -1,6 +1,6 @@
 """In which order methods are worth trying: rules fitted to measurements of small models.
 
-A rule is a weighted sum of three quantities that the schedules alone tell; the lowest comes first.
+A rule is a weighted sum of quantities that the schedules alone tell; the lowest comes first.
 studies/ranking measured all methods on small models of several shapes, untrained and fine-tuned,
 chose quantities and weights on some of them, and checked the order on others. That is a starting
 order for other models: an evaluation of the model itself has the last word.
@@ -22,6 +22,8 @@ class Quantities(NamedTuple):
     fast_stretch: float
     """How much slower the fastest quarter of the pairs turns, which tells near tokens apart; the
     mean over its pairs."""
+    turning_stretch: float
+    """The same of all pairs that complete a turn in the length that the model was made for."""
     new_angles: float
     """How far pairs turn beyond the arc that training swept; the mean over all pairs."""
     dilution: float
@@ -30,10 +32,12 @@ class Quantities(NamedTuple):
     @classmethod
     def of(cls, start: RotarySchedule, schedule: RotarySchedule, target_length: int) -> Quantities:
         stretch = np.log(schedule.rescale_factors / start.rescale_factors)
+        turning = start.wavelengths <= start.length
         found = coverage(schedule, target_length, trained=start)
         excess = np.maximum(1.0, np.minimum(found.needed, TURN) / found.seen)
         return cls(
             fast_stretch=float(stretch[: max(1, len(stretch) // 4)].mean()),
+            turning_stretch=float(stretch[turning].mean()) if turning.any() else 0.0,
             new_angles=float(np.log(excess).mean()),
             dilution=float(np.log(start.attention_scaling / schedule.attention_scaling)),
         )
@@ -42,9 +46,10 @@ class Quantities(NamedTuple):
 class Rule(NamedTuple):
     """The weights of the quantities."""
 
-    fast_stretch: float
-    new_angles: float
-    dilution: float
+    fast_stretch: float = 0.0
+    turning_stretch: float = 0.0
+    new_angles: float = 0.0
+    dilution: float = 0.0
 
     def badness(self, quantities: Quantities) -> float:
         """Lower is better."""
@@ -52,4 +57,4 @@ class Rule(NamedTuple):
 
 
 WITHOUT_TRAINING = Rule(fast_stretch=0.19, new_angles=0.29, dilution=1.0)
-AFTER_TRAINING = Rule(fast_stretch=0.19, new_angles=0.29, dilution=1.0)
+AFTER_TRAINING = Rule(turning_stretch=0.34, new_angles=1.0)

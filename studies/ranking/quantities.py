@@ -27,8 +27,7 @@ class Case(NamedTuple):
 
 def turning_stretch(case: Case) -> float:
     """The mean of log λ over pairs that complete a turn in the original length."""
-    turning = case.start.wavelengths <= case.start.length
-    return float(_stretch(case)[turning].mean())
+    return Quantities.of(*case).turning_stretch
 
 
 def fast_stretch(case: Case) -> float:

@@ -325,7 +325,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
     done: Extended, folder: Path, tmp_path: Path
 ) -> None:
     loaded, texts = load(str(folder)), tiny.documents(8)
-    settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
+    settings = settings_for(loaded.present_plan, TARGET, evaluations=1, samples=1, lengths=[128])
     to_search, to_report = parted(texts)
     _, _, search, *rest, _ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:

@@ -28,7 +28,10 @@ from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
+from ropewalk.searching.descent import DOCUMENTS_A_STEP
+from ropewalk.searching.model import gradient
 from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
 from ropewalk.searching.model.settings import Settings, published, published_space
@@ -39,6 +42,8 @@ from tests.searching.model.test_ranks import processes
 
 TARGET = 2 * tiny.WINDOW
 SETTINGS = Settings(TARGET, "adaptive", evaluations=8, documents=(3, 2, 2))
+WALK = Settings(TARGET, "gradient", documents=(8, 2, 2), evaluations=9)  # 24 passes
+STRATEGIES = {"adaptive": SETTINGS, "gradient": WALK}
 KINDS = ("factors", "progress")
 
 
@@ -294,16 +299,16 @@ torch.set_num_threads(1)
 from pathlib import Path
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.run_directory import Journal
-from tests.searching.model.test_legs import SETTINGS, loaded, tiny
+from tests.searching.model.test_legs import STRATEGIES, loaded, tiny
 from dataclasses import replace
 from ropewalk.searching.model.legs import search_model
 import os
 
-folder = Path(sys.argv[1])
+folder, settings = Path(sys.argv[1]), replace(STRATEGIES[sys.argv[2]], recover=True)
 ranks = Ranks.of_environment() if "RANK" in os.environ else None
 first = ranks is None or ranks.rank == 0
 found = search_model(
-    loaded(), tiny.documents(), replace(SETTINGS, recover=True), ranks=ranks,
+    loaded(), tiny.documents(), settings, ranks=ranks,
     journal=lambda name: Journal(folder / name) if first else None,
 )
 if first:
@@ -314,12 +319,16 @@ FILES = ("plan.json", "legs.json", "search.jsonl", "search-measured.jsonl", "rec
 
 
 @pytest.mark.slow
-def test_two_ranks_find_what_one_process_finds_to_the_last_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_ranks_find_what_one_process_finds_to_the_last_byte(
+    tmp_path: Path, strategy: str
+) -> None:
+    settings = replace(STRATEGIES[strategy], recover=True)
     alone, together = tmp_path / "alone", tmp_path / "together"
     alone.mkdir()
     together.mkdir()
-    started = processes(PROGRAM, [str(together)], 2)
-    found = searched(replace(SETTINGS, recover=True), journal=lambda name: Journal(alone / name))
+    started = processes(PROGRAM, [str(together), strategy], 2)
+    found = searched(settings, journal=lambda name: Journal(alone / name))
     (alone / "plan.json").write_text(found.plan.dumps())
     (alone / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
     for process in started:
@@ -329,11 +338,15 @@ def test_two_ranks_find_what_one_process_finds_to_the_last_byte(tmp_path: Path) 
         assert (together / name).read_bytes() == (alone / name).read_bytes(), name
 
 
-def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(
+    tmp_path: Path, strategy: str
+) -> None:
+    settings = replace(STRATEGIES[strategy], recover=True)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
-    found = searched(replace(SETTINGS, recover=True), journal=lambda name: Journal(whole / name))
+    found = searched(settings, journal=lambda name: Journal(whole / name))
     (whole / "plan.json").write_text(found.plan.dumps())
     (whole / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
     # As if killed inside a line of each journal, at three moments of the whole.
@@ -342,9 +355,7 @@ def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) ->
             lines = (whole / name).read_bytes().splitlines(keepends=True)[:kept]
             (killed / name).write_bytes(b"".join(lines)[:-9])
         with pytest.warns(UserWarning, match="dropped"):
-            again = searched(
-                replace(SETTINGS, recover=True), journal=lambda name: Journal(killed / name)
-            )
+            again = searched(settings, journal=lambda name: Journal(killed / name))
         assert again.plan == found.plan
         assert again.legs == found.legs
         for name in FILES[2:]:
@@ -352,26 +363,69 @@ def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_search_killed_for_real_goes_on(tmp_path: Path) -> None:
-    """Kills land wherever they land: in scoring, in a line, between the legs."""
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_search_killed_for_real_goes_on(tmp_path: Path, strategy: str) -> None:
+    """Kills land where the journals have just grown: in scoring, in a line, between the legs."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
-    subprocess.run([sys.executable, "-c", PROGRAM, str(whole)], check=True, timeout=300)
-    rng = np.random.default_rng(0)
-    kills = 0
-    while not (killed / "legs.json").exists():
-        process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, str(killed)])
-        while process.poll() is None and not (killed / "search.jsonl").exists():
-            time.sleep(0.05)
-        time.sleep(rng.uniform(2, 8))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    subprocess.run([*command, str(whole), strategy], check=True, timeout=300)
+
+    def lines() -> int:
+        there = [killed / name for name in FILES[2:] if (killed / name).exists()]
+        return sum(len(path.read_bytes().splitlines()) for path in there)
+
+    for enough in (1, 5, 12):
+        process = subprocess.Popen([*command, str(killed), strategy])
+        while process.poll() is None and lines() < enough:
+            time.sleep(0.01)
+        assert process.poll() is None, "ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
         process.wait()
-    assert kills > 0
+    subprocess.run([*command, str(killed), strategy], check=True, timeout=300)
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_search_by_gradient_counts_its_passes_and_obeys_the_choice() -> None:
+    [leg] = searched(WALK).legs
+    assert leg.evaluations == 9
+    assert leg.tokens == 24 * 3 * TARGET
+    assert len(leg.history) == 24 / DOCUMENTS_A_STEP
+    assert leg.chosen in ("search", *leg.baselines)
+    assert leg.selection is not None
+
+
+def test_where_a_backward_pass_does_not_fit_another_strategy_searches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(gradient, "memory_of", lambda device: 2**20)
+    [leg] = searched(WALK, notice=said.append).legs
+    assert any("a backward pass over 256 tokens takes about" in line for line in said)
+    assert any("the adaptive strategy searches instead" in line for line in said)
+    assert leg.evaluations <= 9
+
+
+def test_a_gradient_keeps_no_initial_positions() -> None:
+    with pytest.raises(InvalidValue, match="choose adaptive or evolution"):
+        Settings(TARGET, "gradient", stock_runtimes=False)
+
+
+def test_the_weights_of_tokens_add_up_to_the_objective() -> None:
+    encoder = Encoder(tiny.tokenizer())
+    [document] = split_corpus(tiny.documents(), encoder, TARGET, (1, 1, 1), 0).search
+    plan = present_plan(tiny.model().config)
+    plan_of = lambda schedule: plan.with_steps(  # noqa: E731
+        plan.main_layer, (PlanStep(TARGET, schedule),)
+    )
+    schedule = extend_plan(plan, TARGET, "yarn").longest()
+    measured = LocalMeasure(tiny.model(), [document], plan_of)([schedule], [0])
+    for kind in ("mixed", "perplexity", "needle"):
+        slopes = gradient.ModelSlopes(tiny.model(), plan.main_layer, [document], plan_of, kind)
+        [[loss, *_]] = slopes.each(schedule, [0])
+        assert loss == pytest.approx(float(loss_of(measured, kind)[0, 0]), rel=1e-5)
 
 
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:

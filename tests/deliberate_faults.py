@@ -28,6 +28,30 @@ class Fault(NamedTuple):
 
 PIPELINE = ("tests/pipeline",)
 FAULTS = {
+    "slopes point uphill": Fault(
+        "ropewalk/models/slopes.py",
+        "by_factor = -(by_angle * angles)",
+        "by_factor = (by_angle * angles)",
+        ("tests/models/test_slopes.py",),
+    ),
+    "steps of the walk are not scaled": Fault(
+        "ropewalk/searching/descent.py",
+        "np.maximum(1.0, TURNS * turns)",
+        "np.maximum(1.0, 0.0 * turns)",
+        ("tests/searching/test_descent.py",),
+    ),
+    "the order after training is that of the model as it is": Fault(
+        "ropewalk/planning/comparison.py",
+        "each.rank_after_training if after_training else each.rank",
+        "each.rank",
+        ("tests/planning/test_comparison.py",),
+    ),
+    "a refuted method is planned without a warning": Fault(
+        "ropewalk/api/plan.py",
+        "if found is not None and found.is_refuted:",
+        "if found is not None and not found.models:",
+        ("tests/planning/test_measured.py",),
+    ),
     "export always writes linear": Fault(
         "ropewalk/pipeline/stages/evaluate.py",
         "chosen = work.result(Search).legs[0].chosen",

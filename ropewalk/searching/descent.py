@@ -66,8 +66,8 @@ def descend(
     progress: Callable[[Progress], None] | None = None,
     notice: Callable[[str], None] = lambda text: None,
 ) -> Result:
-    """The candidate that the second half of a walk lies around."""
-    steps = max(1, passes // DOCUMENTS_A_STEP)
+    """The candidate that the second half of a walk lies around; none for less than a step."""
+    steps = passes // DOCUMENTS_A_STEP
     order = _order(documents, steps * DOCUMENTS_A_STEP, seed)
     if len(set(order)) < len(order):
         notice(

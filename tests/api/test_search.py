@@ -17,7 +17,10 @@ def texts() -> list[str]:
     return [document.text for document in tiny.documents(2, lines=40)]
 
 
-def test_command_and_function_find_the_same(model: Path, texts: list[str], tmp_path: Path) -> None:
+def test_command_and_function_find_the_same(
+    model: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for i, text in enumerate(texts):

@@ -26,10 +26,12 @@ class Valley:
         rng = np.random.default_rng(0)
         self._noise = rng.normal(0, noise, (DOCUMENTS, len(self.goal)))
         self.asked: list[int] = []
+        self.schedules: list[RotarySchedule] = []
         self.broken: set[int] = set()
 
     def __call__(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
         self.asked += documents
+        self.schedules.append(schedule)
         here = np.append(np.log(schedule.rescale_factors), np.log(schedule.attention_scaling))
         rows = []
         for document in documents:
@@ -64,6 +66,20 @@ def test_it_walks_towards_the_optimum_and_ends_in_the_space() -> None:
 
     assert away(found.best) < 0.5 * away(space.seeds()[-1])
     assert found.best.factors[:2] == space.seeds()[-1].factors[:2], "fast pairs hardly move"
+
+
+def test_no_step_turns_a_pair_by_more_than_others_at_the_far_end() -> None:
+    space = small_space(4, stock_runtimes=True)
+    start = space.seeds()[-1]
+    far = space.nearest(1.5 * np.array(start.factors), 1.0)
+    valley = Valley(space, far)
+    walked(space, valley)
+    before = space.schedule(start)
+    turns = space.target_length / before.wavelengths
+    assert turns[0] > 50
+    moved = np.log(valley.schedules[-1].rescale_factors / before.rescale_factors)
+    assert (moved > 0).all(), "the loss asks all pairs to be slower"
+    assert (moved * np.maximum(1, 4 * turns) < 0.15 * len(valley.schedules)).all()
 
 
 def test_each_document_is_seen_once_where_they_suffice() -> None:

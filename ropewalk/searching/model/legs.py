@@ -19,7 +19,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
@@ -32,7 +32,7 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
-from ropewalk.searching.descent import FORWARDS_A_PASS, PASSES, Slopes, descend
+from ropewalk.searching.descent import DOCUMENTS_A_STEP, FORWARDS_A_PASS, PASSES, Slopes, descend
 from ropewalk.searching.model.gradient import ModelSlopes, cheapest_pass
 from ropewalk.searching.model.objectives import (
     ANSWERS,
@@ -355,6 +355,8 @@ class _Work:
             progress(Status("searching", done, detail))
 
         if slopes is not None:
+            if passes < DOCUMENTS_A_STEP:
+                raise _too_few_passes(self.settings, self.length)
             return descend(
                 space,
                 slopes,
@@ -389,6 +391,18 @@ class _Work:
                 "as it is": replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
+
+
+def _too_few_passes(settings: Settings, length: int) -> InvalidValue:
+    key = "evaluations" if settings.evaluations is not None else "tokens"
+    tokens = DOCUMENTS_A_STEP * FORWARDS_A_PASS * length
+    return InvalidValue(
+        key,
+        getattr(settings, key),
+        f"a step takes {DOCUMENTS_A_STEP} passes of {FORWARDS_A_PASS} forwards each, {tokens:,} "
+        "tokens",
+        "allow at least that, or choose the adaptive strategy",
+    )
 
 
 def _either(measured: One, slopes: One, documents: int) -> One:

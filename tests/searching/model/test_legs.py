@@ -428,6 +428,11 @@ def test_the_weights_of_tokens_add_up_to_the_objective() -> None:
         assert loss == pytest.approx(float(loss_of(measured, kind)[0, 0]), rel=1e-5)
 
 
+def test_a_budget_too_small_for_a_step_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"evaluations = 1: a step takes 4 passes"):
+        searched(replace(WALK, documents=(3, 2, 2), evaluations=1))
+
+
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:
     told: list[str] = []
     found = check_result(searched(replace(SETTINGS, evaluations=1), notice=told.append))

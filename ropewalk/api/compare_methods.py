@@ -155,6 +155,11 @@ def compare_methods(
             f"{source.name}: no method plans for {format_length(target)}: "
             f"{max(reasons, key=reasons.count)}"
         )
+    first = candidates[0]
+    for found in first.measured:
+        if found.is_refuted and (not found.steps or after_training):
+            when = "only after fine-tuning under this plan: " if not found.steps else ""
+            notice(f"{when if after_training else ''}{found.warning}")
     return Comparison(
         model=source.name,
         source=source.origin,

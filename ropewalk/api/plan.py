@@ -133,7 +133,7 @@ def plan(
     source = resolve(model, allow_download=allow_download)
     target = as_length(to, "to")
     present = source.present_plan
-    stated_assumptions(source, notice, strict=strict)
+    said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
     chosen = chosen_layers(present, layers)
     if method is None:
         if parameters or log_n is not None:
@@ -150,7 +150,7 @@ def plan(
             from_original=from_original,
             after_training=after_training,
             progress=progress,
-            notice=lambda _: None,  # said already
+            notice=lambda text: notice(text) if text not in said else None,
         )
         return _planned(source, compared.plan, chosen)
     if not isinstance(parameters, Mapping | None):
@@ -179,9 +179,10 @@ def plan(
         return _planned(source, present, chosen)
     start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
     scale = target / (start if from_original else present.longest(chosen[0])).length
-    found = measured(method, scale, trained=after_training)
-    if found is not None and found.is_refuted:
-        notice(found.warning)
+    for name in (each.name for each in stacked(method)):
+        found = measured(name, scale, trained=after_training)
+        if found is not None and found.is_refuted and not parameters:
+            notice(found.warning)
     return _planned(source, extended, chosen)
 
 

@@ -52,7 +52,7 @@ def search(
     *,
     corpus: Corpus = "held-out",
     field: str = "text",
-    strategy: Literal["gradient", "adaptive", "evolution"] = "gradient",
+    strategy: Literal["adaptive", "gradient", "evolution"] = "adaptive",
     evaluations: int | None = None,
     tokens: int | None = None,
     objective: Kind = "mixed",

@@ -230,7 +230,7 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     console.print(rows)
     console.print(
         "Ranks: for the model as it is, and after fine-tuning at the target, by rules fitted "
-        f"to measurements. Beside them, what small models retrieved{_where(found)}; * marks less "
+        f"to measurements. Beside them, what small models retrieved{_where(found)}; * is less "
         "than half of what the best method retrieved, on most of them. All else is theory.\n",
         soft_wrap=True,
     )
@@ -259,13 +259,14 @@ def _ranked(rank: int, found: Sequence[Measured], *, trained: bool) -> str:
 
 
 def _where(found: Comparison) -> str:
-    """` (untrained at 8 times their length, after 200 steps at 4 times)`"""
-    rows = dict.fromkeys(
-        (each.steps, each.factor) for candidate in found.candidates for each in candidate.measured
-    )
+    """` (7 untrained at 8 times, 5 after 200 steps at 4 times their length)`"""
+    models: dict[tuple[int, int], int] = {}
+    for each in (each for candidate in found.candidates for each in candidate.measured):
+        key = each.steps, each.factor
+        models[key] = max(each.models, models.get(key, 0))
     told = [
-        f"after {steps} steps at {factor} times" if steps else f"untrained at {factor} times"
-        for steps, factor in sorted(rows)
+        f"{count} {f'after {steps} steps' if steps else 'untrained'} at {factor} times"
+        for (steps, factor), count in sorted(models.items())
     ]
     return f" ({', '.join(told)} their length)" if told else ""
 

@@ -50,13 +50,13 @@ def command(
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     strategy: Annotated[
-        Literal["gradient", "adaptive", "evolution"],
+        Literal["adaptive", "gradient", "evolution"],
         typer.Option(
-            help="A few dozen backward passes; a search by losses alone, for where those do not "
-            "fit; or LongRoPE's algorithm in ropewalk's space.",
+            help="A search by losses alone; a few dozen backward passes; or LongRoPE's algorithm "
+            "in ropewalk's space.",
             rich_help_panel=ADVANCED,
         ),
-    ] = "gradient",
+    ] = "adaptive",
     budget: Annotated[
         int | None,
         typer.Option(

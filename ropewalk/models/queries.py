@@ -70,10 +70,11 @@ def listening(
     before = [(layer.module.config, _route_of(layer.module)) for layer in layers]
     for layer in layers:
         module: Any = layer.module
-        route = _Route(layer.config, LogitScaling())
-        if module.config is layer.routed_config and not unscaled:
-            route = module._ropewalk_route
-        module._ropewalk_route = replace(route, listener=listener)
+        # Who installed a plan may know the layer by another anatomy, with configs of its own.
+        routed = module.config._attn_implementation == ROUTE
+        route = (_route_of(module) if routed else None) or _Route(layer.config, LogitScaling())
+        scaling = LogitScaling() if unscaled else route.scaling
+        module._ropewalk_route = replace(route, scaling=scaling, listener=listener)
         module.config = layer.routed_config
     try:
         yield

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ropewalk.errors import Unsupported
-from ropewalk.models.anatomy import AttentionLayer, RotaryModule, anatomy_of, by_pair
+from ropewalk.models.anatomy import Anatomy, AttentionLayer, RotaryModule, anatomy_of, by_pair
 from ropewalk.models.probe import Heard, Probe, evaluating
 from ropewalk.models.queries import listening
 from ropewalk.schedule import RotarySchedule
@@ -69,14 +69,14 @@ def differentiable(
     `recompute` only the inputs of layers are kept, and each layer is computed again in the backward
     pass.
     """
-    device = next(model.parameters()).device
-    coordinates = Coordinates(schedule.geometry.pairs, device)
-    frequencies = torch.from_numpy(schedule.inverse_frequencies.copy()).to(device)
+    coordinates = Coordinates(schedule.geometry.pairs, next(model.parameters()).device)
+    frequencies = torch.from_numpy(schedule.inverse_frequencies.copy())
 
     def tap(module: nn.Module, query: Tensor, key: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         layout = by_module[module]
-        positions = torch.arange(key.shape[-2], device=device, dtype=torch.float64)
-        angles = torch.outer(positions, frequencies).float()
+        # In float64, which not every device has.
+        positions = torch.arange(key.shape[-2], dtype=torch.float64)
+        angles = torch.outer(positions, frequencies).float().to(key.device)
         return (
             _tapped(query, coordinates.values, angles, layout),
             _tapped(key, coordinates.values, angles, layout),
@@ -122,12 +122,13 @@ class _Tap(torch.autograd.Function):
 Layouts = Mapping[AttentionLayer, HeadLayout]
 
 
-def head_layouts(model: nn.Module, layer_type: str) -> Layouts:
+def head_layouts(model: nn.Module, layer_type: str, anatomy: Anatomy | None = None) -> Layouts:
     """How the heads of each layer of a type lay out their pairs, from calling the layers.
 
-    Refused where the layers turn their queries in a way that is none of those known.
+    The anatomy is found where it is not given, in a model without a plan of ours. Refused where the
+    layers turn their queries in a way that is none of those known.
     """
-    anatomy = anatomy_of(model)
+    anatomy = anatomy or anatomy_of(model)
     if not anatomy.layers:
         raise Unsupported(
             f"{anatomy.present.model}: its attention layers do not use transformers' attention "
@@ -150,6 +151,7 @@ def _layout(
     cos, sin = heard.cos_sin
     turned = probe.replay(layer, heard, cos, sin)
     still = probe.replay(layer, heard, torch.ones_like(cos), torch.zeros_like(sin))
+    doubled = probe.replay(layer, heard, 2 * cos, 2 * sin)
     cos, sin = (by_pair(each, rotary.arrangement)[0].float() for each in (cos, sin))
     orders: tuple[Literal["halves", "neighbours"], ...] = ("halves", "neighbours")
     for first in dict.fromkeys((0, turned.query.shape[-1] - 2 * pairs)):
@@ -157,20 +159,26 @@ def _layout(
             layout = HeadLayout(first, pairs, order)
             if all(
                 _turns(layout, before, after, cos, sin)
-                for before, after in ((still.query, turned.query), (still.key, turned.key))
+                and _turns(layout, before, twice, 2 * cos, 2 * sin)
+                for before, after, twice in (
+                    (still.query, turned.query, doubled.query),
+                    (still.key, turned.key, doubled.key),
+                )
             ):
                 return layout
     raise Unsupported(
         f"{type(layer.module).__name__} turns its queries in an order of pairs that ropewalk does "
-        "not know, so no gradient by the schedule can be taken"
+        "not know, or norms them afterwards, so no gradient by the schedule can be taken"
     )
 
 
 def _turns(layout: HeadLayout, still: Tensor, turned: Tensor, cos: Tensor, sin: Tensor) -> bool:
     a, b = layout.components(still)
     c, d = layout.components(turned)
-    size = float(torch.cat([a, b]).abs().max())
-    tolerance = 8 * max(map(_rounding, (turned.dtype, torch.float32))) * max(size, 1e-30)
+    size = float(torch.cat([c, d]).abs().max())
+    # Compared in float32, whatever the model computes in.
+    rounding = max(torch.finfo(turned.dtype).eps, torch.finfo(torch.float32).eps)
+    tolerance = 8 * rounding * max(size, 1e-30)
     return bool(
         torch.allclose(c, a * cos - b * sin, rtol=0, atol=tolerance)
         and torch.allclose(d, b * cos + a * sin, rtol=0, atol=tolerance)
@@ -192,8 +200,11 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _recomputing(model: nn.Module) -> Iterator[None]:
-    """Keep nothing within transformers' layers. A layer alone counts as in training, its parts,
-    and with them dropout, do not."""
+    """Keep nothing within transformers' layers.
+
+    Only the layer itself is set to training, which transformers asks for; its parts, where dropout
+    is, are not.
+    """
     layers: list[Any] = [
         each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)
     ]
@@ -214,7 +225,3 @@ def _recomputing(model: nn.Module) -> Iterator[None]:
                     del layer.__dict__[name]
                 else:
                     layer.__dict__[name] = value
-
-
-def _rounding(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps

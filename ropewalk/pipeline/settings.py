@@ -13,7 +13,7 @@ from ropewalk.untrusted import check_count, check_seed
 
 TIMES = 8
 """How far a model is extended without a target."""
-EVALUATIONS, SAMPLES = 3, 20
+EVALUATIONS, SAMPLES = 24, 20
 SEARCH_SHARE = 0.55
 """Of the characters of the corpus; the rest is what the evaluation measures on."""
 

@@ -65,7 +65,7 @@ class Candidate(Value):
 
     @property
     def refuted(self) -> bool:
-        """Without training it failed on every model that it was measured on."""
+        """Without training it retrieved little on most of the models that it was measured on."""
         return any(each.is_refuted for each in self.measured if not each.steps)
 
     @property
@@ -77,8 +77,8 @@ class Candidate(Value):
             advantage = "similar keys win at every distance"
         else:
             advantage = (
-                f"similar keys lose at {self.violations:,} distances, "
-                f"first at {self.effective_length:,}"
+                f"similar keys lose at {self.violations:,} distance"
+                f"{'s' if self.violations > 1 else ''}, first at {self.effective_length:,}"
             )
         if self.fast_stretch < 1.0005:
             fast = "fast pairs stay as they are"

@@ -44,8 +44,8 @@ class Measured(NamedTuple):
     def warning(self) -> str:
         """For whoever takes the method all the same."""
         return (
-            f"{self.method} is likely to break the model: {self}; on {self.refuted} of them less "
-            "than half of what the best method retrieves"
+            f"{self.method} retrieved less than half of what the best method did on {self.refuted} "
+            f"of {self.models} small models ({self}); evaluate the model before you rely on it"
         )
 
     @property

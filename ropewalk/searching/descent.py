@@ -1,6 +1,7 @@
 """Search by gradient: a few dozen backward passes move all factors and the scaling at once.
 
-It starts at the last of the space's seeds, YaRN, and takes Adam's steps in
+It starts at the last of the space's seeds (YaRN; in recovery, half way between the plain schedule
+and the present one) and takes Adam's steps in
 
     w_i = max(1, 4·turns_i) · change of log λ_i,      z = change of log m
 
@@ -23,7 +24,7 @@ import numpy as np
 from ropewalk.errors import InputError
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.driver import Finalist, Point, Progress, Result
+from ropewalk.searching.driver import Finalist, Progress, Result
 from ropewalk.searching.space import Candidate, Space, monotone
 
 PASSES = 48
@@ -72,12 +73,12 @@ def descend(
     if len(set(order)) < len(order):
         notice(
             f"{documents} documents are too few to show each once in {len(order)} passes, and are "
-            "repeated; more text (`corpus`) or documents help more than more passes"
+            "repeated; give more text (`corpus`) or more `documents`"
         )
     told = iter(list(journal.records) if journal else [])
     axes, walk = _Axes(space), _Walk.begin(space.pairs + 1)
     places: list[FloatArray] = []
-    history: list[Point] = []
+    losses: list[float] = []
     spent = failed = 0
 
     def ended() -> Candidate:
@@ -98,21 +99,21 @@ def descend(
         spent += len(found) * FORWARDS_A_PASS
         if len(good):
             walk = axes.step(walk, good[:, 1:].mean(axis=0))
-            history.append(Point(spent * tokens_per_document, float(good[:, 0].mean())))
+            losses.append(float(good[:, 0].mean()))
         if step >= steps // 2:
             places.append(walk.place)
-        if progress and history:
-            last = history[-1]
-            progress(Progress(spent / documents, last.tokens, last.score, ended()))
+        if progress and losses:
+            tokens = spent * tokens_per_document
+            progress(Progress(spent / documents, tokens, losses[-1], ended()))
     if next(told, None) is not None:
         raise _of_another_search(journal)
     if failed:
         notice(f"{failed} of {len(order)} passes gave no finite slopes, and were skipped")
     finalists: tuple[Finalist, ...] = ()
-    if history:
-        score = float(np.mean([point.score for point in history[-(-len(history) // 2) :]]))
-        finalists = (Finalist(ended(), score),)
-    return Result(finalists, tuple(history), spent / documents, spent * tokens_per_document)
+    if losses:
+        finalists = (Finalist(ended(), float(np.mean(losses[len(losses) // 2 :]))),)
+    # No history: the steps saw different documents, so their losses tell of no progress.
+    return Result(finalists, (), spent / documents, spent * tokens_per_document)
 
 
 class _Axes:

@@ -24,7 +24,7 @@ from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.measured import FILE_PATH
 from studies.ranking.analysis import Group, groups, measured_rows, summary
-from studies.ranking.cells import SUBJECTS, Cell, all_cells, decides, schedules, work
+from studies.ranking.cells import SUBJECTS, VERSION, Cell, all_cells, decides, schedules, work
 
 REPOSITORY = Path(__file__).parents[2]
 CELLS = Path(__file__).with_name("cells.jsonl")
@@ -49,9 +49,10 @@ def main() -> int:
 
 
 def lines(cells: Path = CELLS) -> list[dict[str, Any]]:
-    """The finished cells."""
+    """The finished cells of this version."""
     text = cells.read_text(encoding="utf-8") if cells.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    found = [json.loads(line) for line in text.splitlines()]
+    return [line for line in found if line["version"] == VERSION]
 
 
 def report(finished: Sequence[dict[str, Any]]) -> None:

@@ -27,7 +27,8 @@ class Case(NamedTuple):
 
 def turning_stretch(case: Case) -> float:
     """The mean of log λ over pairs that complete a turn in the original length."""
-    return Quantities.of(*case).turning_stretch
+    turning = case.start.wavelengths <= case.start.length
+    return float(_stretch(case)[turning].mean())
 
 
 def fast_stretch(case: Case) -> float:

@@ -47,7 +47,7 @@ def page(value: Mapping[str, Any]) -> str:
                 f"Fitted on {rule['pairs_of_the_fit']} pairs that measurement separates, of the "
                 f"models {', '.join(rule['models_of_the_fit'])}. With each of them left out of the "
                 f"fit in turn, {rule['each_left_out_in_turn']:.1%} of its pairs are ordered "
-                "rightly. Badness = "
+                f"rightly, the best of {rule['rules_tried']} rules that were tried. Badness = "
                 + " + ".join(
                     f"{weight:g} · {key.replace('_', ' ')}"
                     for key, weight in rule["weights"].items()
@@ -85,8 +85,9 @@ def check_table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{row['factor']}×",
             str(row["steps"]),
             f"{row['right']:g} of {row['pairs']}",
+            f"{row['right_by_names']:g}",
             "" if row["correlation"] is None else f"{row['correlation']:.2f}",
-            "" if row["reliability"] is None else f"{row['reliability']:.2f}",
+            "" if row["ceiling"] is None else f"{row['ceiling']:.2f}",
             row["first"],
             _points(row),
         )
@@ -95,11 +96,13 @@ def check_table(rows: Sequence[Mapping[str, Any]]) -> str:
     right, pairs = sum(row["right"] for row in rows), sum(row["pairs"] for row in rows)
     if pairs:
         total = f"{right:g} of {pairs} ({right / pairs:.0%})"
-        shown.append(("all", "", "", total, "", "", "", ""))
+        by_names = sum(row["right_by_names"] for row in rows)
+        listed = f"{by_names:g} ({by_names / pairs:.0%})"
+        shown.append(("all", "", "", total, listed, "", "", "", ""))
     return _table(
         (
-            *("model", "length", "steps", "ordered rightly", "rank correlation", "split-half"),
-            *("first", "points behind the best"),
+            *("model", "length", "steps", "ordered rightly", "by a list of names"),
+            *("rank correlation", "at most", "first", "points behind the best"),
         ),
         shown,
     )
@@ -155,13 +158,20 @@ def in_short(value: Mapping[str, Any]) -> str:
         rows = rule["check"]
         right, pairs = sum(row["right"] for row in rows), sum(row["pairs"] for row in rows)
         worst = max(rows, key=lambda row: row["behind"])
-        models = len({row["subject"] for row in rows})
+        by_names = sum(row["right_by_names"] for row in rows)
+        models = {row["subject"] for row in rows}
+        shapes = len({SUBJECTS[name].size for name in models})
         lines.append(
             f"Used {name}, the rule orders {right:g} of {pairs} pairs rightly "
-            f"({right / pairs:.0%}) on {models} models that it was not fitted on. Its first method "
-            f"lies furthest behind the best on {worst['subject']} at {worst['factor']} times the "
-            f"length{after(worst['steps'])}: by {_points(worst)} points of retrieval."
+            f"({right / pairs:.0%}) on {len(models)} models of {shapes} shapes that it was not "
+            "fitted on (a fixed list of methods, by their mean in the fit: "
+            f"{by_names:g}). Its first method lies furthest behind the best on {worst['subject']} "
+            f"at {worst['factor']} times the length{after(worst['steps'])}: by {_points(worst)} "
+            "points of retrieval."
         )
+    alone = value["rules"]["without training"]["alone"]
+    listed = ", ".join(f"{key.replace('_', ' ')} {share:.0%}" for key, share in alone.items())
+    lines.append(f"No single quantity orders many of the untrained pairs rightly: {listed}.")
     return paragraph(" ".join(lines))
 
 

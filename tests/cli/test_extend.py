@@ -28,7 +28,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 
 STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
-SMALL = ("--to", "1k", "--evaluations", "1", "--samples", "2", "--lengths", "512")
+SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
 
 
 def _extend(*arguments: object) -> Any:
@@ -109,7 +109,7 @@ def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     assert again["after"] == again["at_target"][again["method"]]
     assert again["before"] == again["at_target"]["none"]
     told = rw.extend(
-        "bundled", "1k", evaluations=1, samples=2, lengths=[512], run=run
+        "bundled", "1k", evaluations=5, samples=2, lengths=[512], run=run
     )  # the function on the command's run
     assert json.loads(json.dumps(told.to_json())) == again
 

@@ -15,7 +15,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, anatomy_of, arrange
 from ropewalk.models.install import applied
 from ropewalk.models.slopes import HeadLayout, differentiable, head_layouts
-from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.schedule import FloatArray, LogN, RotarySchedule
 from tests.models.tiny import FAMILIES, tiny_model
 
 LENGTH = 14
@@ -130,6 +130,39 @@ def test_heads_are_read_by_calling_them() -> None:
     assert layout("cohere") == HeadLayout(0, 8, "neighbours")
     assert layout("gpt_neox") == HeadLayout(0, 4, "halves"), "a quarter of the head rotates"
     assert layout("deepseek_v3").first == 8, "what rotates comes last"
+
+
+def test_what_scales_logits_in_a_plan_stays_in_force() -> None:
+    model = tiny_model("llama").eval()
+    anatomy = anatomy_of(model)
+    schedule = replace(stretched(anatomy), log_n=LogN("everywhere", 4), softmax_scaling=1.3)
+    plan = anatomy.present.with_steps(
+        anatomy.present.extended_layer, (PlanStep(schedule.length, schedule),)
+    )
+    plain = loss_of(model).item()
+    with applied(model, plan, check=False):
+        layouts = head_layouts(model, "full_attention", anatomy)
+        scaled = loss_of(model).item()
+        with differentiable(model, schedule, layouts):
+            assert loss_of(model).item() == scaled
+        assert loss_of(model).item() == scaled
+    assert scaled != plain
+
+
+def test_heads_that_are_normed_after_the_rotation_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from transformers.models.llama import modeling_llama
+
+    apply = modeling_llama.apply_rotary_pos_emb
+
+    def normed(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Any:
+        turned = apply(query, key, cos, sin)
+        return tuple(each / each.norm(dim=-1, keepdim=True) for each in turned)
+
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", normed)
+    with pytest.raises(Unsupported, match="or norms them afterwards"):
+        head_layouts(tiny_model("llama"), "full_attention")
 
 
 def test_heads_that_turn_in_another_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

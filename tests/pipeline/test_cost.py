@@ -45,15 +45,14 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     texts = tiny.documents(8)
     found = check_result(
         rw.extend_preview(
-            str(folder), 256, corpus=texts, evaluations=1, samples=2, lengths=[tiny.WINDOW]
+            str(folder), 256, corpus=texts, evaluations=5, samples=2, lengths=[tiny.WINDOW]
         )
     )
     rows = {row.stage: row for row in found.stages}
     # Six methods, four tasks, two samples, at 128 and 256 tokens.
     assert rows["evaluate"].tokens == 6 * 4 * 2 * (128 + 256)
-    # 1 evaluation on 32 documents, 4 methods on 12 of them and on 21 others, and what is found on
-    # these 21.
-    assert rows["search"].tokens == (32 + 4 * (12 + 21) + 21) * 256
+    # 5 evaluations on 6 documents, 4 methods on all 27, 4 finalists on 16, one reported on 5.
+    assert rows["search"].tokens == (5 * 6 + 4 * 27 + 4 * 16 + 5) * 256
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0

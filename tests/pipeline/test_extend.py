@@ -273,6 +273,16 @@ def test_a_run_that_is_refused_leaves_nothing(
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_least_budget_ends_in_a_hand_designed_method(folder: Path, tmp_path: Path) -> None:
+    loaded, texts = load(str(folder)), parted(tiny.documents(8))
+    settings = settings_for(loaded.present_plan, TARGET, evaluations=1, samples=1, lengths=[TARGET])
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        work = Work(str(folder), loaded, TARGET, *texts, directory, print)
+        found = run_stages(work, settings, stages(settings)[:4])
+    assert found.result(Search).legs[0].history == ()
+    assert found.method in HAND_DESIGNED
+
+
 def test_a_model_in_memory_is_refused_with_the_way_out(folder: Path, tmp_path: Path) -> None:
     loaded = load(str(folder))
     for model in (loaded, loaded.model):
@@ -315,7 +325,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
     done: Extended, folder: Path, tmp_path: Path
 ) -> None:
     loaded, texts = load(str(folder)), tiny.documents(8)
-    settings = settings_for(loaded.present_plan, TARGET, evaluations=1, samples=1, lengths=[128])
+    settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
     to_search, to_report = parted(texts)
     _, _, search, *rest, _ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:

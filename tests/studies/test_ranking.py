@@ -20,11 +20,11 @@ from studies.ranking.analysis import (
     Group,
     behind,
     by_rule,
+    ceiling,
     fitted,
     groups,
     measured_rows,
     rank_correlation,
-    reliability,
     rightly_ordered,
 )
 from studies.ranking.cells import Cell, all_cells, schedules
@@ -77,8 +77,8 @@ def test_what_is_behind_is_not_flattered_by_choosing_the_best_on_the_same_docume
     assert abs(np.mean(gaps)) < 3 * np.std(gaps) / len(gaps) ** 0.5
 
 
-def test_reliability_is_high_where_methods_differ_and_low_where_they_do_not() -> None:
-    assert reliability(group({"linear": 0.0, "ntk": 0.4, "yarn": 0.8})) == pytest.approx(1)
+def test_the_ceiling_is_high_where_methods_differ() -> None:
+    assert ceiling(group({"linear": 0.0, "ntk": 0.4, "yarn": 0.8})) == pytest.approx(1)
     assert rank_correlation([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
     assert rank_correlation([1, 1, 2, 2], [5, 5, 9, 9]) == pytest.approx(1)
     assert np.isnan(rank_correlation([1, 1], [1, 2]))

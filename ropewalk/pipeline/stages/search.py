@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
-from ropewalk.searching.model.legs import COMPARED, check_search, search_model
+from ropewalk.searching.model.legs import FINALISTS, check_search, search_model
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import Settings
 
@@ -18,7 +18,7 @@ class Search(Stage[Found]):
     evaluations: int
     """What the search may spend, in scores over all documents to search on."""
     seed: int = 0
-    documents: tuple[int, int, int] = (32, 16, 5)
+    documents: tuple[int, int, int] = (6, 16, 5)
     """To search on, to select by, to report on. The evaluation reports too, on text of its own."""
 
     name = "search"
@@ -26,12 +26,12 @@ class Search(Stage[Found]):
     result_type = Found
 
     def cost(self) -> Cost:
-        """In forwards of one document; a backward pass counts as two, and ends in one schedule."""
+        """Each document is one forward; a search may end before its budget is spent."""
         to_search, to_select, to_report = self.documents
         count = (
             self.evaluations * to_search
-            + len(HAND_DESIGNED) * (min(COMPARED, to_search) + to_select + to_report)
-            + to_select
+            + len(HAND_DESIGNED) * (to_search + to_select + to_report)
+            + FINALISTS * to_select
             + to_report
         )
         return Cost((Forwards(self.target_length, count),))

@@ -101,6 +101,7 @@ class ModelSlopes:
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
+            self._notice(f"a pass ran out of memory on {planted.source}")
         except RopewalkError as error:
             self._notice(f"a pass failed on {planted.source}: {error}")
         else:

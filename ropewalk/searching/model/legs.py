@@ -26,6 +26,7 @@ from ropewalk.evaluation.scoring import check_memory
 from ropewalk.evaluation.select import Choice, Losses, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
+from ropewalk.models.slopes import head_layouts
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.run_directory import Journal
@@ -80,6 +81,7 @@ def search_model(
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
     check_memory(loaded.model, settings.target_length, "to")
+    settings = _possible(loaded, settings, ranks, notice)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
@@ -95,6 +97,25 @@ def search_model(
         return found
     text = ranks.share(None if found is None else json.dumps(found.to_json()))
     return found or Found.from_json(parse_json(text, source="rank 0"))
+
+
+def _possible(
+    loaded: LoadedModel, settings: Settings, ranks: Ranks | None, notice: Notice
+) -> Settings:
+    """The same, with the adaptive strategy where no backward pass can be taken."""
+    if settings.strategy != GRADIENT:
+        return settings
+    layer = loaded.present_plan.extended_layer
+    try:
+        if ranks is not None and ranks.per_copy > 1:
+            raise Unsupported("ranks that share a copy of the model take no backward pass yet")
+        head_layouts(loaded.model, layer)
+        for _, _, length in legs_of(loaded.present_plan.longest(layer), settings):
+            cheapest_pass(loaded.model, length)
+    except Unsupported as error:
+        notice(f"{error}; the adaptive strategy searches instead")
+        return replace(settings, strategy="adaptive")
+    return settings
 
 
 def check_search(loaded: LoadedModel, documents: Sequence[Document], settings: Settings) -> None:
@@ -148,7 +169,7 @@ class _Work:
             self.loaded.model, sets.all, self._plan_of, self.notice, in_step=in_step
         )
         local.prove(next(iter(self._by_hand().values())))
-        slopes = self._slopes(sets.search, in_step=in_step)
+        slopes = self._slopes(sets.search)
         if ranks is None:
             walked = None if slopes is None else slopes.each
             return self._leg(local, walked, sets.sizes, sources, journal, progress, at_once=1)
@@ -161,7 +182,7 @@ class _Work:
 
         def over_ranks(schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
             numbers = [len(sets.all) + document for document in documents]
-            found: FloatArray = shared([schedule], numbers)[0]
+            found: FloatArray = shared.as_they_are([schedule], numbers)[0]
             return found
 
         walked = None if slopes is None else over_ranks
@@ -169,26 +190,19 @@ class _Work:
         shared.close()
         return leg
 
-    def _slopes(self, documents: Sequence[Planted], *, in_step: bool) -> ModelSlopes | None:
-        """What a search by gradient asks; None, and a line with the reason, where it cannot."""
+    def _slopes(self, documents: Sequence[Planted]) -> ModelSlopes | None:
+        """What a search by gradient asks."""
         if self.settings.strategy != GRADIENT:
             return None
-        try:
-            if in_step:
-                raise Unsupported("ranks that share a copy of the model take no backward pass yet")
-            found = cheapest_pass(self.loaded.model, self.length)
-            return ModelSlopes(
-                self.loaded.model,
-                self.layer,
-                documents,
-                self._plan_of,
-                self.settings.objective,
-                self.notice,
-                recompute=found.recompute,
-            )
-        except Unsupported as error:
-            self.notice(f"{error}; the adaptive strategy searches instead")
-            return None
+        return ModelSlopes(
+            self.loaded.model,
+            self.layer,
+            documents,
+            self._plan_of,
+            self.settings.objective,
+            self.notice,
+            recompute=cheapest_pass(self.loaded.model, self.length).recompute,
+        )
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
         return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
@@ -332,19 +346,13 @@ class _Work:
         baseline: tuple[str, float],
     ) -> searching.Result:
         """Run the strategy for what it may spend."""
+        if slopes is not None:
+            return self._walk(space, slopes, objective.documents, journal, progress)
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
             evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
-            if slopes is not None:
-                evaluations = None
-        documents = objective.documents
-        limits = [
-            limit
-            for limit in (evaluations, tokens and tokens / (documents * self.length))
-            if limit is not None
-        ]
-        passes = PASSES if not limits else int(min(limits) * documents / FORWARDS_A_PASS + 1e-9)
-        expected = passes * FORWARDS_A_PASS / documents if slopes else min(limits)
+        limits = (evaluations, tokens and tokens / (objective.documents * self.length))
+        expected = min(limit for limit in limits if limit)
 
         def report(now: searching.Progress) -> None:
             done = min(1.0, now.evaluations / expected)
@@ -354,31 +362,51 @@ class _Work:
             )
             progress(Status("searching", done, detail))
 
-        if slopes is not None:
-            if passes < DOCUMENTS_A_STEP:
-                raise _too_few_passes(self.settings, self.length)
-            return descend(
-                space,
-                slopes,
-                documents,
-                self.length,
-                seed=self.settings.seed,
-                passes=passes,
-                journal=journal,
-                progress=report,
-                notice=self.notice,
-            )
-        strategy = self.settings.strategy
         return searching.search(
             space,
             objective,
-            strategies.named("adaptive" if strategy == GRADIENT else strategy),
+            strategies.named(self.settings.strategy),
             seed=self.settings.seed,
             evaluations=evaluations,
             tokens=tokens,
             journal=journal,
             at_once=at_once,
             finalists=FINALISTS,
+            progress=report,
+            notice=self.notice,
+        )
+
+    def _walk(
+        self,
+        space: Space,
+        slopes: Slopes,
+        documents: int,
+        journal: Journal | None,
+        progress: Progress,
+    ) -> searching.Result:
+        """Walk along slopes for what it may spend."""
+        settings = self.settings
+        forwards = [PASSES * FORWARDS_A_PASS]
+        if settings.evaluations is not None or settings.tokens is not None:
+            budgets = ((settings.evaluations, documents), (settings.tokens, 1 / self.length))
+            forwards = [int(budget * each + 1e-9) for budget, each in budgets if budget is not None]
+        passes = min(forwards) // FORWARDS_A_PASS
+        if passes < DOCUMENTS_A_STEP:
+            raise _too_few_passes(settings, self.length)
+
+        def report(now: searching.Progress) -> None:
+            done = min(1.0, now.tokens / (passes * FORWARDS_A_PASS * self.length))
+            detail = f"loss of this step {now.score:.3f}  {now.tokens / 1000:,.0f}k tokens"
+            progress(Status("searching", done, detail))
+
+        return descend(
+            space,
+            slopes,
+            documents,
+            self.length,
+            seed=settings.seed,
+            passes=passes,
+            journal=journal,
             progress=report,
             notice=self.notice,
         )

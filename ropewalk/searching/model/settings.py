@@ -29,7 +29,7 @@ class Settings:
     """What is searched for, and what it may cost."""
 
     target_length: int
-    strategy: str = GRADIENT
+    strategy: str = "adaptive"
     objective: Kind = "mixed"
     evaluations: int | None = None
     tokens: int | None = None

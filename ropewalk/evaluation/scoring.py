@@ -20,7 +20,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import IntArray
-from ropewalk.schedule import FloatArray
 
 # Numbers of logits that exist at once: 128 MiB in float32.
 LOGITS_AT_ONCE = 32 * 2**20
@@ -88,7 +87,7 @@ class Scorer:
             )
         ]
 
-    def loss(self, sequence: IntArray, start: int, weights: FloatArray) -> Tensor:
+    def loss(self, sequence: IntArray, start: int, weights: NDArray[np.float64]) -> Tensor:
         """The weighted sum of the losses of a sequence's tokens from the start on, with its graph.
 
         Logits are computed again in the backward pass, so that few of them exist at once.

@@ -51,5 +51,5 @@ class Rule(NamedTuple):
         return sum(weight * each for weight, each in zip(self, quantities, strict=True))
 
 
-WITHOUT_TRAINING = Rule(fast_stretch=0.19, new_angles=0.29, dilution=1.0)
+WITHOUT_TRAINING = Rule(fast_stretch=0.2, new_angles=0.31, dilution=1.0)
 AFTER_TRAINING = Rule(fast_stretch=0.39, new_angles=1.0)

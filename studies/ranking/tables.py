@@ -217,8 +217,8 @@ def drawn(value: Mapping[str, Any]) -> Figure:
         ("models of the fit", FITTED, FITTED),
         ("models left out", LEFT_OUT, "none"),
     ):
-        panels[0][0].plot([], [], "o", color=colour, markerfacecolor=face, label=label)
-    panels[0][0].legend(fontsize=7, loc="center right")
+        panels[0][-1].plot([], [], "o", color=colour, markerfacecolor=face, label=label)
+    panels[0][-1].legend(fontsize=8, loc="lower right")
     return figure
 
 

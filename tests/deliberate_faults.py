@@ -48,8 +48,8 @@ FAULTS = {
     ),
     "a refuted method is planned without a warning": Fault(
         "ropewalk/api/plan.py",
-        "if found is not None and found.is_refuted:",
-        "if found is not None and not found.models:",
+        "found is not None and found.is_refuted and not parameters",
+        "found is not None and not found.models",
         ("tests/planning/test_measured.py",),
     ),
     "export always writes linear": Fault(

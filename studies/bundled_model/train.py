@@ -147,7 +147,7 @@ def _train_candidate(seed: int, candidates: Path) -> None:
     torch.set_num_threads(1)
     texts = list(read_corpus().training.values())
     tokenizer = train_tokenizer(texts, TOKENIZER_SEED)
-    stream, words = TextStream(tokenizer, texts), _words(texts)
+    stream, words = TextStream(tokenizer, texts), words_of(texts)
     size = SIZES[candidates.name]
     model = new_model(tokenizer, seed, size)
     losses: list[dict[str, float]] = []
@@ -194,7 +194,7 @@ def _save(folder: Path, model: Any, tokenizer: Any, losses: list[dict[str, float
     unfinished.rename(folder)
 
 
-def _words(texts: list[str]) -> list[str]:
+def words_of(texts: list[str]) -> list[str]:
     return sorted({word for text in texts for word in re.findall(r"\b[a-z]{3,7}\b", text)})
 
 
@@ -208,9 +208,9 @@ def _held_out_text(corpus: Corpus) -> str:
 
 
 def _questions(tokenizer: Any, corpus: Corpus, length: int) -> Questions:
-    known = set(_words(list(corpus.training.values())))
+    known = set(words_of(list(corpus.training.values())))
     text = _held_out_text(corpus)
-    return Questions(tokenizer, text, [w for w in _words([text]) if w not in known], length)
+    return Questions(tokenizer, text, [w for w in words_of([text]) if w not in known], length)
 
 
 def _gate(folder: Path, corpus: Corpus, seed: int) -> dict[str, float]:

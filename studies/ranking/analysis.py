@@ -280,7 +280,6 @@ def summary(found: Sequence[Group]) -> dict[str, Any]:
             }
             for group in found
         ],
-        "measured": measured_rows(found),
     }
 
 

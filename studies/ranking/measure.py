@@ -40,17 +40,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--candidates", type=Path, default=REPOSITORY / "runs" / "bundled_model")
-    parser.add_argument("--cells", type=Path, default=CELLS, help="for trying this out")
     arguments = parser.parse_args()
     if not arguments.report:
         _run_missing(arguments)
-    report(lines(arguments.cells))
+    report(lines())
     return 0
 
 
-def lines(cells: Path = CELLS) -> list[dict[str, Any]]:
+def lines() -> list[dict[str, Any]]:
     """The finished cells of this version."""
-    text = cells.read_text(encoding="utf-8") if cells.exists() else ""
+    text = CELLS.read_text(encoding="utf-8") if CELLS.exists() else ""
     found = [json.loads(line) for line in text.splitlines()]
     return [line for line in found if line["version"] == VERSION]
 
@@ -96,7 +95,7 @@ def _run_missing(arguments: argparse.Namespace) -> None:
     ]
     for name in set(arguments.subjects) - set(there):
         print(f"{name} is not trained yet, and left out", flush=True)
-    known = {_key(line) for line in lines(arguments.cells)}
+    known = {_key(line) for line in lines()}
     missing = [
         cell
         for cell in all_cells(there, arguments.candidates)
@@ -109,7 +108,7 @@ def _run_missing(arguments: argparse.Namespace) -> None:
         works: dict[Any, Cell] = {pool.submit(one, cell): cell for cell in missing}
         for done, future in enumerate(as_completed(works), start=1):
             line = future.result()
-            with arguments.cells.open("a", encoding="utf-8") as file:
+            with CELLS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
             print(f"{done} of {len(works)}: {works[future]}, {line['seconds']:.0f} s", flush=True)
 

@@ -22,17 +22,18 @@ PICTURE = "studies/ranking/retrieved.png"
 FITTED, LEFT_OUT = "C0", "C1"
 
 
+def recorded() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
+
+
 def blocks() -> dict[str, str]:
-    if not RESULTS.exists():
-        return {}
-    value = json.loads(RESULTS.read_text(encoding="utf-8"))
+    value = recorded()
     return {PAGE: page(value), "docs/theory.md": in_short(value)}
 
 
 def pictures() -> dict[str, Picture]:
-    if not RESULTS.exists():
-        return {}
-    return {PICTURE: Picture(drawn(json.loads(RESULTS.read_text(encoding="utf-8"))))}
+    return {PICTURE: Picture(drawn(recorded()))}
 
 
 def page(value: Mapping[str, Any]) -> str:

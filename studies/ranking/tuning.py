@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from studies.bundled_model.corpus import read_corpus
 from studies.bundled_model.model import STAGES
+from studies.bundled_model.train import words_of
 from studies.bundled_model.windows import TextStream, WindowMix
 
 TOKENS_A_STEP = 2048
@@ -76,8 +76,7 @@ def _text(tokenizer: Any) -> tuple[TextStream, list[str]]:
     spelled = tokenizer.backend_tokenizer.to_str()
     if spelled not in _KNOWN:
         texts = list(read_corpus().training.values())
-        words = sorted({word for text in texts for word in re.findall(r"\b[a-z]{3,7}\b", text)})
-        _KNOWN[spelled] = TextStream(tokenizer, texts), words
+        _KNOWN[spelled] = TextStream(tokenizer, texts), words_of(texts)
     return _KNOWN[spelled]
 
 

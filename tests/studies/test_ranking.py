@@ -33,7 +33,7 @@ from studies.ranking.quantities import QUANTITIES, Case
 from studies.ranking.tuning import tuned
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 1e4, 128))
-RULES = json.loads(tables.RESULTS.read_text())["rules"]
+RULES = tables.recorded()["rules"]
 
 
 def group(rates: dict[str, float], documents: int = 40, subject: str = "narrow") -> Group:

@@ -55,7 +55,8 @@ from ropewalk.untrusted import parse_json
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 COMPARED = 12
-"""Search documents that the hand-designed methods are scored on, for comparison."""
+"""Search documents that schedules are scored on beside a search by gradient, which sees each of its
+many documents once."""
 FINALISTS = 4
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
@@ -230,7 +231,9 @@ class _Work:
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
         ) -> dict[str, FloatArray]:
             found = {}
-            some = documents[place][:COMPARED] if place == "search" else documents[place]
+            some = documents[place]
+            if place == "search" and slopes is not None:
+                some = some[:COMPARED]
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
                 found[name] = kept.measured(schedule, some)

@@ -395,6 +395,14 @@ def test_a_search_by_gradient_counts_its_passes_and_obeys_the_choice() -> None:
     assert leg.selection is not None
 
 
+@pytest.mark.parametrize(("strategy", "compared"), [("adaptive", 14), ("gradient", 12)])
+def test_schedules_are_scored_on_all_search_documents_but_of_a_walk(
+    strategy: str, compared: int
+) -> None:
+    [leg] = searched(Settings(TARGET, strategy, documents=(14, 2, 2), evaluations=1)).legs
+    assert {arm.search.documents for arm in leg.baselines.values()} == {compared}
+
+
 def test_where_a_backward_pass_does_not_fit_another_strategy_searches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

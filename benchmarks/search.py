@@ -369,9 +369,9 @@ def _of_subject(row: dict[str, Any]) -> str:
         reach, reached = found["median_sustained_reach"], found["sustained_reach"]
         said = "never" if reach is None else f"{reach:.1%}"
         lines.append(
-            f"| {name} | {_verdict(found['at_equal_tokens'], 3)}, {found['share']:.0%} | "
-            f"{_verdict(found['at_the_end'], 3)} | "
-            f"{_verdict(found['retrieval_at_the_end'], 1, percent=True)} | "
+            f"| {name} | {in_words(found['at_equal_tokens'], 3)}, {found['share']:.0%} | "
+            f"{in_words(found['at_the_end'], 3)} | "
+            f"{in_words(found['retrieval_at_the_end'], 1, percent=True)} | "
             f"{said} ({len(reached) - reached.count(None)} of {len(reached)}) |"
         )
     if row["tells_searches_apart"] is False:
@@ -395,7 +395,7 @@ def _cell(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:
     return f"{mean} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def _verdict(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:
+def in_words(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:
     if value["mean"] is None:
         return "no search finished"
     scale = 100 if percent else 1

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import machine
-from benchmarks.search import REPOSITORY, RESULTS, difference
+from benchmarks.search import REPOSITORY, RESULTS, difference, in_words
 from benchmarks.searches import REPORTED, Run, problem_of
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.outputs import write_atomically
@@ -145,16 +145,9 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
             cells = []
             for steps in map(str, STEPS):
                 pairs = [(by_start[start][s][steps], by_start["yarn"][s][steps]) for s in seeds]
-                cells.append(_cell(difference(pairs, "score")) if pairs else "not run")
+                cells.append(in_words(difference(pairs, "score"), 3) if pairs else "not run")
             told.append(f"| {subject}, {start} ({len(seeds)} seeds) | " + " | ".join(cells) + " |")
     return "\n".join(told)
-
-
-def _cell(found: dict[str, Any]) -> str:
-    if found["interval"] is None:
-        return f"{found['mean']:+.3f} (too few for an interval)"
-    low, high = found["interval"]
-    return f"**{found['verdict']}** {found['mean']:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def blocks() -> dict[str, str]:

@@ -14,7 +14,6 @@ import argparse
 import json
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +165,6 @@ def page(value: dict[str, Any]) -> str:
             f"{row['passes']} in {row['hours']:.1f} h |"
         )
     return "\n".join(lines)
-
-
-def growth(rows: list[dict[str, Any]]) -> list[float]:
-    """What doubling the length does to the peak."""
-    return [later["bytes"] / earlier["bytes"] for earlier, later in pairwise(rows)]
 
 
 def blocks() -> dict[str, str]:

@@ -27,7 +27,6 @@ from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
-from ropewalk.audit.traps.positions import DUAL_CHUNK
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import (
     InputError,
@@ -44,6 +43,7 @@ from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import (
+    DUAL_CHUNK,
     KNOWN_KEYS,
     Config,
     ConfigReader,
@@ -320,7 +320,7 @@ def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str,
 def _without_chunks(config: Config) -> Config:
     """Dual chunk attention is a finding of its own; all else is read as the runtimes do today."""
     return {
-        key: _without_chunks(value) if key == "text_config" and isinstance(value, dict) else value
+        key: _without_chunks(value) if isinstance(value, dict) else value
         for key, value in config.items()
         if key != DUAL_CHUNK
     }

@@ -25,13 +25,12 @@ from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.exporting.parity import PLAN
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import ConfigReader
-from ropewalk.models.heads import HeadLayout
+from ropewalk.models.heads import QUERY_NORMS, HeadLayout
 from ropewalk.query_scales import FOLDED
 from ropewalk.schedule import FloatArray
 
 _QUERY = re.compile(r"(?:.*\.)?layers\.(?P<layer>\d+)\.self_attn\.q_proj\.(?P<part>weight|bias)")
-# What rescales or cuts queries after their projection, so that a factor before it is lost.
-_NORMS = re.compile(r".*\.(?:q_norm|q_layernorm|query_layernorm|qk_norm)\b.*")
+_NORMS = re.compile(rf".*\.(?:{'|'.join(QUERY_NORMS)})\b.*")
 
 
 @dataclass(frozen=True, eq=False)

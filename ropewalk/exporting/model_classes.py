@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.models.config import Config, text_config
+from ropewalk.models.config import QUERY_GROWTH, Config, text_config
 
 TABLE = Path(__file__).with_name("model_classes.json")
 ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -36,7 +36,7 @@ ROUNDING = 2.0**-20
 """Of a base, in parts: twice as much as what frequencies in float32 are off by."""
 _BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
 """What reaches a rotary module whatever becomes of the scaling; the last is ropewalk's own key."""
-GROWTH_IN_ROPE, GROWTH_BESIDE = "llama_4_scaling_beta", "llama_4_scaling"
+GROWTH_IN_ROPE, GROWTH_BESIDE = QUERY_GROWTH, "llama_4_scaling"
 """Queries grow with their position: in a rope setting for transformers, next to it for vLLM."""
 
 

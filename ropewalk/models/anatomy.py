@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import present_plan
+from ropewalk.models.config import ROTATES_BY_LAYER, present_plan
 
 # How a module lays its pairs out in cos and sin: (0 1 2 0 1 2), (0 0 1 1 2 2), or (0 1 2).
 Arrangement = Literal["halves", "neighbours", "pairs"]
@@ -218,7 +218,7 @@ def _attention_layers(model: nn.Module, present: ContextPlan) -> tuple[Attention
 
 def _layer_type(config: Any, index: int, present: ContextPlan) -> str | None:
     """The layer type of the plan that a layer follows; None where it does not rotate."""
-    for key in ("no_rope_layers", "layer_rope_theta"):  # despite its name, 1 means RoPE
+    for key in ROTATES_BY_LAYER:
         rotates = getattr(config, key, None)
         if rotates and not rotates[index]:
             return None

@@ -55,9 +55,13 @@ ALIASES = {
     "max_position_embeddings": ("max_position_embeddings", "n_positions"),
     "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
 }
+QUERY_GROWTH = "llama_4_scaling_beta"
+DUAL_CHUNK = "dual_chunk_attention_config"
+ROTATES_BY_LAYER = ("no_rope_layers", "layer_rope_theta")
+"""Lists by layer, in which 0 is a layer that does not rotate, despite the name of the first."""
 _METHOD_KEYS = (
     *("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
-    *("low_freq_factor", "high_freq_factor", "alpha", "llama_4_scaling_beta"),
+    *("low_freq_factor", "high_freq_factor", "alpha", QUERY_GROWTH),
 )
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 MAX_WIDTH = 2**24
@@ -71,7 +75,7 @@ KNOWN_KEYS = {
     *("long_factor", "short_mscale", "long_mscale"),
     "attn_factor",  # SGLang's, beside attention_factor
     "alpha",  # Hunyuan's
-    "llama_4_scaling_beta",
+    QUERY_GROWTH,
     # What of each pair's position comes from time, height and width of a picture. It says nothing
     # of frequencies, and all three are equal in text.
     *("mrope_section", "mrope_interleaved", "interleaved", "xdrope_section"),
@@ -217,9 +221,9 @@ class ConfigReader:
         for model_type in (str(outer.get("model_type")), self.model_type):
             if (why := FAMILIES.get(model_type, UNKNOWN).refused) is not None:
                 raise Unsupported(f"model type {shortened(model_type)}: {why}")
-        if self.config.get("dual_chunk_attention_config"):
+        if self.config.get(DUAL_CHUNK):
             raise Unsupported(
-                f"{self.prefix}dual_chunk_attention_config: with dual chunk attention, positions "
+                f"{self.prefix}{DUAL_CHUNK}: with dual chunk attention, positions "
                 "start again in each chunk, which no schedule says; SGLang follows it with "
                 "--attention-backend dual_chunk_flash_attn, and transformers, llama.cpp and vLLM "
                 "since 0.11 ignore it; remove the key to plan for what those do"
@@ -361,7 +365,7 @@ class ConfigReader:
 
     def _turning(self, count: int) -> list[bool] | None:
         """Whether each layer rotates."""
-        for key in ("no_rope_layers", "layer_rope_theta"):  # despite its name, 1 means RoPE
+        for key in ROTATES_BY_LAYER:
             stated = self.config.get(key)
             if isinstance(stated, list) and len(stated) == count:
                 return [bool(value) for value in stated]
@@ -545,7 +549,7 @@ class ConfigReader:
         flag, form = self.family.log_n_flag or ("", None)
         if form is not None and self.flag(flag):
             return LogN(form, setting.original_length or setting.stated_length)
-        beta = setting.number("llama_4_scaling_beta")
+        beta = setting.number(QUERY_GROWTH)
         if not self.family.steps_log_n or beta is None:
             return None
         if beta == 0:
@@ -579,7 +583,7 @@ class ConfigReader:
             **dict.fromkeys(("length", "up_to_length", "target_length"), served),
             "attention_scaling": f"{place}.attention_factor",
             "softmax_scaling": f"{place}.mscale_all_dim",
-            "growth": f"{place}.llama_4_scaling_beta",
+            "growth": f"{place}.{QUERY_GROWTH}",
             **{key: f"{place}.{key}" for key in _METHOD_KEYS},
         }
 

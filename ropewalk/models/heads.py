@@ -14,6 +14,8 @@ from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, by_pair
 from ropewalk.models.probe import Heard, Probe
 
 PROBED = 6  # positions that show how a head lays out its pairs
+QUERY_NORMS = ("q_norm", "q_layernorm", "query_layernorm", "qk_norm")
+"""What attention layers call a norm of their queries, where a factor of the projection is lost."""
 
 
 @dataclass(frozen=True)

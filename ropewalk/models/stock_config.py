@@ -16,6 +16,7 @@ from ropewalk.models.config import (
     ALIASES,
     CARRIED_KEYS,
     ORIGINAL_LENGTH,
+    QUERY_GROWTH,
     Config,
     ConfigReader,
     linear_lengths,
@@ -133,10 +134,10 @@ def _without_growth(
     scalings = {step.schedule.log_n for step in steps}
     log_n = scalings.pop() if len(scalings) == 1 else None
     if log_n is None:
-        return steps, {"llama_4_scaling_beta": 0.0}  # its code fails where the key is missing
+        return steps, {QUERY_GROWTH: 0.0}  # its code fails where the key is missing
     if log_n.growth is None:
         return steps, {}
-    keys = {"llama_4_scaling_beta": log_n.growth, ORIGINAL_LENGTH: log_n.length}
+    keys = {QUERY_GROWTH: log_n.growth, ORIGINAL_LENGTH: log_n.length}
     return tuple(
         PlanStep(step.up_to_length, replace(step.schedule, log_n=None)) for step in steps
     ), keys

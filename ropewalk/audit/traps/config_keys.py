@@ -12,7 +12,7 @@ from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.reading import kind_of
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
-from ropewalk.models.config import Config
+from ropewalk.models.config import QUERY_GROWTH, Config
 
 # What at least one runtime reads, by rope type.
 _READ: Mapping[str, set[str]] = {
@@ -34,7 +34,7 @@ _READ: Mapping[str, set[str]] = {
 _ALWAYS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned"),
     *("original_max_position_embeddings", "mrope_section", "mrope_interleaved"),
-    "llama_4_scaling_beta",
+    QUERY_GROWTH,
 }
 # What other types take where a setting leaves these out: written anyway, they ask for nothing.
 _NEUTRAL = {

@@ -12,8 +12,7 @@ from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
-
-DUAL_CHUNK = "dual_chunk_attention_config"
+from ropewalk.models.config import DUAL_CHUNK
 
 
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:

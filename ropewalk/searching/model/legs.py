@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -180,7 +181,7 @@ class _Work:
         """Do it on this process alone, or on all ranks; None where this one only helped."""
         sets = split_corpus(
             self.corpus,
-            Encoder(self.loaded.tokenizer, self.loaded.vocabulary),
+            self._encoder,
             self.length,
             self.settings.sizes,
             self.settings.seed,
@@ -234,8 +235,16 @@ class _Work:
         original = self.start.geometry.original_length
         if self.length <= original:
             return ()
-        encoder = Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
-        return shortened(documents, self.corpus, encoder, original, self.settings.seed)
+        return shortened(documents, self.corpus, self._encoder, original, self.settings.seed)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
+
+    @cached_property
+    def _recompute(self) -> bool:
+        """Whether a backward pass computes layers again."""
+        return cheapest_pass(self.loaded.model, self.length).recompute
 
     def _slopes(
         self, documents: Sequence[Planted], beside: Sequence[Planted]
@@ -250,7 +259,7 @@ class _Work:
             self._plan_of,
             self.settings.objective,
             self.notice,
-            recompute=cheapest_pass(self.loaded.model, self.length).recompute,
+            recompute=self._recompute,
             beside=beside,
         )
 
@@ -450,8 +459,7 @@ class _Work:
     ) -> searching.Result:
         """Walk along slopes for what it may spend."""
         settings = self.settings
-        recompute = cheapest_pass(self.loaded.model, self.length).recompute
-        a_pass = FORWARDS_A_PASS + recompute
+        a_pass = FORWARDS_A_PASS + self._recompute
         forwards = [PASSES * a_pass]
         if settings.evaluations is not None or settings.tokens is not None:
             budgets = ((settings.evaluations, documents), (settings.tokens, 1 / self.length))

@@ -25,7 +25,7 @@ from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.select import Paired, paired
-from ropewalk.models.heads import Layouts, head_layouts
+from ropewalk.models.heads import QUERY_NORMS, Layouts, head_layouts
 from ropewalk.models.load import LoadedModel
 from ropewalk.models.slopes import query_slopes
 from ropewalk.progress import Notice, Progress, Status
@@ -42,7 +42,6 @@ from ropewalk.searching.model.shortened import shortened
 
 PASSES = 48
 RATE = 0.01
-QUERY_NORMS = ("q_norm", "q_layernorm", "query_layernorm", "qk_norm")
 
 
 def check_foldable(layouts: Layouts) -> None:

@@ -1,9 +1,10 @@
 """Searches on the bundled model, for docs/search.md.
 
-    python -m benchmarks.bundled_search      some ten minutes; writes results/bundled_search.json
+    python -m benchmarks.bundled_search      some twenty minutes; writes results/bundled_search.json
 
-The model is searched at four times its window with two seeds and with another objective, and
-extended by YaRN and searched at its own window, as `ropewalk search … --recover` does.
+The model is searched at four times its window with two seeds, with another objective, and by
+gradient with scales of its queries; and extended by YaRN and searched at its own window, as
+`ropewalk search … --recover` does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "--to 2k": {},
     "--to 2k --seed 1": {"seed": 1},
     "--to 2k --objective perplexity": {"objective": "perplexity"},
+    "--to 2k --strategy gradient --fold-query-scale": {
+        "strategy": "gradient",
+        "fold_query_scale": True,
+    },
 }
 RECOVERED = "--to 512 --recover"
 

@@ -17,14 +17,16 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, signed
-from ropewalk.query_scales import QueryScales
+from ropewalk.query_scales import FOLDED, QueryScales
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
 FORMAT = "ropewalk-plan-1"
+PLAN = "plan.json"
+"""What a plan is called in a run, and in an exported folder, where `verify` compares with it."""
 MAX_STEPS = 64
 MAX_BYTES = 16 * 2**20  # of a file: the most query scales are 11 MiB
 FULL_ATTENTION = "full_attention"
@@ -259,6 +261,22 @@ class ContextPlan:
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
         return cls.from_json(read_json(path, max_bytes=MAX_BYTES), f"{path}: ")
+
+
+def check_unscaled(folder: Path, scales: QueryScales) -> None:
+    """Refuse scales that the weights in a folder hold: they would multiply queries once more."""
+    own = folder / PLAN
+    if not own.is_file():
+        return
+    try:
+        folded = ContextPlan.read(own).provenance.get(FOLDED)
+    except InputError:  # a plan of something else
+        return
+    if folded == scales.name:
+        raise Unsupported(
+            f"query scales: the weights in {folder} hold those of this plan already; "
+            "take the model that the plan was made for"
+        )
 
 
 def _check_label(key: str, text: object) -> None:

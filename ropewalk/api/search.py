@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_path, runnable
+from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.models.source import Model
@@ -29,7 +30,7 @@ from ropewalk.untrusted import whole_number
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import Ranks
 
-PLAN, RESULTS = "plan.json", "results.json"
+RESULTS = "results.json"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ from ropewalk.api.common import (
     stated_assumptions,
 )
 from ropewalk.audit.result import Audit
-from ropewalk.context_plan import ContextPlan
-from ropewalk.exporting.parity import PLAN
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.extras import required_by
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, log_notice, silent

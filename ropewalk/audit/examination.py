@@ -27,7 +27,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import BY_RULES, gguf
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import (
     InputError,
     InvalidValue,
@@ -37,7 +37,6 @@ from ropewalk.errors import (
     Unsupported,
     shortened,
 )
-from ropewalk.exporting.parity import PLAN
 from ropewalk.extras import required_by
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header

@@ -159,7 +159,8 @@ def command(
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     from ropewalk.api.common import as_length
-    from ropewalk.api.search import PLAN, is_first_rank, search
+    from ropewalk.api.search import is_first_rank, search
+    from ropewalk.context_plan import PLAN
     from ropewalk.models.source import resolve
 
     source = resolve(model, allow_download=allow_download)

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.exporting import folding, gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.configs import window_everywhere
 from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.parity import PLAN, Exported, Loss, NotTheSame, Parity
+from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.exporting.writing import Rewrite, copy_companions, staged, write_json, write_weights

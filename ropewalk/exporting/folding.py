@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
-from ropewalk.exporting.parity import PLAN
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, check_unscaled
+from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import ConfigReader
 from ropewalk.models.heads import QUERY_NORMS, HeadLayout
@@ -76,7 +75,8 @@ class Folded:
 
 def fold(checkpoint: Checkpoint, plan: ContextPlan, *, attention: bool = True) -> Folded:
     """Take query scales, and with `attention` m², into the query weights, or refuse by name."""
-    _refuse_twice(checkpoint, plan)
+    if plan.query_scales is not None:
+        check_unscaled(checkpoint.folder, plan.query_scales)
     folded, constant = plan, 1.0
     if attention:
         _refuse_attention(checkpoint, plan)
@@ -91,22 +91,6 @@ def fold(checkpoint: Checkpoint, plan: ContextPlan, *, attention: bool = True) -
     provenance = {**folded.provenance, FOLDED: plan.query_scales.name}
     told = (f"tuning of weights: {plan.query_scales}, multiply the query weights",)
     return Folded(replace(folded, query_scales=None, provenance=provenance), constant, rows, told)
-
-
-def _refuse_twice(checkpoint: Checkpoint, plan: ContextPlan) -> None:
-    """A schedule may be written again and again; scales would multiply once more."""
-    own = checkpoint.folder / PLAN
-    if plan.query_scales is None or not own.is_file():
-        return
-    try:
-        folded = ContextPlan.read(own).provenance.get(FOLDED)
-    except InputError:  # a plan of something else
-        return
-    if folded == plan.query_scales.name:
-        raise Unsupported(
-            f"query scales: the weights in {checkpoint.folder} hold those of this plan already; "
-            "export from the model that the plan was made for"
-        )
 
 
 def _without_attention_scaling(plan: ContextPlan) -> tuple[ContextPlan, float]:

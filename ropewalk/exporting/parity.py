@@ -13,8 +13,6 @@ from typing import Literal
 from ropewalk.errors import GateFailed
 from ropewalk.values import Result, Unbounded, Value
 
-PLAN = "plan.json"
-"""The plan goes along with an exported folder, so that `verify` has something to compare with."""
 Quantity = Literal["logits", "log-probabilities"]
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.exporting.configs import (
     ENGINES,
@@ -41,7 +41,7 @@ from ropewalk.values import Value
 
 Runtime = Literal["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
-PLAN, MODEL, FILE = "plan.json", "MODEL", "MODEL.gguf"
+MODEL, FILE = "MODEL", "MODEL.gguf"
 """What stands in the lines for files of the user's."""
 _NOT_RUN = "by its rules, not run here"
 _NO_CONFIG = (

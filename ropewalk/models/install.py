@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import ContextPlan, PlanStep, check_unscaled
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import (
     Anatomy,
@@ -75,6 +76,8 @@ def install(
     installation = _installation(model) or Installation(anatomy_of(model))
     previous = installation.setting
     if plan.query_scales is not None:
+        if folder := getattr(model, "name_or_path", ""):
+            check_unscaled(Path(folder), plan.query_scales)
         installation.read_heads(model)
     installation.follow(setting)
     model._ropewalk = installation  # type: ignore[assignment]

@@ -12,10 +12,9 @@ import torch
 
 import ropewalk as rw
 from ropewalk.audit.result import Audit
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.exporting.configs import stock_config
-from ropewalk.exporting.parity import PLAN
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.outputs import write_atomically

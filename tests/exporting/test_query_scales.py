@@ -25,7 +25,7 @@ from ropewalk.gguf.header import read_header
 from ropewalk.models.anatomy import anatomy_of
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import present_plan
-from ropewalk.models.install import applied
+from ropewalk.models.install import applied, install
 from ropewalk.models.load import read_model
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
@@ -221,6 +221,21 @@ def test_scales_of_another_model_are_refused(
     scales = QueryScales({index: np.ones(shape) for index, shape in layers.items()})
     with pytest.raises((Unsupported, InvalidValue), match=complaint):
         fold(Checkpoint.open(source), replace(plan, query_scales=scales), attention=False)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_scales_multiply_queries_once(llama: tuple[str, ContextPlan], tmp_path: Path) -> None:
+    source, plan = llama
+    transformers.export(source, plan, tmp_path / "out")
+    folded = read_model(tmp_path / "out", torch.float32)
+    with pytest.raises(Unsupported, match=r"out hold those of this plan already"):
+        install(folded, plan)
+    with pytest.raises(Unsupported, match=r"out hold those of this plan already"):
+        fold(Checkpoint.open(tmp_path / "out"), plan)
+    install(folded, replace(plan, query_scales=None))
+    assert plan.query_scales is not None
+    others = {index: 2 * own for index, own in plan.query_scales.layers.items()}
+    install(folded, replace(plan, query_scales=QueryScales(others)))
 
 
 @pytest.mark.usefixtures("in_process")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
 from ropewalk.exporting.parity import Exported
@@ -16,7 +17,7 @@ from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.progress import Progress, Status
 from ropewalk.values import Result, check_filled
 
-PLAN, FOLDER, FILE = "plan.json", "model", "model.gguf"
+FOLDER, FILE = "model", "model.gguf"
 
 
 @dataclass(frozen=True, eq=False)

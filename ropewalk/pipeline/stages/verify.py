@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ropewalk.audit.examination import audit
 from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.finding import Finding
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.pipeline.stage import Cost, Stage, Work
-from ropewalk.pipeline.stages.export import PLAN, Export
+from ropewalk.pipeline.stages.export import Export
 from ropewalk.progress import Progress, Status
 from ropewalk.values import Result
 

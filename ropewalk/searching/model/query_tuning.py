@@ -32,7 +32,13 @@ from ropewalk.progress import Notice, Progress, Status
 from ropewalk.query_scales import QueryScales
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
-from ropewalk.searching.descent import DOCUMENTS_A_STEP, MEAN_DECAY, SQUARE_DECAY, order_of
+from ropewalk.searching.descent import (
+    DOCUMENTS_A_STEP,
+    FORWARDS_A_PASS,
+    MEAN_DECAY,
+    SQUARE_DECAY,
+    order_of,
+)
 from ropewalk.searching.model.gradient import BackwardPasses, cheapest_pass
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
@@ -115,6 +121,7 @@ def tune_queries(
         beyond_text=less(sets.reporting, scales, within) if within else None,
         at_original_length=less(reporting, scales, None) if reporting else None,
         passes=PASSES,
+        tokens=PASSES * tuner.forwards_a_pass * (length + (original if within else 0)),
     )
     if not tuning.adopted:
         notice(
@@ -133,12 +140,9 @@ class Tuner:
     ) -> None:
         self._layouts = head_layouts(loaded.model, layer)
         self._seed, self._notice = settings.seed, notice
-        self._passes = BackwardPasses(
-            loaded.model,
-            settings.objective,
-            notice,
-            recompute=cheapest_pass(loaded.model, length).recompute,
-        )
+        recompute = cheapest_pass(loaded.model, length).recompute
+        self.forwards_a_pass = FORWARDS_A_PASS + recompute
+        self._passes = BackwardPasses(loaded.model, settings.objective, notice, recompute=recompute)
 
     def tuned(
         self,

@@ -110,6 +110,8 @@ class QueryTuning(Value):
     to the text alone."""
     at_original_length: Paired | None
     passes: int
+    tokens: int
+    """That tuning took, a backward pass counted as two forwards."""
 
     def summary(self) -> str:
         told = (
@@ -150,7 +152,8 @@ class Found(Result):
             "baselines": {name: arm.reporting for name, arm in leg.baselines.items()},
             "held_out": leg.best.reporting,
             "evaluations": round(sum(leg.evaluations for leg in self.legs), 3),
-            "tokens": sum(leg.tokens for leg in self.legs),
+            "tokens": sum(leg.tokens for leg in self.legs)
+            + (self.query_tuning.tokens if self.query_tuning else 0),
         }
 
     def summary(self) -> str:

@@ -534,6 +534,8 @@ def test_scales_of_queries_are_tuned_accepted_and_reported_on_documents_apart(
     assert tuning.adopted == (tuning.selection.verdict == "better")
     assert (found.plan.query_scales is not None) == tuning.adopted
     assert "a tuning of weights" in found.summary()
+    assert tuning.tokens == 16 * 3 * (TARGET + tiny.WINDOW)
+    assert found.to_json()["tokens"] == found.legs[0].tokens + tuning.tokens
     check_result(found)
     # What a killed run had, and more of it at the end, ends the same.
     for name in ("query-scales.jsonl", "query-scales-short.jsonl"):

@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 # Files in the order of tests/conftest.py, the longest first.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check figures figures-check clean
+.PHONY: demo test test-slow suite check style types figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -14,15 +14,23 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-test: check
+# The type checker keeps one core busy for half a minute, and tests both.
+test: style
+	$(MAKE) --jobs=2 types suite
+
+suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'slow or not slow' $(TWO)
 
-check: $(INSTALLED)
+check: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/mypy
 
 # The main job on the model that ships with the package: eight times its window, beside every

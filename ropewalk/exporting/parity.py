@@ -83,6 +83,8 @@ class Exported(Result):
     """The command or the line of Python that loads it."""
     overrides: str = ""
     """The command that runs the source itself under the plan, where its weights are unchanged."""
+    elsewhere: tuple[str, ...] = ()
+    """The commands that load it in another runtime that takes the same file: Ollama."""
 
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))

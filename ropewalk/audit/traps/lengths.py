@@ -1,7 +1,7 @@
 """Traps in the length that a model states or serves.
 
 unscaled-length, not-extended, tokenizer-limit, generation-limit, window-in-every-layer,
-length-limit, length-multiplied.
+length-limit, length-multiplied, short-by-default.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.reading import kind_of
+from ropewalk.audit.rules import ollama
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.exporting.configs import window_everywhere
 from ropewalk.lengths import format_length
@@ -130,6 +131,21 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
             "longer requests are refused or cut",
             f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
             "override it when the server starts",
+        )
+
+
+def short_by_default(subject: Subject) -> Iterator[Finding]:
+    """Ollama serves less than a file can, and says so only in its log."""
+    if any(reading.runtime == ollama.RUNTIME for reading in subject.readings):
+        yield Finding(
+            "short-by-default",
+            (ollama.RUNTIME,),
+            "without num_ctx or OLLAMA_CONTEXT_LENGTH, Ollama serves 4k, 32k or 256k, by the "
+            "memory of the graphics cards, and never more than the file's context_length",
+            "a longer chat loses its oldest messages, and a longer prompt all but its first tokens "
+            "and its end, without a word",
+            f"write PARAMETER num_ctx {subject.length} into the Modelfile",
+            wrong=False,
         )
 
 

@@ -19,8 +19,11 @@ from ropewalk.lengths import format_length
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
-"""A base this many times below what a length needs was not pretrained for that length; ERNIE 4.5
-was pretrained with one 16 times below."""
+"""How many times below what a length needs a base must be for us to say that it was not pretrained
+for it. Nothing derives this: the bound says which base is enough, and not which is too small to
+train with. It lies between what is known of both sides: ERNIE 4.5 was pretrained with a base 16
+times below, and a Llama 2 that is extended fourfold, to 16k, lacks its scaling at 31 times. One
+that is extended to 8k (8 times below) cannot be told from a pretrained model by its config."""
 
 
 def unscaled_length(subject: Subject) -> Iterator[Finding]:

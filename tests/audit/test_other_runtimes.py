@@ -99,6 +99,7 @@ def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) 
         (tmp_path / "config.json").write_text(json.dumps(config))
         found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
         assert ("position-scaling-lost" in traps(found)) == lost
+        assert bool(found.wrong) == lost
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,20 @@ _OWN_SIZES: Mapping[str, dict[str, Any]] = {
     "deepseek_v2": {},
     "gpt_neox": {"hidden_size": 64, "intermediate_size": 256},
 }
+# Settings that no method plans for a family, as its published models have them.
+_STATED: Mapping[str, Config] = {
+    "ministral3": {
+        "rope_type": "yarn",
+        "rope_theta": BASE,
+        "factor": 4.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": WINDOW,
+        QUERY_GROWTH: 0.3,
+    }
+}
 # What its classes look for beside what transformers writes.
 _KEYS: Mapping[str, dict[str, Any]] = {
     "gemma3_text": {"sliding_window_pattern": 2},
@@ -247,6 +261,12 @@ def measured(mlx: MLX, family: str, own: dict[str, Any], room: Path) -> Iterator
                 line["growth"] = True
             yield {**line, **asked(mlx, stated, room, ids)}
 
+    if family in _STATED:
+        stated = {**config, "rope_parameters": _STATED[family], "max_position_embeddings": TARGET}
+        (room / "config.json").write_text(json.dumps(stated))
+        line = {"family": family, "keys": rules.V5, "type": kind_of(_STATED[family])}
+        yield {**line, "growth": True, **asked(mlx, stated, room, ids)}
+
 
 def asked(mlx: MLX, config: Config, room: Path, ids: torch.Tensor) -> dict[str, Any]:
     try:
@@ -269,6 +289,9 @@ def asked(mlx: MLX, config: Config, room: Path, ids: torch.Tensor) -> dict[str, 
     answer: dict[str, Any] = {
         "arrives": {k: v.pop() if len(v) == 1 else "other" for k, v in sorted(found.items())}
     }
+    kinds_of = {layer_type: kind_of(rope) for layer_type, rope in ropes_of(config).items()}
+    if len(set(kinds_of.values())) > 1:
+        answer["types"] = kinds_of
     try:
         stock = AutoModelForCausalLM.from_pretrained(room, dtype=torch.float32)
         with torch.no_grad():
@@ -299,7 +322,8 @@ def table(version: str, classes: list[str], lines: list[dict[str, Any]]) -> dict
         if "refused" in line:
             layers.setdefault("", {})[line["type"]] = f"refused: {line['refused']}"
         for layer_type, arrived in line.get("arrives", {}).items():
-            layers.setdefault(layer_type, {})[line["type"]] = arrived
+            kind = line.get("types", {}).get(layer_type, line["type"])
+            layers.setdefault(layer_type, {})[kind] = arrived
         agrees = isinstance(line.get("logits"), float) and line["logits"] < FOLLOWS
         if agrees and line.get("growth"):
             row["growth"] = True
@@ -307,7 +331,7 @@ def table(version: str, classes: list[str], lines: list[dict[str, Any]]) -> dict
         for form in (rules.V5, rules.V4, rules.SHORT):
             layers = row.get(form, {})
             for layer_type, arrived in layers.items():
-                alike = len(set(arrived.values())) == 1
+                alike = len(set(arrived.values())) == 1 and len(arrived) > 2
                 if alike and ("" not in layers or len(layers) == 1):
                     layers[layer_type] = {rules.ANY: next(iter(arrived.values()))}
         row["reads_v5"] = any(

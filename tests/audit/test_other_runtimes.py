@@ -12,11 +12,12 @@ import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import mlx_lm, ollama
 from ropewalk.exporting.configs import stock_config
-from ropewalk.models.config import present_plan
+from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.audit.corpus import TARGET, source
 from tests.external import mlx_lm_classes
 
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 EVIDENCE = json.loads(
     (Path(mlx_lm_classes.__file__).with_suffix(".json")).read_text(encoding="utf-8")
 )
@@ -84,6 +85,14 @@ def test_mlx_lms_classes_that_drop_a_scaling_and_those_that_it_lacks(tmp_path: P
     assert "only supports 'linear'" in str(failed.runtimes["mlx-lm"].refused)
     untried = verified(tmp_path, "ntk", "olmo", v4=False, runtime="mlx-lm")
     assert "was not measured" in str(untried.runtimes["mlx-lm"].unread)
+
+
+def test_mlx_lm_turns_phi_3_by_its_long_list_always(tmp_path: Path) -> None:
+    config = load_config(CONFIGS / "phi-3-mini-128k.json")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
+    assert found.runtimes["mlx-lm"].refused is None
+    assert traps(found) == {"short-text-taxed"}
 
 
 def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def mlx_lm_list() -> str:
             else "read every scaling that was tried, in the keys of transformers 4 only"
             if whole
             else "fail on some scalings, or make something else of them"
-            if found - {"plain", "own"} or "own" in found
+            if found - {"plain"}
             else "drop every scaling: only another base arrives, in the keys of transformers 4"
         )
         kinds.setdefault(kind, []).append(name)

@@ -26,10 +26,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.audit.reading import Reading, by_rules, kind_of, known, share, without
+from ropewalk.audit.reading import Reading, by_rules, kind_of, known, share, whole, without
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
+from ropewalk.untrusted import real_number
 
 RUNTIME = "mlx-lm"
 ANY = "*"
@@ -46,6 +47,9 @@ _OWN = (
     "plan with linear, llama3, ntk or YaRN's own attention factor, which it computes itself, as it "
     "does longrope's"
 )
+_ALL = "mscale_all_dim"
+_LENGTH_BESIDE = ("phi3",)
+"""Classes that read longrope's original length beside the setting; the others, inside."""
 # What its classes take for the original length where the setting does not say.
 _ORIGINAL = {"yarn": 4096, "llama3": 8192}
 
@@ -100,24 +104,25 @@ def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         rope = {ORIGINAL_LENGTH: _ORIGINAL[kind], **rope}
         reader = _without_outer_length(reader)
     if kind == "yarn":
-        factor = float(rope.get("factor") or 1)
-        rope = without(rope, {"attention_factor", "truncate"})
-        scaling = _growth(factor, rope.get("mscale", 1)) / _growth(
-            factor, rope.get("mscale_all_dim", 0)
-        )
-        plain = without(rope, {"mscale", "mscale_all_dim"})
-        return _with_scaling(reader.steps(known(plain)), scaling)
+        own = {"attention_factor", "truncate", "mscale", "mscale_all_dim"}
+        steps = reader.steps(known(without(rope, own)))
+        if (factor := rope.get("factor")) is None:
+            raise InvalidValue("factor", None, "mlx-lm's YaRN fails without it", "add it")
+        grown = _growth(factor, rope, "mscale", 1) / (_growth(factor, rope, _ALL, 0) or math.nan)
+        return _with_scaling(steps, grown)
     if kind == "longrope":
-        original = rope.get(ORIGINAL_LENGTH)
-        if not isinstance(original, int):
+        beside = reader.model_type in _LENGTH_BESIDE
+        steps = reader.steps(known(rope))[-1:]
+        original = whole(reader.get(ORIGINAL_LENGTH) if beside else rope.get(ORIGINAL_LENGTH))
+        if original is None or original < 2:
             raise InvalidValue(
-                ORIGINAL_LENGTH, original, "mlx-lm looks for it inside the setting", "add it there"
+                ORIGINAL_LENGTH,
+                original,
+                f"mlx-lm looks for it {'beside' if beside else 'inside'} the setting",
+                "add it there",
             )
-        stated = float(reader.need("max_position_embeddings"))
-        scaling = 1.0
-        if stated > original:
-            scaling = math.sqrt(1 + math.log(stated / original) / math.log(original))
-        return _with_scaling(reader.steps(known(rope))[-1:], scaling)
+        stretch = max(1.0, reader.need("max_position_embeddings") / original)
+        return _with_scaling(steps, math.sqrt(1 + math.log(stretch) / math.log(original)))
     return reader.steps(known(rope))
 
 
@@ -167,9 +172,9 @@ def _with_scaling(steps: tuple[PlanStep, ...], scaling: float) -> tuple[PlanStep
     )
 
 
-def _growth(factor: float, mscale: object) -> float:
+def _growth(factor: float, rope: Config, key: str, default: float) -> float:
     """YaRN's attention factor, as its authors compute it."""
-    own = float(mscale) if isinstance(mscale, int | float) else 1.0
+    own = real_number(rope.get(key, default), key)
     return 1.0 if factor <= 1 else 0.1 * own * math.log(factor) + 1.0
 
 

@@ -171,20 +171,19 @@ def _matters(key: str, setting: Config) -> bool:
 def model_class(config: Config, engine: str) -> ModelClass:
     """The class that serves a model: by its architecture, or that of its model type."""
     table, types = _table()[engine], _table()["model_types"]
-    architecture = _architecture(config, types)
-    row = table["architectures"].get(architecture)
+    name = _architecture(config, types)
+    row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
         inner = row.get("architecture") or _architecture(text_config(config), types)
         row = table["architectures"].get(inner)
         row = row if row is None or row["scaling"] != "inner" else None
-        architecture = inner or architecture
+        name = inner or name
     if row is None:  # without a class of its own, transformers' code serves what it knows
-        row = {"scaling": "transformers" if architecture in types.values() else "unknown"}
-    name = (architecture or str(config.get("model_type")))[:80]
+        row = {"scaling": "transformers" if name in types.values() else "unknown"}
     return ModelClass(
         engine,
         table["version"],
-        name,
+        (name or str(config.get("model_type")))[:80],
         row["scaling"],
         type=row.get("type", ""),
         keys=tuple(row.get("keys", ())),
@@ -205,6 +204,11 @@ def rotary_types(engine: str) -> Mapping[str, RotaryType]:
         name: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
         for name, keys in _table()[engine]["types"].items()
     }
+
+
+def architecture(config: Config) -> str:
+    """The class that a config names, or else that of its model type; empty if unknown."""
+    return _architecture(config, _table()["model_types"])
 
 
 def _architecture(config: Config, types: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from ropewalk.exporting.configs import (
     SERVE,
     Engine,
     changes,
+    modelfile,
     serving_config,
     stock_config,
     tokenizer_limit,
@@ -136,7 +137,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         own = "the file's own settings"
         return (
             Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
-            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", _modelfile(path, length)),
+            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", modelfile(path, length)),
         )
     ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {remade}")
     try:
@@ -191,11 +192,11 @@ def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     own = f"by llama.cpp's rules, not run here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan):
         reason = f"{own} an unmodified GGUF file of the model"
-        return Serving("ollama", "exact", reason, _modelfile(FILE, plan.target_length))
+        return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))
     if exported.refused:
         reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
         return Serving("ollama", "impossible", reason)
-    lines = (exported.command, *_modelfile(FILE, plan.target_length))
+    lines = (exported.command, *modelfile(FILE, plan.target_length))
     return _row("ollama", exported.near, f"{own} the exported file", *lines)
 
 
@@ -261,15 +262,6 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
 
 def _llama_server(file: str, length: int, *flags: str) -> str:
     return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
-
-
-def _modelfile(file: str, length: int) -> tuple[str, ...]:
-    path = file if file.startswith("/") else f"./{file}"
-    written = f"FROM {path}\\nPARAMETER num_ctx {length}\\n"
-    return (
-        f"printf {shlex.quote(written)} > Modelfile",
-        "ollama create extended -f Modelfile && ollama run extended",
-    )
 
 
 def _export(source: Source, runtime: str, out: str) -> str:

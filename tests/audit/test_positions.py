@@ -151,6 +151,18 @@ INNOCENT: dict[str, Config] = {
         "vision_config": {"model_type": "gemma3n_vision"},
     },
     "ERNIE 4.5": source("ernie4_5", max_position_embeddings=131072),
+    "Hunyuan": source(
+        "hunyuan_v1_dense",
+        rope_scaling={
+            "type": "dynamic",
+            "alpha": 1000.0,
+            "factor": 1.0,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "mscale": 1.0,
+            "mscale_all_dim": 0.0,
+        },
+    ),
     "keys left over at their defaults": source(
         rope_theta=None,
         rope_parameters={"rope_type": "default", "rope_theta": BASE, "mscale": 1.0, "factor": 1.0},
@@ -166,6 +178,16 @@ def test_a_config_as_published_is_not_accused(name: str, tmp_path: Path) -> None
     assert not reading.unread
     assert "full_attention" in reading.layers
     assert not audit.wrong
+
+
+@pytest.mark.parametrize(("length", "lacking"), [(8192, False), (16384, True), (32768, True)])
+def test_a_base_far_below_its_length_lacks_its_scaling(
+    length: int, lacking: bool, tmp_path: Path
+) -> None:
+    """Llama 2, fine-tuned with scaled positions and published without its scaling."""
+    config = source(rope_theta=10000.0, max_position_embeddings=length)
+    audit = verified(tmp_path, config, runtimes=["vllm"])
+    assert ("unscaled-length" in found(audit)) == lacking
 
 
 def test_text_positions_of_sections_are_plain(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -19,7 +20,18 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.prose import FILLER
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.samples import MARGIN, DoesNotFit, Sample, generate
-from ropewalk.evaluation.tasks import Draft, Scene, Task, kv, lines, named, names, needle, passkey
+from ropewalk.evaluation.tasks import (
+    QUESTIONS,
+    Draft,
+    Scene,
+    Task,
+    kv,
+    lines,
+    named,
+    names,
+    needle,
+    passkey,
+)
 from tests.evaluation import tiny
 
 ENCODER = Encoder(tiny.tokenizer())
@@ -157,6 +169,45 @@ def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -
         assert task.score("", sample.references) == 0
         assert task.score(sample.answer_text, sample.references) == 1
         assert task.score(f"{sample.answer_text}\nand so on 99", sample.references) == 1
+
+
+@every_task
+@each_size
+def test_what_is_written_after_the_end_changes_no_score(task: Task, encoder: Encoder) -> None:
+    if not task.ends:
+        return  # all that is written counts
+    for sample in generate(task, encoder, HAYSTACK, LENGTH, 3, 0):
+        answer = sample.answer_text
+        assert not re.search(task.ends, answer)
+        for before in ("", " ", "\n", "It is", "7 or "):
+            for after in ("", "\n", ".", " 9", ", 12>", "9", f"\n{answer}"):
+                written = f"{before}{answer}{after}"
+                found = re.search(task.ends, written)
+                kept = written[: found.end()] if found else written
+                score = task.score(kept, sample.references)
+                assert score == task.score(written, sample.references)
+
+
+@every_task
+@each_size
+def test_questions_on_one_text_differ_at_its_end_only(task: Task, encoder: Encoder) -> None:
+    if task.questions is None:
+        return
+    for units in (0, 1, 40):
+
+        def scene(units: int = units) -> Scene:
+            return Scene(Stream(task.name, units), 0.3, HAYSTACK, 0.5, encoder.is_small, LENGTH)
+
+        found = task.questions(scene(), units)
+        assert found[0] == task.draft(scene(), units)
+        assert len({draft.answer for draft in found}) == len(found) <= QUESTIONS
+        assert len(found) == QUESTIONS or units < QUESTIONS
+        prompts = (draft.prompt for draft in found)
+        letters = takewhile(lambda row: len(set(row)) == 1, zip(*prompts, strict=False))
+        text = "".join(row[0] for row in letters)
+        for draft in found:
+            assert draft.answer.strip() in text
+            assert len(found) == 1 or len(draft.prompt) - len(text) < 200
 
 
 @every_task

@@ -13,7 +13,7 @@ from itertools import pairwise, takewhile
 import numpy as np
 import pytest
 
-from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.evaluation import samples
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
@@ -303,3 +303,16 @@ def test_a_token_over_the_border_belongs_to_the_answer() -> None:
     prompt, answer = samples.split(encoder, Draft("is ", "17", 0.0))
     assert encoder.text(prompt) == "is"
     assert encoder.text(answer) == " 17"
+
+
+class LosingTokenizer(JoiningTokenizer):
+    """Knows no digits."""
+
+    def __call__(self, text: str, **more: object) -> dict[str, list[int]]:
+        return super().__call__(re.sub(r"\d", "?", text), **more)
+
+
+def test_a_tokenizer_that_cannot_keep_the_needle_is_refused() -> None:
+    encoder: Encoder = Encoder(LosingTokenizer())
+    with pytest.raises(InvalidValue, match=r"1234.*comes back as ' \?\?\?\?'.*leave out the task"):
+        samples.split(encoder, Draft("The number is", " 1234"))

@@ -172,7 +172,10 @@ class Evaluation:
         settings = self.settings
         shared = settings.mode == "shared_context"
         if shared and task.questions is None:
-            self.notice(f"left out: {task.name} has one question on a text (mode shared_context)")
+            if length == settings.lengths[0]:  # it is so at every length
+                self.notice(
+                    f"left out: {task.name} has one question on a text (mode shared_context)"
+                )
             return
         try:
             drawn = list(

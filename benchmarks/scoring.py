@@ -95,7 +95,7 @@ class Sizes(NamedTuple):
         rows = max(SMALLEST, min(LARGEST, MASKED // length)) if chunked else length
         # Two masks of truth values exist while one is made; then one, and the same as numbers.
         masked = rows * length * (1 + max(1, self.bytes)) if chunked else 0
-        # As if the kernel copied the keys and values of a head for each query head that shares them.
+        # As if the kernel copied the keys and values of a head for each that shares them.
         masked += 2 * self.heads // self.shared * length * self.head_dim * self.bytes * chunked
         before = 4 * LOGITS_AT_ONCE if chunked else 0  # the last logits of the chunk before
         stream = 3 * rows * self.width * self.bytes  # the residual, its norm, a layer's output

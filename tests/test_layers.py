@@ -86,7 +86,10 @@ ROOMS = {
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
+    "evaluation.chunks": Row((), needs=("torch", "transformers")),
+    "evaluation.scoring": Row(
+        ("errors", "evaluation", "evaluation.chunks"), needs=("numpy", "torch", "transformers")
+    ),
     "evaluation.runner": Row(
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),

@@ -121,6 +121,7 @@ def evaluate(
     corpus: Corpus = "held-out",
     field: str = "text",
     seed: int = 0,
+    official: str | Path | None = None,
     run: str | Path | None = None,
     dtype: str = "auto",
     device: str = "auto",
@@ -133,12 +134,15 @@ def evaluate(
 
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
     "none" is the unchanged model, and the default if neither is given. `tasks` may name a group:
-    "ruler-syn" are RULER's thirteen. The default `lengths` are doublings from a quarter of the
-    window up to the target of the shortest plan. The directory `run` keeps all scored samples,
-    results and figures, and an interrupted evaluation resumes there. `strict` refuses a config that
-    leaves open how the model rotates, instead of warning.
+    "ruler-syn" are RULER's thirteen. "ruler" are the same with RULER's own inputs, from the folder
+    `official` with its manifest of hashes; they are measured in mode "generate". The default
+    `lengths` are doublings from a quarter of the window up to the target of the shortest plan. The
+    directory `run` keeps all scored samples, results and figures, and an interrupted evaluation
+    resumes there. `strict` refuses a config that leaves open how the model rotates, instead of
+    warning.
     """
-    from ropewalk.evaluation.settings import Settings, expanded
+    from ropewalk.evaluation.official import every, read
+    from ropewalk.evaluation.settings import Settings, all_groups, expanded
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
@@ -148,7 +152,20 @@ def evaluate(
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
     chosen = None if lengths is None else as_lengths(lengths)
+    inputs = None if official is None else read(as_path(official, "official"))
+    named = [name for name in tasks if name in every()]
+    if named and inputs is None:
+        raise InputError(
+            f"{named[0]} needs RULER's own inputs; give their folder (`official`), or ask for "
+            f"{named[0]}-syn"
+        )
+    if inputs is not None and not named:
+        raise InputError("official inputs are given and not asked for; add the task ruler")
+    if inputs is not None and chosen is None:
+        chosen = inputs.lengths
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+    if inputs is not None:
+        inputs.check(named, chosen or (), samples)
     run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, field, notice)
     source = runnable(
@@ -162,7 +179,6 @@ def evaluate(
     )
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation
-    from ropewalk.evaluation.tasks import groups
     from ropewalk.models.load import load
 
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
@@ -172,7 +188,7 @@ def evaluate(
         chosen = default_lengths(present.target_length, conditions, target)
     check_reach(conditions, chosen)
     settings = Settings(tasks, chosen, samples, seed, mode)
-    evaluation = Evaluation(loaded, documents, settings, notice)
+    evaluation = Evaluation(loaded, documents, settings, notice, inputs)
     with ExitStack() as stack:
         journal = directory = None
         if run is not None:
@@ -183,6 +199,7 @@ def evaluate(
                     for condition in conditions
                 ],
                 **asdict(settings),
+                **({} if inputs is None else {"official": inputs.digest}),
             }
             directory = stack.enter_context(
                 RunDirectory(run, "evaluate", configuration, apart_from=source.places)
@@ -200,7 +217,7 @@ def evaluate(
         found = Evaluated(
             model=loaded.name,
             results=tuple(results),
-            means=tuple(means(records, groups())),
+            means=tuple(means(records, all_groups())),
             comparisons=tuple(compared),
             depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
             original_length=present.original_length,

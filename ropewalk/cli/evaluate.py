@@ -67,7 +67,8 @@ def command(
         str,
         typer.Option(
             metavar="A,B,…",
-            help="Some of passkey, needle, lines, kv, perplexity; or ruler-syn, RULER's thirteen.",
+            help="Some of passkey, needle, lines, kv, perplexity; or ruler-syn, RULER's thirteen; "
+            "or ruler, the same with --official.",
         ),
     ] = ",".join(TASKS),
     lengths: Annotated[
@@ -83,13 +84,22 @@ def command(
     mode: Annotated[
         Mode,
         typer.Option(
-            help="Feed the answer and check that it was expected, or generate it.",
+            help="Feed the answer and check that it was expected, generate it, or generate several "
+            "answers on each context, which is read once.",
             rich_help_panel=ADVANCED,
         ),
     ] = "teacher_forced",
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.")] = 0,
+    official: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="RULER's own inputs, with a manifest.json of their hashes (mode generate).",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -116,6 +126,7 @@ def command(
             corpus=corpus,
             field=field,
             seed=seed,
+            official=official,
             run=run,
             dtype=dtype,
             device=device,
@@ -173,6 +184,8 @@ _MODES = {
     "teacher_forced": "by teacher forcing (each token was the model's first choice, and then the "
     "answer ended)",
     "generate": "by generation, as each task scores it",
+    "shared_context": "by generation with several questions on each context, as each task scores "
+    "it; not to be compared with other modes",
 }
 
 

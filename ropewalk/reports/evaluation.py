@@ -22,6 +22,11 @@ SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
 WIDE = 0.4
 """A cell whose interval is wider than this, or that has none, says nothing yet: grey."""
+_IN_MODE = {
+    "teacher_forced": "",
+    "generate": ", generated",
+    "shared_context": ", generated on shared contexts",
+}
 
 
 class Point(NamedTuple):
@@ -189,8 +194,7 @@ def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figur
             axes, sorted({p.length for c in panel.curves for p in c.points}), original_length
         )
         axes.set_title(panel.task, fontsize=10)
-        written = panel.mode == "generate"
-        axes.set_ylabel(f"{panel.label}, generated" if written else panel.label, fontsize=9)
+        axes.set_ylabel(f"{panel.label}{_IN_MODE[panel.mode]}", fontsize=9)
         if panel.metric != PERPLEXITY.name:
             axes.set_ylim(-0.03, 1.03)
         else:
@@ -289,10 +293,8 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
         axes.set_title(as_text(grid.method), fontsize=10)
         axes.set_xlabel("context length", fontsize=9)
     all_axes[0].set_ylabel("depth of the answer", fontsize=9)
-    mode = ", generated" if grids[0].mode == "generate" else ""
-    figure.suptitle(
-        f"{grids[0].task}{mode}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9
-    )
+    task = f"{grids[0].task}{_IN_MODE[grids[0].mode]}"
+    figure.suptitle(f"{task}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9)
     return figure
 
 

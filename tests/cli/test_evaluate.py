@@ -89,6 +89,10 @@ def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Pa
     assert (tmp_path / "run" / "results.json").read_text() == first.stdout
     with pytest.raises(InputError, match=r"configuration\.seed was 0, now 1"):
         _evaluate(*arguments, "--seed", 1)
+    with pytest.raises(InputError, match=r"configuration\.mode was .*, now .*generate"):
+        _evaluate(*arguments, "--mode", "generate")
+    with pytest.raises(InputError, match=r"configuration\.conditions"):
+        _evaluate(*arguments, "--method", "linear", "--to", 2 * tiny.WINDOW)
 
 
 @pytest.mark.parametrize(

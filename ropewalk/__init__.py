@@ -21,7 +21,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ropewalk.api.bound import bound as bound
     from ropewalk.api.compare_methods import compare_methods as compare_methods
+    from ropewalk.api.compare_runs import compare_runs as compare_runs
     from ropewalk.api.evaluate import evaluate as evaluate
+    from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints
     from ropewalk.api.export import export as export
     from ropewalk.api.export import export_preview as export_preview
     from ropewalk.api.extend import extend as extend
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from ropewalk.schedule import RotarySchedule as RotarySchedule
 
 _VERBS = (
-    *("bound", "compare_methods", "evaluate", "export", "extend", "inspect", "methods", "plan"),
-    *("precision", "search", "verify"),
+    *("bound", "compare_methods", "compare_runs", "evaluate", "evaluate_checkpoints", "export"),
+    *("extend", "inspect", "methods", "plan", "precision", "search", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

@@ -75,6 +75,8 @@ def test_a_verb_is_its_function_whatever_was_imported_before(seed: int) -> None:
         "    lambda: rw.evaluate('no/where'), lambda: rw.precision('no/where'),\n"
         "    lambda: rw.search('no/where', '1k'), lambda: rw.extend('no/where'),\n"
         "    lambda: rw.verify('no/where'), lambda: rw.load('no/where'),\n"
+        "    lambda: rw.compare_runs('no/where', 'no/where'),\n"
+        "    lambda: rw.evaluate_checkpoints('no/where'),\n"
         "    lambda: rw.export('no/where', 'no.json', 'out', 'vllm'),\n"
         "]\n"
         "for call in nowhere:\n"

@@ -93,6 +93,11 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
+    "evaluation.public_benchmarks": Row(
+        ("errors", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("datasets", "huggingface_hub", "lm_eval"),
+    ),
     "evaluation.runner": Row(
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
@@ -236,6 +241,7 @@ ROOMS = {
             *("scaling", "planning", "theory", "models.placement", "models.source"),
             *(
                 "evaluation.conditions",
+                "evaluation.statistics",
                 "evaluation.effective_length",
                 "evaluation.results",
                 "exporting.features",

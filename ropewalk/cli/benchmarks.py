@@ -20,7 +20,7 @@ from ropewalk.cli.shared import (
     table,
 )
 
-EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method none --method yarn --allow-download"
+EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
 
 
 def command(
@@ -64,7 +64,10 @@ def command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score public benchmarks with a plan installed, through lm-evaluation-harness."""
+    """Score public benchmarks, such as HellaSwag, with a plan installed.
+
+    They run through lm-evaluation-harness, which the extra `eval` brings.
+    """
     with progress_bar() as progress:
         found = benchmarks(
             model,

@@ -280,7 +280,9 @@ def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
     own = f"85% of none at {window}"
     for e in found.effective_lengths:
         threshold = "85.6% (RULER)" if e.criterion == "ruler" else f"{e.threshold:.1%} ({own})"
-        console.print(f"  {names[e.subject]}, {e.group} of {threshold}: {e}", soft_wrap=True)
+        console.print(
+            f"  {names[e.subject]}, {e.group}, threshold {threshold}: {e}", soft_wrap=True
+        )
 
 
 def _show_grids(console: Terminal, found: Evaluated) -> None:

@@ -77,6 +77,12 @@ ROOMS = {
     ),
     "evaluation.statistics": Row(("values",), needs=("numpy",)),
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
+    "evaluation.effective_length": Row(
+        (
+            *("lengths", "values", "records", "evaluation.results"),
+            "evaluation.statistics",
+        )
+    ),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.settings": Row(
@@ -89,6 +95,11 @@ ROOMS = {
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
         ("errors", "evaluation", "evaluation.chunks"), needs=("numpy", "torch", "transformers")
+    ),
+    "evaluation.public_benchmarks": Row(
+        ("errors", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("datasets", "huggingface_hub", "lm_eval"),
     ),
     "evaluation.runner": Row(
         (
@@ -209,7 +220,7 @@ ROOMS = {
     "reports": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "records", "evaluation.results"),
-            *("evaluation.statistics", "number_formats.results"),
+            *("evaluation.statistics", "evaluation.effective_length", "number_formats.results"),
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
@@ -229,9 +240,12 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
+            "outputs",
             *("scaling", "planning", "theory", "models.placement", "models.source"),
             *(
                 "evaluation.conditions",
+                "evaluation.statistics",
+                "evaluation.effective_length",
                 "evaluation.results",
                 "exporting.features",
                 "exporting.places",
@@ -263,6 +277,7 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
+            "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
             "audit.files.check",
             *("pipeline.settings", "number_formats.results"),

@@ -23,11 +23,13 @@ from ropewalk.api.common import (
 )
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import (
+    AS_IT_IS,
     check_methods,
     check_reach,
     conditions_of,
     default_lengths,
 )
+from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, means, summarise
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
@@ -57,7 +59,10 @@ class Evaluated(Result):
     model: str
     results: tuple[EvalResult, ...]
     means: tuple[EvalResult, ...]
-    """The mean over a group of tasks, such as ruler-syn, where all of them were scored."""
+    """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
+    is that of all retrieval tasks that were asked."""
+    effective_lengths: tuple[EffectiveLength, ...]
+    """How far each subject works by these means: pass, fail or undecided at each length."""
     comparisons: tuple[MethodComparison, ...]
     """Each pair of subjects at the longest length, compared on the samples of both."""
     depth_grids: tuple[DepthGrid, ...]
@@ -104,7 +109,12 @@ class Evaluated(Result):
 
     def figure(self) -> Figure:
         """Each task by context length, one curve per subject."""
-        return figures(self.results, (), original_length=self.original_length)["by-length"]
+        return figures(
+            (*self.results, *self.means),
+            (),
+            effective=self.effective_lengths,
+            original_length=self.original_length,
+        )["by-length"]
 
 
 @required_by("evaluate")
@@ -179,6 +189,7 @@ def evaluate(
     )
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation
+    from ropewalk.evaluation.tasks import means_of
     from ropewalk.models.load import load
 
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
@@ -212,12 +223,19 @@ def evaluate(
                 "there is nothing to measure; give longer lengths or other tasks"
             )
         results = summarise(records)
-        compared = compare_methods(r for r in records if r.length == max(chosen) and is_compared(r))
+        groups = {**all_groups(), **means_of(tasks)}
+        averaged = means(records, groups)
+        compared = compare_methods(
+            (r for r in records if r.length == max(chosen) and is_compared(r)), groups
+        )
+        base = next((r.subject for r in records if r.method == AS_IT_IS), None)
+        effective = effective_lengths(records, groups, base, present.original_length)
         retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
         found = Evaluated(
             model=loaded.name,
             results=tuple(results),
-            means=tuple(means(records, all_groups())),
+            means=tuple(averaged),
+            effective_lengths=tuple(effective),
             comparisons=tuple(compared),
             depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
             original_length=present.original_length,
@@ -227,7 +245,12 @@ def evaluate(
         if directory is not None:
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
             keep_figures(
-                lambda: figures(results, records, original_length=present.original_length),
+                lambda: figures(
+                    [*results, *averaged],
+                    records,
+                    effective=effective,
+                    original_length=present.original_length,
+                ),
                 directory.path / "figures",
                 notice,
             )

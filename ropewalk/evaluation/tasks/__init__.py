@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -122,6 +122,19 @@ def groups() -> Mapping[str, tuple[str, ...]]:
         for group in task.groups:
             found.setdefault(group, []).append(task.name)
     return {group: tuple(members) for group, members in found.items()}
+
+
+RETRIEVAL = "retrieval"
+"""The mean over the tasks of an evaluation, where they are no group."""
+
+
+def means_of(asked: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """The groups, and all retrieval tasks that are asked together, where they are no group."""
+    own = tuple(name for name in asked if name in every())
+    known = groups()
+    if len(own) < 2 or any(set(own) == set(members) for members in known.values()):
+        return known
+    return {**known, RETRIEVAL: own}
 
 
 def named(name: str) -> Task:

@@ -178,7 +178,7 @@ def _with_whole_base(step: PlanStep) -> PlanStep:
     if base is None:
         return step
     cut = replace(geometry, base=float(int(base)))
-    factors = geometry.plain_frequencies / cut.plain_frequencies
+    factors = geometry.factors_of(cut.plain_frequencies)
     return replace(step, schedule=replace(schedule, rescale_factors=factors, recipe=()))
 
 

@@ -641,9 +641,8 @@ class _Setting:
     def lengths(self, factor: float) -> tuple[int, int]:
         """The original length and the one served.
 
-        The one rule of which length a setting serves. No formula of transformers depends on it, and
-        the runtimes differ: vLLM takes original · factor for YaRN, and the stated length for llama3
-        and longrope; SGLang takes the stated length wherever an original one is given. So:
+        The one rule of which length a setting serves. No formula of transformers depends on it.
+        Which length a runtime accepts is another matter (exporting/accepted.py). So:
 
         - YaRN and linear: the longer of the stated length and original · factor. The factor says
           how far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.

@@ -132,7 +132,7 @@ ROOMS = {
         lazily=("gguf", "xllamacpp"),
     ),
     "exporting.model_classes": Row(("models.config",)),
-    "exporting.accepted": Row(("models.config",)),
+    "exporting.accepted": Row(("schedule", "models.config")),
     "exporting.features": Row(
         (
             *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.schedule import MAX_FACTOR
 
 _VLLM_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 _SGLANG_LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
@@ -38,7 +39,7 @@ def by_vllm(config: Config) -> int | None:
     for rope in reader.layer_settings().values():
         if rope_type(rope) not in _STATED_SCALED:
             factor = _number(rope.get("factor")) or factor
-    return int(length * factor)
+    return _times(length, factor)
 
 
 def by_sglang(config: Config) -> int | None:
@@ -53,7 +54,7 @@ def by_sglang(config: Config) -> int | None:
         (rope,) = ropes.values()
         if rope_type(rope) not in _STATED_SCALED and rope.get(ORIGINAL_LENGTH) is None:
             factor = _number(rope.get("factor")) or factor
-    return None if length is None else int(length * factor)
+    return None if length is None else _times(length, factor)
 
 
 BY_ENGINE: Mapping[str, Callable[[Config], int | None]] = {"vllm": by_vllm, "sglang": by_sglang}
@@ -65,3 +66,8 @@ def _whole(value: object) -> int | None:
 
 def _number(value: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _times(length: int, factor: float) -> int | None:
+    """None for a factor that no length can be multiplied by; reading the setting names it."""
+    return int(length * factor) if abs(factor) <= MAX_FACTOR else None

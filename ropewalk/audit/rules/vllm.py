@@ -19,6 +19,7 @@ from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.exporting.accepted import by_vllm
 from ropewalk.exporting.model_classes import ModelClass, model_class
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.untrusted import real_number
 
 
 def read(config: Config) -> Reading:
@@ -110,7 +111,8 @@ def one_base(reader: ConfigReader, rope: Config) -> Config:
     exponent = dimensions / (dimensions - 2)
     if isinstance(rope.get("alpha"), int | float):  # Hunyuan's: both engines, at every length
         return {**plain, "rope_theta": plain["rope_theta"] * rope["alpha"] ** exponent}
-    stated = float(reader.need("max_position_embeddings"))
+    key = "max_position_embeddings"
+    stated = real_number(reader.need(key), reader.written(key))
     factor, trained = rope.get("factor"), rope.get("max_trained_positions", stated)
     if not isinstance(factor, int | float) or not isinstance(trained, int | float) or trained <= 0:
         return plain

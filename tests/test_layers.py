@@ -146,6 +146,7 @@ ROOMS = {
         lazily=("gguf", "xllamacpp"),
     ),
     "exporting.model_classes": Row(("models.config",)),
+    "exporting.accepted": Row(("schedule", "models.config")),
     "exporting.features": Row(
         (
             *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
@@ -163,6 +164,7 @@ ROOMS = {
             *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
             *(
                 "exporting.features",
+                "exporting.accepted",
                 "exporting.configs",
                 "exporting.model_classes",
                 "gguf.rotation",
@@ -209,7 +211,7 @@ ROOMS = {
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
             *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
-            *("exporting.configs", "exporting.model_classes"),
+            *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("audit.files", "audit.files.check"),
             *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),

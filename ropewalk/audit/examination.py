@@ -133,7 +133,7 @@ def _of_folder(
     readings = tuple(
         _measured(config, layers, sorted(lengths))
         if name == STOCK
-        else _known_type(BY_RULES[name](config, limit), config)
+        else _known_type(BY_RULES[name](config), config)
         for name in runtimes
     )
     subject = Subject(

@@ -24,7 +24,7 @@ from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 from ropewalk.models.config import Config, ConfigReader, text_config
-from ropewalk.models.stock_config import with_plan
+from ropewalk.models.stock_config import with_part, with_plan
 from ropewalk.untrusted import read_json
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
@@ -144,6 +144,13 @@ def window_everywhere(config: Config) -> int | None:
         below = inner.get("max_window_layers", 28)
         return window if inner.get("use_sliding_window") and below == 0 else None
     return window if kind in _ONE_WINDOW else None
+
+
+def with_length(config: Config, length: int) -> Config:
+    """The config with another stated length, and nothing else."""
+    reader = ConfigReader(config)
+    key = reader.written("max_position_embeddings").removeprefix(reader.prefix)
+    return with_part(config, reader.path, {**reader.config, key: length})
 
 
 def changes(before: Config, after: Config) -> Config:

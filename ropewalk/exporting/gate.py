@@ -325,7 +325,7 @@ def _with_frequencies(
             schedule = steps[n].schedule
             frequencies = _frequencies(answer, layer_type)
             _check_frequencies(schedule, frequencies, layer_type)
-            factors = schedule.geometry.plain_frequencies / frequencies
+            factors = schedule.geometry.factors_of(frequencies)
             schedules[layer_type][n] = replace(
                 steps[n], schedule=replace(schedule, rescale_factors=factors)
             )
@@ -348,9 +348,10 @@ def _check_frequencies(schedule: RotarySchedule, read: FloatArray, layer_type: s
         )
     # The exponent of the power is rounded (ln base), and so is a ramp between 1 and its factor.
     units = 4 + math.log(schedule.geometry.base) + float(schedule.rescale_factors.max())
-    error = np.abs(read / wanted - 1)
-    if not (error <= units * _FLOAT32).all():
-        i = int(np.argmax(error))
+    # Not as a ratio, since the frequency of a pair that rests is 0.
+    excess = np.abs(read - wanted) - units * _FLOAT32 * wanted
+    if not (excess <= 0).all():
+        i = int(np.argmax(excess / np.maximum(wanted, _FLOAT32)))
         raise GateFailed(
             "export",
             [

@@ -20,6 +20,7 @@ tests/external/model_classes.py, which also shows what a newer wheel changes. Fo
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -76,8 +77,9 @@ class ModelClass:
         """
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
         plain = {key: setting[key] for key in _BASE_AND_SHARE if key in setting}
-        if self.base == "whole" and isinstance(plain.get("rope_theta"), int | float):
-            plain["rope_theta"] = int(plain["rope_theta"])
+        base = plain.get("rope_theta")
+        if self.base == "whole" and isinstance(base, int | float) and math.isfinite(base):
+            plain["rope_theta"] = int(base)
             setting = {**setting, **plain}
         if self.scaling == "dropped":
             return plain
@@ -138,6 +140,8 @@ class ModelClass:
         """Whether it makes another base of this one, by more than rounding."""
         if not isinstance(base, int | float) or self.base != "whole":
             return False
+        if not math.isfinite(base) or not base:
+            return False  # which no rotary module turns by
         return abs(int(base) / base - 1) > ROUNDING
 
     def _divides(self, kind: str) -> bool:

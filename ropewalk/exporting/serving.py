@@ -20,6 +20,7 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.exporting.accepted import BY_ENGINE
 from ropewalk.exporting.configs import (
     ENGINES,
     SERVE,
@@ -30,6 +31,7 @@ from ropewalk.exporting.configs import (
     stock_config,
     tokenizer_limit,
     window_everywhere,
+    with_length,
 )
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
@@ -111,8 +113,14 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
     # The growth of queries has a second name, which the published config may lack.
     own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
     if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
-        line = SERVE[engine](here, length, None)
-        return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
+        accepted = BY_ENGINE[engine](source.config)
+        if accepted is None or accepted >= length:
+            line = SERVE[engine](here, length, None)
+            return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
+        # The frequencies are right, and the stated length is what the engine goes by.
+        raised = with_length(source.config, length)
+        line = SERVE[engine](here, length, changes(source.config, raised))
+        return _row(engine, near, f"the model's own config with its length, {_NOT_RUN}", line)
     if tokenizer_limit(Path(here)) < length:
         out = f"{Path(here).name}-{engine}"
         allow = " --approximate" if near else ""

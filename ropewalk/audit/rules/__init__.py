@@ -18,8 +18,7 @@ from ropewalk.audit.reading import Reading
 from ropewalk.audit.rules import llama_cpp, mlx_lm, ollama, sglang, transformers_4, vllm
 from ropewalk.models.config import Config
 
-Rules = Callable[[Config, int | None], Reading]
-"""From a config and the limit that its tokenizer states to what the runtime does."""
+Rules = Callable[[Config], Reading]
 BY_RULES: Mapping[str, Rules] = {
     "vllm": vllm.read,
     "vllm-2025": vllm.read_2025,

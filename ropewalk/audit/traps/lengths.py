@@ -74,17 +74,11 @@ def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
     limit = subject.tokenizer_limit
     if limit is None or limit >= subject.length:
         return
-    stopped = [
-        reading.runtime
-        for reading in subject.readings
-        if reading.runtime == "vllm" and reading.limit is not None
-        if reading.limit < subject.length
-    ]
     yield Finding(
         "tokenizer-limit",
-        ("transformers", *stopped),
+        ("transformers",),
         f"the tokenizer's model_max_length is {limit}",
-        "transformers cuts longer text where truncation is on, and vLLM refuses it",
+        "transformers cuts longer text where truncation is on",
         f"write model_max_length = {subject.length} into tokenizer_config.json",
     )
 
@@ -124,8 +118,6 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
         limit = reading.limit
         if limit is None or limit >= subject.length:
             continue
-        if reading.runtime == "vllm" and any(tokenizer_limit(subject)):
-            continue  # the tokenizer's limit is named as its own
         yield Finding(
             "length-limit",
             (reading.runtime,),
@@ -133,7 +125,7 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
             "asked for",
             "longer requests are refused or cut",
             f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
-            "override it when the server starts",
+            "override it when the server starts (ropewalk plan prints the line)",
         )
 
 

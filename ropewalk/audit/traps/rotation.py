@@ -149,7 +149,10 @@ def _explained(
         )
     if _close(found * want.rescale_factors, want.inverse_frequencies):
         return ("factors-doubled", "the factors are applied twice", _REWRITE)
-    worst = int(np.argmax(np.abs(found / want.inverse_frequencies - 1)))
+    turning = geometry.turning_pairs
+    if found[turning:].any():
+        return ("frequencies-differ", f"pair {turning} turns, and should rest", _REWRITE)
+    worst = int(np.argmax(np.abs(found[:turning] / want.inverse_frequencies[:turning] - 1)))
     ratio = found[worst] / want.inverse_frequencies[worst]
     return (
         "frequencies-differ",

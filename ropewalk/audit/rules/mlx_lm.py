@@ -54,7 +54,7 @@ _LENGTH_BESIDE = ("phi3",)
 _ORIGINAL = {"yarn": 4096, "llama3": 8192}
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """It refuses no length: nothing in it looks at the stated one."""
     said: list[tuple[str, str]] = []
 

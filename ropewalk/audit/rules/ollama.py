@@ -48,7 +48,7 @@ def of_file(reading: Reading) -> Reading:
     return replace(reading, runtime=RUNTIME)
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """What `ollama create` makes of a folder."""
     name = architecture(config)
     notes: list[str] = []

@@ -115,7 +115,7 @@ def _of_domain(
 
 
 def _check_names(
-    shares: Mapping[str, float], names: tuple[str, ...], by_domain: NDArray[np.float64]
+    shares: Mapping[str, float], names: tuple[str, ...], by_domain: NDArray[np.number]
 ) -> None:
     there = [name for name, tokens in zip(names, by_domain, strict=True) if tokens]
     for name, share in shares.items():

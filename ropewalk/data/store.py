@@ -209,8 +209,7 @@ class _Build:
 
 def _shards(journal: Journal) -> list[Shard]:
     return [
-        Shard.from_json({k: v for k, v in record.items() if k != "sha256"}, f"{journal.path}[{i}]")
-        for i, record in enumerate(journal.records)
+        Shard.from_json(record, f"{journal.path}[{i}]") for i, record in enumerate(journal.records)
     ]
 
 
@@ -324,7 +323,7 @@ class TokenStore:
     def _first(self) -> IntArray:
         """The number of each shard's first document."""
         counts = np.array([shard.documents for shard in self.shards])
-        return np.cumsum(counts) - counts
+        return np.asarray(np.cumsum(counts) - counts)
 
     @cached_property
     def _begins(self) -> IntArray:

@@ -52,13 +52,18 @@ class Encoder:
         return np.array(self._ids(text), dtype=np.int64)
 
     def batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of whole texts, without special tokens; a fast tokenizer uses every core."""
+        """The tokens of whole texts; a fast tokenizer uses every core.
+
+        None is special: a text that spells one, as `<|end|>`, does not end there.
+        """
         if not texts:
             return []
-        found = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        for ids in found:
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        for ids in encoded["input_ids"]:
             self.check(ids)
-        return list(found)
+        return list(encoded["input_ids"])
 
     def sequence(self, text: str) -> IntArray:
         """The tokens of a whole sequence, BOS included."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,9 +60,12 @@ def test_command_and_function_build_and_describe_the_same(
 def test_documents_are_tokenised_as_the_model_reads_them(
     corpora: dict[str, str], tmp_path: Path
 ) -> None:
-    rw.build_data("bundled", corpora["prose"], tmp_path / "tokens")
-    store = TokenStore.open(tmp_path / "tokens")
     tokenizer = load_tokenizer(resolve("bundled").folder)
+    spelled = f"It ends with {tokenizer.eos_token}, and goes on."
+    rw.build_data("bundled", [*PROSE, spelled], tmp_path / "tokens")
+    store = TokenStore.open(tmp_path / "tokens")
+    assert tokenizer.eos_token_id not in store.tokens(-1)
+    assert tokenizer.decode(store.tokens(-1).tolist()) == spelled
     for i, text in enumerate(PROSE):
         expected = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert store.tokens(i).tolist() == expected
@@ -118,6 +123,19 @@ def test_bad_input_is_one_line(corpora: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tokens" / "tokens-00000.npy").write_bytes(content)
     with pytest.raises(InputError, match="is damaged"):
         rw.describe_data(tmp_path / "tokens", check=True)
+
+
+def test_the_example_of_the_documentation_runs(
+    corpora: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "training.md"
+    [example] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    rw.build_data("bundled", corpora, "tokens")
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["tokens"].shape == names["labels"].shape == (32_768,)
+    assert names["layout"].length == 32_768
 
 
 def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path: Path) -> None:

@@ -116,9 +116,9 @@ def _store(folder: Path, own: IntArray) -> TokenStore:
     """As `data build` writes it, without its texts."""
     with RunDirectory(folder, store.COMMAND, {"tokenizer_sha256": ""}) as directory:
         tokens = np.zeros(int(own.sum()), dtype=store.TOKEN)
-        np.save(directory.path / "tokens-00000.npy", tokens)
+        tokens.tofile(directory.path / "tokens-00000.bin")
         table = np.stack([own, np.zeros_like(own)], axis=1).astype(store.FIELD)
-        np.save(directory.path / "documents-00000.npy", table)
+        table.tofile(directory.path / "documents-00000.bin")
         shard = store.Shard(own.size, tokens.size, "", "", "").to_json()
         manifest = {
             "format": store.FORMAT,
@@ -127,7 +127,7 @@ def _store(folder: Path, own: IntArray) -> TokenStore:
             "shards": [shard],
         }
         directory.write(store.MANIFEST, json.dumps(manifest))
-    return TokenStore.open(folder)
+    return TokenStore(folder)
 
 
 def _by_trl(own: IntArray, strategy: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.api.common import Corpus, Length, as_length, as_path, documents_in
-from ropewalk.data.mixtures import Mixture, groups
+from ropewalk.data.mixtures import Group, Mixture, groups
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
@@ -48,12 +48,12 @@ class Reading(Value):
     name: str
     tokens: int
     repeated: float
-    """How many times each is read."""
+    """How many times each is read on average."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fill(Value):
-    """The windows of an epoch."""
+    """The windows of the first epoch."""
 
     length: int
     arrangement: str
@@ -63,7 +63,7 @@ class Fill(Value):
     dropped: float
     """The share of the tokens of the documents read that is in no window."""
     whole: float
-    """The share of the documents that stand in one window as they are."""
+    """The share of the documents that are in one window from beginning to end."""
     groups: tuple[Reading, ...]
 
 
@@ -98,9 +98,9 @@ class DataDescription(Result):
             return told
         fill = self.fill
         return (
-            f"{told} An epoch is {fill.windows:,} windows of {format_length(fill.length)} "
-            f"({fill.arrangement}), {fill.filled:.2%} filled; {fill.whole:.1%} of the documents "
-            f"stand in one window whole, and {fill.dropped:.2%} of the tokens are dropped."
+            f"{told} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
+            f"({fill.arrangement}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
+            f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
         )
 
     def figure(self) -> Figure:
@@ -168,13 +168,14 @@ def describe_data(
     tokens in each domain, make documents be read more or less often. `check` compares every file
     with its checksum.
     """
-    store = TokenStore.open(as_path(folder, "folder"))
+    store = TokenStore(as_path(folder, "folder"))
     if check:
         store.check(progress)
     if length is None:
-        if shares or tokens or long_share:
+        asked = (arrangement, filling, overflow, shares, tokens, long_from, long_share, target)
+        if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
             raise InvalidValue(
-                "length", length, "must be given to see what an epoch reads", "write '32k'"
+                "length", length, "must be given with settings of windows", "write '32k'"
             )
         return _described(store)
     settings = WindowSettings(
@@ -185,7 +186,7 @@ def describe_data(
         overflow=overflow,
         mixture=Mixture(tokens, shares, as_length(long_from, "long_from"), long_share),
     )
-    # Whichever tokens these are, every window has as many.
+    # Of a tokenizer that has both; which tokens they are does not matter.
     windows = Windows(store, settings, SpecialTokens(0, 0))
     packing = windows.packing
     kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
@@ -198,9 +199,17 @@ def describe_data(
             packing.tokens / (len(windows) * settings.length),
             packing.dropped,
             packing.whole,
-            tuple(Reading(kind.name, kind.tokens, kind.repeated) for kind in kinds),
+            tuple(_read(kind, store, windows) for kind in kinds),
         ),
     )
+
+
+def _read(kind: Group, store: TokenStore, windows: Windows) -> Reading:
+    own = np.zeros(len(store), dtype=bool)
+    own[kind.documents] = True
+    drawn = windows.drawn[own[windows.drawn]]
+    tokens = int(store.lengths[drawn].sum())
+    return Reading(kind.name, tokens, tokens / kind.available)
 
 
 def _described(store: TokenStore, fill: Fill | None = None) -> DataDescription:

@@ -83,8 +83,10 @@ def _one_word(arguments: Sequence[str]) -> list[str]:
     if first in VERBS and len(arguments) > 1:
         return [first, *rest]
     several = [verb for verb in VERBS if arguments and verb.startswith(f"{arguments[0]} ")]
+    if several and arguments[1:2] == ["--help"]:
+        return ["--help"]
     if several:
-        raise InputError(f"{arguments[0]}: write {' or '.join(several)}; see `ropewalk --help`")
+        raise InputError(f"{first}: write {' or '.join(several)}; see `ropewalk --help`")
     return list(arguments)
 
 

@@ -62,11 +62,8 @@ def _by_domain(given: list[str]) -> dict[str, str]:
         if not equals or Path(each).exists():
             name, path = ALONE, each
         if name in found or not name or not path:
-            raise InvalidValue(
-                "corpus",
-                each,
-                "must have a domain of its own" if name and path else "names nothing",
-                "write --corpus books=books.jsonl --corpus code=folder",
-            )
+            rule = "needs a domain of its own" if name and path else "is not DOMAIN=FILE"
+            remedy = "write --corpus books=books.jsonl --corpus code=folder"
+            raise InvalidValue("corpus", each, rule, remedy)
         found[name] = path
     return found

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.api.common import as_length
 from ropewalk.api.data import DataDescription, Fill, describe_data
 from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
@@ -94,7 +95,7 @@ def command(
             overflow=overflow,
             shares=_shares(share or []) or None,
             tokens=tokens,
-            long_from=long_from,
+            long_from=as_length(long_from, "long_from"),
             long_share=long_share,
             target=target,
             check=check,
@@ -112,15 +113,18 @@ def command(
 
 
 def _shares(given: list[str]) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for each in given:
         name, _, share = each.rpartition("=")
         try:
-            found[name] = float(share)
+            value = float(share)
         except ValueError:
             name = ""
         if not name:
             raise InvalidValue("share", each, "is not DOMAIN=SHARE", "write --share code=0.2")
+        if name in found:
+            raise InvalidValue("share", each, f"is a second share for {name}", "give one of them")
+        found[name] = value
     return found
 
 
@@ -147,7 +151,7 @@ def _show(found: DataDescription) -> None:
 
 
 def _read(fill: Fill) -> object:
-    rows = table("an epoch reads of", "tokens", "share", "each document")
+    rows = table("in the first epoch", "tokens", "share", "each document is read")
     total = sum(group.tokens for group in fill.groups)
     for group in fill.groups:
         rows.add_row(

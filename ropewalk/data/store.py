@@ -4,8 +4,8 @@ A store is a run directory (run_directory.py), so building one can be killed and
 
     run.json               the texts and the tokenizer
     shards.jsonl           one line for each finished shard, with the checksums of its files
-    tokens-00000.npy       the tokens of a shard's documents, one behind the other
-    documents-00000.npy    the length and the domain of each
+    tokens-00000.bin       the tokens of a shard's documents in their order, as uint32
+    documents-00000.bin    the length and the domain of each, as int64
     manifest.json          written last: a store without it is not finished
 
 Documents have no special tokens. Those depend on how windows are made (windows.py), so one store
@@ -18,8 +18,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 
@@ -39,7 +37,11 @@ SHARD = 2**24
 BATCH = 2**22
 """Characters that are tokenised at once, at least: a fast tokenizer uses every core for them."""
 MOST_DOMAINS = 1000
+LONGEST_NAME = 100
 MOST_SHARDS = 100_000
+MOST_BYTES = 64 * 2**20  # of a manifest
+MAPPED = 64
+"""Shards that are mapped at the same time: each holds a file open."""
 TOKEN, FIELD = np.dtype("<u4"), np.dtype("<i8")
 
 IntArray = NDArray[np.int64]
@@ -57,6 +59,10 @@ class Shard:
     documents_sha256: str
     texts_sha256: str
     """Of all texts up to the end of this shard."""
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
 
     def to_json(self) -> dict[str, object]:
         return dict(vars(self))
@@ -88,14 +94,30 @@ def build(
 
     `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to.
     """
-    if not 1 <= len(texts) <= MOST_DOMAINS:
-        raise InvalidValue(
-            "corpus", len(texts), f"must be 1 to {MOST_DOMAINS} texts", "name each once"
-        )
+    _check_names(list(texts), "corpus")
     configuration = {"tokenizer_sha256": tokenizer, "domains": list(texts), "shard": shard}
     with RunDirectory(folder, COMMAND, configuration, apart_from=sources) as directory:
         _Build(directory, texts, encode, shard, progress).run()
-    return TokenStore.open(folder)
+    return TokenStore(folder)
+
+
+def _check_names(names: Sequence[object], key: str) -> None:
+    if not 1 <= len(names) <= MOST_DOMAINS:
+        raise InvalidValue(
+            key,
+            f"{len(names)} domains",
+            f"must be between 1 and {MOST_DOMAINS}",
+            "give at least one corpus",
+        )
+    for name in names:
+        good = isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
+        if not good or names.count(name) > 1:
+            raise InvalidValue(
+                key,
+                name,
+                f"must be a different name of at most {LONGEST_NAME} characters for each domain",
+                "write 'books' or 'code'",
+            )
 
 
 class _Build:
@@ -122,23 +144,23 @@ class _Build:
 
     def run(self) -> None:
         for number, shard in enumerate(self._done):
-            self._skip(shard, number)
+            self._again(shard, number)
         if (self._directory.path / MANIFEST).exists():
             if next(self._documents, None) is not None:
                 raise self._changed("the store was finished")
             return
-        waiting: list[tuple[int, NDArray[np.uint32]]] = []
+        waiting: list[_Tokenised] = []
         size = 0
-        for domain, tokens in self._tokenised():
+        for domain, tokens in self._tokenised(self._documents):
             waiting.append((domain, tokens))
             size += tokens.size
             if size >= self._shard:
                 self._write(waiting)
                 waiting, size = [], 0
+        if not self._tokens + size:
+            raise InputError("the corpus contains no tokens; give one with text in it")
         if waiting:
             self._write(waiting)
-        if not self._tokens:
-            raise InputError("the texts hold no token; give a corpus with text in it")
         manifest = {
             "format": FORMAT,
             "tokenizer_sha256": self._directory.configuration["tokenizer_sha256"],
@@ -147,12 +169,27 @@ class _Build:
         }
         self._directory.write(MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
-    def _skip(self, shard: Shard, number: int) -> None:
-        for domain, text in islice(self._documents, shard.documents):
-            self._taken(domain, text)
+    def _again(self, shard: Shard, number: int) -> None:
+        """Read the texts of a finished shard; tokenise them only if its files are damaged."""
+        documents = islice(self._documents, shard.documents)
+        if self._is_whole(shard, number):
+            for domain, text in documents:
+                self._taken(domain, text)
+        else:
+            content = _contents(list(self._tokenised(documents)))
+            for kind, expected in shard.checksums.items():
+                if hashlib.sha256(content[kind]).hexdigest() != expected:
+                    raise self._changed(f"shard {number} was built")
+                self._directory.write(_name(kind, number), content[kind])
         if self._digest.hexdigest() != shard.texts_sha256:
             raise self._changed(f"shard {number} was built")
         self._tokens += shard.tokens
+
+    def _is_whole(self, shard: Shard, number: int) -> bool:
+        return all(
+            _checksum(self._directory.path / _name(kind, number)) == expected
+            for kind, expected in shard.checksums.items()
+        )
 
     def _changed(self, since: str) -> InputError:
         return InputError(
@@ -161,15 +198,21 @@ class _Build:
         )
 
     def _taken(self, domain: int, text: str) -> None:
-        raw = text.encode("utf-8", "surrogatepass")
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"a document of {self._names[domain]} is not valid Unicode (character "
+                f"{error.start} is half of a surrogate pair); repair the corpus"
+            ) from None
         self._digest.update(b"%d %d " % (domain, len(raw)))
         self._digest.update(raw)
 
-    def _tokenised(self) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-        """Each document's tokens; what was taken from here is in the digest, and no more."""
+    def _tokenised(self, documents: Iterator[tuple[int, str]]) -> Iterator[_Tokenised]:
+        """Each document's tokens; the digest covers the documents yielded so far, and no more."""
         waiting: list[tuple[int, str]] = []
         characters = 0
-        for domain, text in self._documents:
+        for domain, text in documents:
             waiting.append((domain, text))
             characters += len(text)
             if characters >= BATCH:
@@ -178,21 +221,25 @@ class _Build:
         if waiting:
             yield from self._encoded(waiting)
 
-    def _encoded(self, waiting: list[tuple[int, str]]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    def _encoded(self, waiting: list[tuple[int, str]]) -> Iterator[_Tokenised]:
+        before = self._digest.copy()
+        for domain, text in waiting:  # refuses what no tokenizer takes
+            self._taken(domain, text)
+        self._digest = before
         encoded = self._encode([text for _, text in waiting])
         for (domain, text), ids in zip(waiting, encoded, strict=True):
             self._taken(domain, text)
             yield domain, np.array(ids, dtype=TOKEN)
 
-    def _write(self, documents: list[tuple[int, NDArray[np.uint32]]]) -> None:
-        number = len(self._done)
-        tokens = np.concatenate([own for _, own in documents])
-        table = np.array([(own.size, domain) for domain, own in documents], dtype=FIELD)
+    def _write(self, documents: list[_Tokenised]) -> None:
+        number, content = len(self._done), _contents(documents)
+        for kind, raw in content.items():
+            self._directory.write(_name(kind, number), raw)
         shard = Shard(
             len(documents),
-            tokens.size,
-            self._kept(f"tokens-{number:05}.npy", tokens),
-            self._kept(f"documents-{number:05}.npy", table),
+            len(content["tokens"]) // TOKEN.itemsize,
+            hashlib.sha256(content["tokens"]).hexdigest(),
+            hashlib.sha256(content["documents"]).hexdigest(),
             self._digest.hexdigest(),
         )
         self._journal.append([shard.to_json()])
@@ -200,11 +247,29 @@ class _Build:
         self._tokens += shard.tokens
         self._progress(Status("tokenising", 0.0, f"{self._tokens / 1e6:,.1f}M tokens"))
 
-    def _kept(self, name: str, array: NDArray[np.generic]) -> str:
-        content = BytesIO()
-        np.lib.format.write_array(content, array, allow_pickle=False)
-        self._directory.write(name, content.getvalue())
-        return hashlib.sha256(content.getvalue()).hexdigest()
+
+_Tokenised = tuple[int, NDArray[np.uint32]]
+"""A document's domain and its tokens."""
+
+
+def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
+    table = np.array([(tokens.size, domain) for domain, tokens in documents], dtype=FIELD)
+    return {
+        "tokens": b"".join(tokens.tobytes() for _, tokens in documents),
+        "documents": table.tobytes(),
+    }
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number:05}.bin"
+
+
+def _checksum(path: Path) -> str | None:
+    """None for what is not a file, so that a pipe is not waited for."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _shards(journal: Journal) -> list[Shard]:
@@ -213,122 +278,111 @@ def _shards(journal: Journal) -> list[Shard]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
 class TokenStore:
     """Documents by their number, without reading the others."""
 
-    folder: Path
-    tokenizer_sha256: str
-    domains: tuple[str, ...]
-    shards: tuple[Shard, ...]
-
-    @classmethod
-    def open(cls, folder: str | Path) -> TokenStore:
-        """A finished store; the sizes of its files must be those that its manifest says."""
-        path = Path(folder)
-        if not (path / MANIFEST).exists() and (path / SHARDS).exists():
-            raise InputError(f"{path}: is not finished; run the same `data build` again")
-        fields = Fields(read_json(path / MANIFEST), f"{path / MANIFEST}: ")
+    def __init__(self, folder: str | Path) -> None:
+        """Open a finished store; the sizes of its files must be those in its manifest."""
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not path.exists() and (self.folder / SHARDS).exists():
+            raise InputError(f"{folder}: is not finished; run the same `data build` again")
+        fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
         if (found := fields.text("format")) != FORMAT:
-            raise InputError(f"{path}: is of format {found!r}, not {FORMAT!r}")
+            raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}")
+        self.tokenizer_sha256 = fields.text("tokenizer_sha256")
+        names = fields.items("domains")
+        _check_names(names, fields.of("domains"))
+        self.domains = tuple(map(str, names))
         shards = fields.items("shards")
-        if len(shards) > MOST_SHARDS:
-            raise InputError(f"{path}: has more than {MOST_SHARDS:,} shards; check the manifest")
-        store = cls(
-            path,
-            fields.text("tokenizer_sha256"),
-            tuple(str(name) for name in fields.items("domains")),
-            tuple(Shard.from_json(s, f"{path}: shards[{i}]") for i, s in enumerate(shards)),
-        )
         fields.close()
-        for number in range(len(store.shards)):
-            store._check(number)
-        return store
+        if not 1 <= len(shards) <= MOST_SHARDS:
+            raise InputError(
+                f"{path}: has {len(shards):,} shards, which must be between 1 and {MOST_SHARDS:,}"
+            )
+        self.shards = tuple(
+            Shard.from_json(shard, f"{path}: shards[{i}]") for i, shard in enumerate(shards)
+        )
+        tables = [self._table(number) for number in range(len(self.shards))]
+        self.lengths, self.of_domain = (_read_only(np.concatenate(tables)[:, i]) for i in (0, 1))
+        counts = np.array([shard.documents for shard in self.shards])
+        self._first = np.cumsum(counts) - counts
+        begins = np.cumsum(self.lengths) - self.lengths
+        self._begins = begins - np.repeat(begins[self._first], counts)
+        self._maps: dict[int, NDArray[np.uint32]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process opens the folder itself."""
+        return TokenStore, (self.folder,)
+
+    def __repr__(self) -> str:
+        return f"<TokenStore {self.folder}: {self.lengths.sum():,} tokens>"
 
     def __len__(self) -> int:
-        return sum(shard.documents for shard in self.shards)
-
-    @cached_property
-    def lengths(self) -> IntArray:
-        """The tokens of each document."""
-        return self._column(0)
-
-    @cached_property
-    def of_domain(self) -> IntArray:
-        """The index of each document's domain."""
-        return self._column(1)
+        return int(self.lengths.size)
 
     def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
         """Those of a document from one place to another."""
         document = range(len(self))[document]
         number = int(np.searchsorted(self._first, document, side="right")) - 1
-        length = int(self.lengths[document])
         begin = int(self._begins[document])
-        start, end, _ = slice(start, end).indices(length)
-        return np.asarray(self._mapped[number][begin + start : begin + end], dtype=np.int64)
+        start, end, _ = slice(start, end).indices(int(self.lengths[document]))
+        if start >= end:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(self._mapped(number)[begin + start : begin + end], dtype=np.int64)
 
     def check(self, progress: Progress = silent) -> None:
         """Compare every file with its checksum."""
         for number, shard in enumerate(self.shards):
             progress(Status("checking", number / len(self.shards)))
-            for kind, expected in (
-                ("tokens", shard.tokens_sha256),
-                ("documents", shard.documents_sha256),
-            ):
-                path = self._path(kind, number)
-                with path.open("rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                        raise InputError(
-                            f"{path}: is damaged (its checksum differs from the manifest's); "
-                            "build the store again"
-                        )
+            for kind, expected in shard.checksums.items():
+                path = self.folder / _name(kind, number)
+                if _checksum(path) != expected:
+                    raise _damaged(path, "its checksum is not the one in the manifest")
 
-    def _path(self, kind: str, number: int) -> Path:
-        return self.folder / f"{kind}-{number:05}.npy"
+    def _mapped(self, number: int) -> NDArray[np.uint32]:
+        if number not in self._maps:
+            if len(self._maps) >= MAPPED:
+                del self._maps[next(iter(self._maps))]  # the one that was mapped first
+            path, count = self.folder / _name("tokens", number), self.shards[number].tokens
+            try:
+                self._maps[number] = np.memmap(path, TOKEN, "r", shape=(count,))
+            except (OSError, ValueError) as error:
+                raise InputError(f"{path}: cannot be read ({error})") from None
+        return self._maps[number]
 
-    def _map(self, kind: str, number: int) -> NDArray[np.generic]:
-        path = self._path(kind, number)
-        try:
-            found: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); build the store again") from None
-        return found
-
-    def _check(self, number: int) -> None:
+    def _table(self, number: int) -> IntArray:
+        """The lengths and domains of a shard's documents, once its files have the right sizes."""
         shard = self.shards[number]
-        tokens, documents = self._map("tokens", number), self._map("documents", number)
+        sizes = {
+            "tokens": shard.tokens * TOKEN.itemsize,
+            "documents": shard.documents * 2 * FIELD.itemsize,
+        }
+        for kind, size in sizes.items():
+            path = self.folder / _name(kind, number)
+            if not path.is_file():
+                raise _damaged(path, "there is no such file")
+            if path.stat().st_size != size or shard.documents < 1:
+                raise _damaged(path, "its size is not the one in the manifest")
+        table = np.fromfile(path, FIELD).reshape(-1, 2).astype(np.int64)
+        lengths, domains = table[:, 0], table[:, 1]
         good = (
-            (tokens.dtype, tokens.shape) == (TOKEN, (shard.tokens,))
-            and (documents.dtype, documents.shape) == (FIELD, (shard.documents, 2))
-            and int(documents[:, 0].sum()) == shard.tokens
-            and (not shard.documents or int(documents.min()) >= 0)
-            and (not shard.documents or int(documents[:, 1].max()) < len(self.domains))
+            0 <= lengths.min() <= lengths.max() <= shard.tokens
+            and int(lengths.sum()) == shard.tokens
+            and 0 <= domains.min() <= domains.max() < len(self.domains)
         )
         if not good:
-            raise InputError(
-                f"{self.folder}: shard {number} is not as its manifest says; build the store again"
-            )
+            raise _damaged(path, "its lengths or domains do not fit the manifest")
+        return table
 
-    def _column(self, column: int) -> IntArray:
-        parts = [np.asarray(self._map("documents", i)[:, column]) for i in range(len(self.shards))]
-        found = np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int64)
-        found.flags.writeable = False
-        return found
 
-    @cached_property
-    def _mapped(self) -> list[NDArray[np.generic]]:
-        return [self._map("tokens", number) for number in range(len(self.shards))]
+def _read_only(array: IntArray) -> IntArray:
+    own = np.ascontiguousarray(array)
+    own.flags.writeable = False
+    return own
 
-    @cached_property
-    def _first(self) -> IntArray:
-        """The number of each shard's first document."""
-        counts = np.array([shard.documents for shard in self.shards])
-        return np.asarray(np.cumsum(counts) - counts)
 
-    @cached_property
-    def _begins(self) -> IntArray:
-        """Where each document begins in its shard."""
-        ends = np.cumsum(self.lengths)
-        begins = ends - self.lengths
-        per_shard = np.array([shard.documents for shard in self.shards])
-        return begins - np.repeat(begins[self._first], per_shard)
+def _damaged(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"{path}: is damaged ({reason}); run the same `data build` again to repair it"
+    )

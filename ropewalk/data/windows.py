@@ -3,7 +3,7 @@
 A window is a function of the store, the settings, and (seed, epoch, index). It does not depend on
 workers, ranks or what was read before, so a run can go on anywhere.
 
-    full           documents one behind the other, all visible (what most pretraining does)
+    full           documents in a row, all visible (what most pretraining does)
     bookends       the same, between BOS and EOS (LongRoPE's chunks)
     intra          each document sees itself; positions run on
     reset          the same, positions start again in each document
@@ -12,8 +12,8 @@ workers, ranks or what was read before, so a run can go on anywhere.
     skip           `anchor`, positions skip ahead within documents up to `target` (PoSE)
 
 Labels are shifted here, since the next token of a document need not stand next in its window: the
-label of a place is the token that follows it in its document. Places without one (the end of a
-piece, the anchor, padding) and places whose next token belongs to a domain tag have none.
+label of a place is the token that follows it in its document. Where none follows (at the end of a
+piece, at the anchor, in padding) and where the next one belongs to a domain tag, there is no label.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -32,8 +31,9 @@ from ropewalk.data.mixtures import Mixture, documents_of, groups
 from ropewalk.data.packing import Filling, Overflow, Packing, Piece, pack
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.lengths import MAX_LENGTH
 from ropewalk.untrusted import whole_number
-from ropewalk.values import check_member
+from ropewalk.values import check_member, frozen
 
 IntArray = NDArray[np.int64]
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
@@ -42,6 +42,8 @@ IGNORED: Final = -100
 """The label of a place that predicts nothing, as torch's cross entropy has it."""
 ANCHORED: Final = ("anchor", "interleaved", "skip")
 LEAST: Final = 4  # tokens of a window: the anchor, or BOS and EOS, and something to predict
+MOST: Final = 2**26
+ORDER_OF_WINDOWS, IN_WINDOW = 3, 4  # as in mixtures.py
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class SpecialTokens:
 class WindowSettings:
     length: int
     arrangement: Arrangement = "anchor"
-    tags: Mapping[str, tuple[int, ...]] | None = None
+    tags: Mapping[str, Sequence[int]] | None = None
     """Tokens that begin each document, by domain."""
     chunks: int = 2
-    """Of a document, `interleaved` or where positions `skip`."""
+    """Parts of a document that are interleaved, or between which positions skip."""
     target: int | None = None
     """The length that positions `skip` up to."""
     filling: Filling = "best_fit"
@@ -68,26 +70,41 @@ class WindowSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if whole_number(self.length, "length") < LEAST:
-            raise InvalidValue("length", self.length, f"must be at least {LEAST}", "try 32768")
+        if not LEAST <= whole_number(self.length, "length") <= MOST:
+            raise InvalidValue(
+                "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
+            )
         check_member(self.arrangement, get_args(Arrangement), "arrangement")
-        if whole_number(self.chunks, "chunks") < 1:
-            raise InvalidValue("chunks", self.chunks, "must be at least 1", "2 is usual")
+        if whole_number(self.chunks, "chunks") < 2:
+            raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
         if (self.arrangement == "skip") != (self.target is not None):
             raise InvalidValue(
                 "target",
                 self.target,
-                "goes with the arrangement `skip`, and must be given there",
+                "must be given for the arrangement `skip`, and for no other",
                 "give the length that the model is planned for",
             )
-        if self.target is not None and self.target < self.length:
+        if self.target is not None and not self.length <= self.target <= MAX_LENGTH:
             raise InvalidValue(
-                "target", self.target, f"is shorter than a window of {self.length}", "skip further"
+                "target",
+                self.target,
+                f"must be between {self.length}, a window's length, and {MAX_LENGTH}",
+                "give the length that the model is planned for",
             )
         if whole_number(self.seed, "seed") < 0:
             raise InvalidValue("seed", self.seed, "must be 0 or more", "0 is usual")
         if self.tags is not None:
-            object.__setattr__(self, "tags", MappingProxyType(dict(self.tags)))
+            own = {name: _checked_tag(name, tag) for name, tag in self.tags.items()}
+            object.__setattr__(self, "tags", frozen(own))
+
+
+def _checked_tag(domain: str, tag: object) -> tuple[int, ...]:
+    if isinstance(tag, str | bytes) or not isinstance(tag, Sequence):
+        raise InvalidValue(f"tags.{domain}", tag, "must be a list of tokens", "write [7, 8]")
+    for i, token in enumerate(tag):
+        if whole_number(token, f"tags.{domain}[{i}]") < 0:
+            raise InvalidValue(f"tags.{domain}[{i}]", token, "is not a token", "give 0 or more")
+    return tuple(tag)
 
 
 class Window(NamedTuple):
@@ -107,17 +124,23 @@ class Windows(Sequence[Window]):
         special: SpecialTokens,
         epoch: int = 0,
     ) -> None:
+        if whole_number(epoch, "epoch") < 0:
+            raise InvalidValue("epoch", epoch, "must be 0 or more", "the first epoch is 0")
         self.store, self.settings, self.epoch = store, settings, epoch
         self._special = special
         self._before, self._after = self._surroundings()
         self._tags = self._tags_by_domain()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process finds out itself which documents go where."""
+        return Windows, (self.store, self.settings, self._special, self.epoch)
 
     def __len__(self) -> int:
         return len(self.packing)
 
     def __getitem__(self, index: int) -> Window:  # type: ignore[override]
         index = range(len(self))[index]
-        random = np.random.default_rng([self.settings.seed, self.epoch, index])
+        random = np.random.default_rng([self.settings.seed, IN_WINDOW, self.epoch, index])
         pieces = [self.packing[int(self._order[index])][i] for i in self._shuffled(index, random)]
         return self._window([self._read(piece) for piece in pieces], random)
 
@@ -126,12 +149,7 @@ class Windows(Sequence[Window]):
         """The documents of this epoch, in the order in which they are read."""
         settings, store = self.settings, self.store
         kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
-        found = documents_of(kinds, store.lengths, seed=settings.seed, epoch=self.epoch)
-        if not found.size:
-            raise InputError(
-                "the mixture leaves this epoch no document to read; give it more tokens"
-            )
-        return found
+        return documents_of(kinds, store.lengths, seed=settings.seed, epoch=self.epoch)
 
     @cached_property
     def packing(self) -> Packing:
@@ -153,7 +171,7 @@ class Windows(Sequence[Window]):
     @cached_property
     def _order(self) -> IntArray:
         """Best fit begins with the longest documents; training should not."""
-        random = np.random.default_rng([self.settings.seed, self.epoch])
+        random = np.random.default_rng([self.settings.seed, ORDER_OF_WINDOWS, self.epoch])
         return random.permutation(len(self.packing))
 
     def _shuffled(self, index: int, random: np.random.Generator) -> list[int]:
@@ -173,7 +191,7 @@ class Windows(Sequence[Window]):
         )
         tagged = tag[piece.start : piece.end]
         ended = end if piece.end == len(tag) + length + len(end) else ()
-        return np.array([*tagged, *text, *ended], dtype=np.int64), len(tagged)
+        return np.concatenate([tagged, text, ended]).astype(np.int64), len(tagged)
 
     def _window(self, documents: list[tuple[IntArray, int]], random: np.random.Generator) -> Window:
         """In document order first; the layout then says where each token stands."""
@@ -185,8 +203,6 @@ class Windows(Sequence[Window]):
         layout = self._layout([tokens.size for tokens, _ in documents], random)
         tokens = np.concatenate([self._before, *(tokens for tokens, _ in documents), self._after])
         label = np.concatenate([*labels, np.full(len(self._after), IGNORED)])
-        if self.settings.arrangement in ("full", "bookends"):  # one text for the model
-            label = np.append(tokens[1:], IGNORED)
         return self._laid(tokens, label, layout)
 
     def _laid(self, tokens: IntArray, labels: IntArray, layout: AttentionLayout) -> Window:

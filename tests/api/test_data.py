@@ -51,9 +51,12 @@ def test_command_and_function_build_and_describe_the_same(
         )
     )
     words = ("--length", 512, "--share", "code=1", "--share", "prose=3", "--tokens", 9999)
+    assert "documents are cut" in described.summary()
     check_command(described, "data describe", tmp_path / "tokens", *words)
     assert described.fill is not None
-    assert [group.tokens for group in described.fill.groups] == [2500, 7499]
+    read = {group.name: group.tokens for group in described.fill.groups}
+    assert read["prose"] == pytest.approx(7499, abs=100)  # a document more or less
+    assert read["code"] > 0
     assert described.fill.groups[1].repeated > 1
 
 
@@ -63,7 +66,7 @@ def test_documents_are_tokenised_as_the_model_reads_them(
     tokenizer = load_tokenizer(resolve("bundled").folder)
     spelled = f"It ends with {tokenizer.eos_token}, and goes on."
     rw.build_data("bundled", [*PROSE, spelled], tmp_path / "tokens")
-    store = TokenStore.open(tmp_path / "tokens")
+    store = TokenStore(tmp_path / "tokens")
     assert tokenizer.eos_token_id not in store.tokens(-1)
     assert tokenizer.decode(store.tokens(-1).tolist()) == spelled
     for i, text in enumerate(PROSE):
@@ -87,11 +90,11 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 200)
     command.append(str(texts))
     subprocess.run([*command, "-o", whole], check=True, capture_output=True)
-    assert len(list(whole.glob("tokens-*.npy"))) > 3
+    assert len(list(whole.glob("tokens-*.bin"))) > 3
     started = subprocess.Popen(
         [*command, "-o", str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while not (killed / "tokens-00001.npy").exists():
+    while not (killed / "tokens-00001.bin").exists():
         assert started.poll() is None, "it ended before it could be killed"
         time.sleep(0.001)
     os.kill(started.pid, signal.SIGKILL)
@@ -116,11 +119,13 @@ def test_bad_input_is_one_line(corpora: dict[str, str], tmp_path: Path) -> None:
     rw.build_data("bundled", corpora, tmp_path / "tokens")
     with pytest.raises(InvalidValue, match="length = None: must be given"):
         rw.describe_data(tmp_path / "tokens", long_share=0.5)
-    with pytest.raises(InvalidValue, match=r"shares\.verse = 1: there is no text of this domain"):
+    with pytest.raises(InvalidValue, match="length = None: must be given"):
+        rw.describe_data(tmp_path / "tokens", arrangement="full")
+    with pytest.raises(InvalidValue, match=r"shares\.verse = 1: the corpus has no text of this"):
         rw.describe_data(tmp_path / "tokens", length=64, shares={"verse": 1})
-    content = bytearray((tmp_path / "tokens" / "tokens-00000.npy").read_bytes())
+    content = bytearray((tmp_path / "tokens" / "tokens-00000.bin").read_bytes())
     content[-1] ^= 1
-    (tmp_path / "tokens" / "tokens-00000.npy").write_bytes(content)
+    (tmp_path / "tokens" / "tokens-00000.bin").write_bytes(content)
     with pytest.raises(InputError, match="is damaged"):
         rw.describe_data(tmp_path / "tokens", check=True)
 

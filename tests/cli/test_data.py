@@ -24,14 +24,21 @@ def test_a_folder_is_built_described_and_drawn(
     assert call(["data", "describe", tokens, *words]) == 0
     said = capsys.readouterr().out
     assert "windows of 64 (interleaved)" in said
-    assert "an epoch reads of" in said
+    assert "in the first epoch" in said
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_word_names_both() -> None:
-    for words in (["data"], ["data", "--help"], ["data", "bild"]):
-        with pytest.raises(InputError, match="write data build or data describe"):
+    for words in (["data"], ["data", "bild"]):
+        with pytest.raises(InputError, match=f"{' '.join(words)}: write data build or data desc"):
             call(words)
+
+
+def test_help_on_the_first_word_lists_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["data", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "data build" in said
+    assert "data describe" in said
 
 
 @pytest.mark.parametrize("given", [["=x"], ["x="], ["python", "held-out"], ["a=python"] * 2])
@@ -40,6 +47,11 @@ def test_a_corpus_needs_a_name_of_its_own(given: list[str], tmp_path: Path) -> N
     with pytest.raises(InvalidValue, match="corpus = "):
         call(["data", "build", "bundled", *corpora, "-o", str(tmp_path / "tokens")])
     assert not (tmp_path / "tokens").exists()
+
+
+def test_a_second_share_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="is a second share for code"):
+        call(["data", "describe", str(tmp_path), "--share", "code=1", "--share", "code=2"])
 
 
 @pytest.mark.parametrize("share", ["code", "code=", "=1", "code=half"])

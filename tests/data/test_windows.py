@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from ropewalk.data.windows import (
     Window,
     Windows,
     WindowSettings,
+    _skipping,
 )
 from ropewalk.errors import InputError, InvalidValue
 
@@ -95,15 +97,26 @@ def test_a_label_is_the_next_token_of_its_own_document(
 
 
 @pytest.mark.parametrize("arrangement", ["full", "bookends"])
-def test_where_all_is_one_text_every_next_token_is_a_label(
-    arrangement: Arrangement, store: TokenStore
+@pytest.mark.parametrize("tags", [None, TAGS])
+def test_labels_end_with_documents_also_where_documents_see_each_other(
+    arrangement: Arrangement, tags: Any, store: TokenStore
 ) -> None:
-    for window in Windows(store, settings(arrangement), SPECIAL):
+    for window in Windows(store, settings(arrangement, tags=tags), SPECIAL):
         last = int((window.layout.document_ids != PADDING).sum()) - 1
-        assert window.labels[:last].tolist() == window.tokens[1 : last + 1].tolist()
         assert (window.labels[last:] == IGNORED).all()
+        following = window.tokens[1 : last + 1]
+        labelled = window.labels[:last] != IGNORED
+        assert (window.labels[:last][labelled] == following[labelled]).all()
+        assert not ((window.labels >= 6) & (window.labels <= 9)).any()
+        # No label: after BOS and a document's end, before a tag or the closing EOS, and where a
+        # piece of another document begins.
+        for place in np.flatnonzero(~labelled).tolist():
+            own, after = int(window.tokens[place]), int(following[place])
+            is_cut = after != own + 1
+            assert own in (BOS, EOS) or 6 <= after <= 9 or is_cut
         if arrangement == "bookends":
             assert (window.tokens[0], window.tokens[last]) == (BOS, EOS)
+            assert window.labels[last - 1] == IGNORED
 
 
 def test_tags_begin_the_documents_of_their_domain(store: TokenStore) -> None:
@@ -132,6 +145,21 @@ def test_positions_skip_ahead_up_to_the_target_and_no_further(store: TokenStore)
     assert skipped > len(reached) / 2
 
 
+def test_where_positions_skip_and_how_far_is_spread_over_all_there_is() -> None:
+    random, cuts, ends = np.random.default_rng(0), [], []
+    for _ in range(2000):
+        positions = _skipping([40], 2, 256, random).positions[1:]
+        steps = np.flatnonzero(np.diff(positions) > 1)
+        cuts += steps.tolist()
+        ends.append(int(positions[-1]))
+    assert len(set(cuts)) == 39
+    assert max(np.bincount(cuts)) < 2.5 * len(cuts) / 39
+    tenths = np.histogram(ends, bins=10, range=(40, 256))[0]
+    assert tenths.min() > 120
+    assert tenths.max() < 280
+    assert max(ends) == 255
+
+
 def test_a_window_is_a_function_of_its_number(store: TokenStore) -> None:
     def same(a: Window, b: Window) -> bool:
         return a.tokens.tolist() == b.tokens.tolist() and a.layout == b.layout
@@ -145,21 +173,52 @@ def test_a_window_is_a_function_of_its_number(store: TokenStore) -> None:
         assert not same(Windows(store, replace(chosen, seed=1), SPECIAL)[5], whole[5])
     with pytest.raises(IndexError):
         Windows(store, settings(), SPECIAL)[10_000]
+    with pytest.raises(InvalidValue, match="epoch = -1"):
+        Windows(store, settings(), SPECIAL, epoch=-1)
 
 
-def test_the_longest_documents_are_not_all_read_first(store: TokenStore) -> None:
+def test_best_fit_decides_neither_the_order_of_windows_nor_that_within_them(
+    store: TokenStore,
+) -> None:
     windows = Windows(store, settings(overflow="drop"), SPECIAL)
-    counts = [window.layout.document_lengths.size for window in windows]
-    assert counts != sorted(counts)
+    packed = [sorted(int(windows.drawn[p.document]) for p in pieces) for pieces in windows.packing]
+    read, within = [], []
+    for window in windows:
+        firsts = [int(window.tokens[places[0]]) - 10 for places in pieces(window)]
+        ends = np.cumsum(store.lengths)
+        documents = [int(np.searchsorted(ends, first, side="right")) for first in firsts]
+        read.append(sorted(documents))
+        within.append([int(store.lengths[document]) for document in documents])
+    assert sorted(read) == sorted(packed)
+    assert read != packed
+    assert any(lengths != sorted(lengths, reverse=True) for lengths in within)
+
+
+def test_interleaved_documents_alternate(store: TokenStore) -> None:
+    alternate = 0
+    for window in Windows(store, settings("interleaved"), SPECIAL):
+        for places in pieces(window):
+            alternate += bool((np.diff(places) > 1).any())
+    assert alternate > 10
+
+
+def test_windows_go_to_other_processes(store: TokenStore) -> None:
+    windows = Windows(store, settings(tags=TAGS), SPECIAL)
+    before = windows[3]
+    sent = pickle.dumps(windows)
+    assert len(sent) < 2000
+    again = pickle.loads(sent)[3]
+    assert again.tokens.tolist() == before.tokens.tolist()
+    assert again.layout == before.layout
+    assert pickle.loads(sent).settings == settings(tags=TAGS)
 
 
 def test_the_mixture_decides_what_is_read(store: TokenStore) -> None:
     only = settings(mixture=Mixture(shares={"prose": 1.0}))
     read = set(store.of_domain[Windows(store, only, SPECIAL).drawn].tolist())
     assert read == {store.domains.index("prose")}
-    few = settings(mixture=Mixture(tokens=1))
-    with pytest.raises(InputError, match="no document to read"):
-        Windows(store, few, SPECIAL, epoch=1).drawn  # noqa: B018
+    with pytest.raises(InvalidValue, match="less than the longest document"):
+        Windows(store, settings(mixture=Mixture(tokens=1)), SPECIAL).drawn  # noqa: B018
 
 
 def test_a_tokenizer_without_bos_anchors_with_eos_and_without_both_is_refused(
@@ -177,13 +236,17 @@ def test_a_tokenizer_without_bos_anchors_with_eos_and_without_both_is_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"length": 3}, "length = 3: must be at least 4"),
+        ({"length": 3}, "length = 3: must be between 4 and"),
+        ({"length": 2**40}, "length = 1099511627776: must be between 4 and"),
+        ({"length": 64, "tags": {"code": 5}}, "tags.code = 5: must be a list of tokens"),
+        ({"length": 64, "tags": {"code": "abc"}}, "tags.code = 'abc': must be a list"),
+        ({"length": 64, "tags": {"code": (-5,)}}, "tags.code\\[0\\] = -5: is not a token"),
         ({"length": 64, "arrangement": "anchr"}, "arrangement = 'anchr': must be one of full"),
-        ({"length": 64, "chunks": 0}, "chunks = 0"),
+        ({"length": 64, "chunks": 1}, "chunks = 1: must be at least 2"),
         ({"length": 64, "seed": -1}, "seed = -1"),
-        ({"length": 64, "arrangement": "skip"}, "target = None: goes with"),
-        ({"length": 64, "target": 128}, "target = 128: goes with"),
-        ({"length": 64, "arrangement": "skip", "target": 32}, "target = 32: is shorter"),
+        ({"length": 64, "arrangement": "skip"}, "target = None: must be given for"),
+        ({"length": 64, "target": 128}, "target = 128: must be given for"),
+        ({"length": 64, "arrangement": "skip", "target": 32}, "target = 32: must be between 64"),
     ],
 )
 def test_settings_that_fit_no_window_are_refused(given: dict[str, Any], message: str) -> None:

@@ -6,7 +6,10 @@ INSTALLED := $(VENV)/.installed
 # Files in the order of tests/conftest.py, the longest first.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow check figures figures-check clean
+# lm-evaluation-harness brings some 45 packages, so its tests have an environment of their own.
+EVAL := .venv-eval
+
+.PHONY: demo test test-slow test-lm-eval suite check style types figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -14,15 +17,31 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-test: check
+# The type checker keeps one core busy for half a minute, and tests both.
+test: style
+	$(MAKE) --jobs=2 types suite
+
+suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'slow or not slow' $(TWO)
 
-check: $(INSTALLED)
+$(EVAL)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(EVAL)
+	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[eval,test]'
+	touch $@
+
+test-lm-eval: $(EVAL)/.installed
+	$(EVAL)/bin/python -m pytest tests/harness
+
+check: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/mypy
 
 # The main job on the model that ships with the package: eight times its window, beside every
@@ -41,4 +60,4 @@ figures-check: $(INSTALLED)
 	  tests/models/test_install.py tests/exporting/test_features.py
 
 clean:
-	rm -rf $(VENV) runs build dist
+	rm -rf $(VENV) $(EVAL) runs build dist

@@ -1,6 +1,6 @@
 """How often the intervals that ropewalk prints contain the truth, by simulation.
 
-    python -m benchmarks.coverage    two minutes; writes results/coverage.json
+    python -m benchmarks.coverage    five minutes; writes results/coverage.json
 
 `make figures` puts the table into docs/evaluation.md.
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,9 @@ from ropewalk.evaluation.statistics import (
     Interval,
     compare_means,
     compare_rates,
+    difference_interval,
     mean_interval,
+    mean_rate_interval,
     rate_interval,
     t_interval,
 )
@@ -173,6 +176,63 @@ def searches(count: int, documents: int = 24) -> Draw:
     return draw
 
 
+def _tasks(
+    random: Random, chances: Sequence[float], count: int, easy: np.ndarray
+) -> list[tuple[list[float], list[int]]]:
+    """Answers of several tasks; those of one number are as correlated as `easy` makes them."""
+    normal = NormalDist()
+    return [
+        (
+            (
+                math.sqrt(ALIKE) * easy + math.sqrt(1 - ALIKE) * random.normal(size=count)
+                < normal.inv_cdf(chance)
+            )
+            .astype(float)
+            .tolist(),
+            list(range(count)),
+        )
+        for chance in chances
+    ]
+
+
+ALIKE = 0.5
+UNLIKE_TASKS = tuple(np.linspace(0.1, 0.99, 13).tolist())
+
+
+def mean_over_tasks(chances: Sequence[float], count: int, *, shared: bool = False) -> Draw:
+    """A mean over tasks, with samples of their own or the same documents in all of them."""
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        if shared:
+            tasks = _tasks(random, chances, count, random.normal(size=count))
+        else:
+            tasks = [
+                (own, [i * count + n for n in clusters])
+                for i, chance in enumerate(chances)
+                for own, clusters in _tasks(random, [chance], count, random.normal(size=count))
+            ]
+        return mean_rate_interval(tasks), float(np.mean(chances))
+
+    return draw
+
+
+def two_means(count: int, times: float) -> Draw:
+    """A mean over tasks less so many times another, on the same samples."""
+    others = [0.9 * chance for chance in UNLIKE_TASKS]
+
+    def draw(random: Random) -> tuple[Interval | None, float]:
+        first: list[tuple[list[float], list[tuple[int, int]]]] = []
+        second: list[tuple[list[float], list[tuple[int, int]]]] = []
+        for i, pair in enumerate(zip(UNLIKE_TASKS, others, strict=True)):
+            own, other = _tasks(random, pair, count, random.normal(size=count))
+            for found, (scores, clusters) in ((first, own), (second, other)):
+                found.append((scores, [(i, n) for n in clusters]))
+        truth = float(np.mean(UNLIKE_TASKS)) - times * float(np.mean(others))
+        return difference_interval(first, second, times), truth
+
+    return draw
+
+
 def _interval(low: float | None, high: float | None) -> Interval | None:
     return None if low is None or high is None else (low, high)
 
@@ -233,6 +293,20 @@ ROWS = (
             paired_rates(n, 8),
         )
         for n in (5, 10, 20)
+    ),
+    *(
+        Row("mean over 13 tasks", case, n, 0.93, mean_over_tasks(chances, n, shared=shared))
+        for case, chances, shared, counts in (
+            ("of 10% to 99%", UNLIKE_TASKS, False, (5, 20, 100)),
+            ("all of 98%", (0.98,) * 13, False, (5, 20, 100)),
+            ("the same documents in all of them", UNLIKE_TASKS, True, (5, 20)),
+        )
+        for n in counts
+    ),
+    *(
+        Row("difference of two such means", case, n, 0.93, two_means(n, times))
+        for case, times in (("paired", 1.0), ("one less 85% of the other", 0.85))
+        for n in (5, 20)
     ),
     *(
         Row("paired difference of losses", "skewed", n, least, paired_means(n))

@@ -1,11 +1,13 @@
-"""What scoring a document takes in memory, and an evaluation in time, on the bundled model.
+"""What scoring a document takes in memory, beyond the weights and the cache.
 
-    python -m benchmarks.scoring            prints the tables and writes results/scoring.json
+    python -m benchmarks.scoring            writes results/scoring.json and prints the table
+    python -m benchmarks.scoring --longest 32k
 
-Memory is the growth of a process's peak while it scores every token of one document: by the scorer,
-and by the way that transformers' page on perplexity shows, `model(ids, labels=ids)`. Each length
-runs in a process of its own, since a peak never comes down. Then the whole command is timed on four
-tasks at eight lengths, its start included.
+Every token of one document is scored, over a vocabulary of 128,256 and with few hidden dimensions:
+by the scorer, which reads in chunks, and, where that still fits, by `model(ids, labels=ids)` of
+transformers' page on perplexity. Each case is a process of its own; its peak is VmHWM of
+/proc/self/status, less what was resident when the scoring began, less the cache. Next to it stands
+what the sizes of the tensors add up to, and the same sum for Llama 3 8B.
 """
 
 from __future__ import annotations
@@ -14,51 +16,129 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.machine import machine
+from ropewalk.evaluation.chunks import AT_ONCE, LARGEST, MASKED, SMALLEST
+from ropewalk.evaluation.scoring import LOGITS_AT_ONCE
+from ropewalk.lengths import format_length, parse_length
+from ropewalk.outputs import write_atomically
 
-LENGTHS = [2**n * 1024 for n in range(3, 8)]  # 8k to 128k
-TARGET = 60  # seconds, for the evaluation
-EVALUATION = [
-    *(sys.executable, "-m", "ropewalk", "evaluate", "bundled", "--samples", "20", "--json"),
-    *("--tasks", "passkey,needle,lines,kv"),
-    *("--lengths", "128,256,512,768,1024,1536,2048,4096"),
-]
+RESULTS = Path(__file__).with_name("results") / "scoring.json"
+VOCABULARY = 128_256
+LENGTHS = (2**12, 2**13, 2**15, 2**17)
+LABELS = 2**12
+"""The longest text whose logits are made at once: 2 GiB, and that several times."""
+LIMIT = 2**30
+TINY = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "intermediate_size": 128,
+    "max_position_embeddings": 2**17,
+}
+WINDOW = 1024
 MEASURED = """
-import json, resource, sys, time
+import json, sys
+from pathlib import Path
 import numpy as np, torch
+from transformers import LlamaConfig, MistralConfig, AutoModelForCausalLM
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.models.load import load
 
-def peak():
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith(f"{name}:")]
+    return 1024 * int(line.split()[1])
 
-model, way, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
-model = load(model).model
+sizes, window, way, length = json.loads(sys.argv[1])
+config = MistralConfig(**sizes, sliding_window=window) if window else LlamaConfig(**sizes)
+torch.manual_seed(0)
+model = AutoModelForCausalLM.from_config(config).eval()
 tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, size=length)
-scorer = Scorer(model)
+scorer = Scorer(model, in_chunks=True)
 scorer.score([tokens[:64]], [1])
-before, start = peak(), time.perf_counter()
+before = status("VmRSS")
 if way == "scorer":
     [scores] = scorer.score([tokens], [1])
     loss = scores.losses.mean()
 else:
     ids = torch.from_numpy(tokens)[None]
     with torch.inference_mode():
-        loss = float(model(ids, labels=ids).loss)
-seconds = time.perf_counter() - start
-print(json.dumps({"bytes": peak() - before, "seconds": seconds, "loss": float(loss)}))
+        loss = model(ids, labels=ids).loss
+print(json.dumps({"bytes": status("VmHWM") - before, "loss": float(loss)}))
 """
 
 
-def measure(model: str, way: str, length: int) -> dict[str, float]:
+class Sizes(NamedTuple):
+    """What decides the memory of a forward."""
+
+    layers: int
+    width: int
+    heads: int
+    shared: int
+    """Heads of keys and values."""
+    head_dim: int
+    inner: int
+    bytes: int
+    """Of a number."""
+
+    def cache(self, length: int) -> int:
+        return 2 * self.layers * self.shared * self.head_dim * length * self.bytes
+
+    def forward(self, length: int) -> int:
+        """The largest of: a chunk's attention, its feed-forward layer, its logits and losses."""
+        chunked = length > AT_ONCE
+        rows = max(SMALLEST, min(LARGEST, MASKED // length)) if chunked else length
+        # Two masks of truth values exist while one is made; then one, and the same as numbers.
+        masked = rows * length * (1 + max(1, self.bytes)) if chunked else 0
+        # As if the kernel copied the keys and values of a head for each that shares them.
+        masked += 2 * self.heads // self.shared * length * self.head_dim * self.bytes * chunked
+        before = 4 * LOGITS_AT_ONCE if chunked else 0  # the last logits of the chunk before
+        stream = 3 * rows * self.width * self.bytes  # the residual, its norm, a layer's output
+        queries = 3 * rows * self.heads * self.head_dim * self.bytes
+        inner = rows * length * chunked + 3 * rows * self.inner * self.bytes
+        # In the dtype of the model and, unless that is float32, again in float32; their softmax.
+        each = 8 if self.bytes == 4 else self.bytes + 8
+        logits = min(rows * VOCABULARY, LOGITS_AT_ONCE) * each
+        return stream + max(before + masked + queries, before + inner, logits)
+
+
+SMALL = Sizes(2, 64, 2, 1, 32, 128, 4)
+LLAMA_3_8B = Sizes(32, 4096, 32, 8, 128, 14336, 2)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longest", default="128k")
+    longest = parse_length(parser.parse_args().longest)
+    rows: list[dict[str, Any]] = []
+    for window in (None, WINDOW):
+        for length in (length for length in LENGTHS if length <= longest):
+            # A layer with a window keeps no more than that.
+            cache = SMALL.cache(length if window is None else min(length, window))
+            row: dict[str, Any] = {"window": window, "length": length, "cache": cache}
+            for way in ("scorer", *(["labels"] if length <= LABELS else [])):
+                row[way] = measure(window, way, length)
+            rows.append(row)
+            print(json.dumps(row), file=sys.stderr, flush=True)
+    found = {"machine": machine(), "vocabulary": VOCABULARY, "model": TINY, "rows": rows}
+    write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
+    print(table(found))
+    return 0
+
+
+def blocks() -> dict[str, str]:
+    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text(encoding="utf-8")))}
+
+
+def measure(window: int | None, way: str, length: int) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, model, way, str(length)],
-        capture_output=True,
+        [sys.executable, "-c", MEASURED, json.dumps([TINY, window, way, length])],
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
@@ -66,40 +146,35 @@ def measure(model: str, way: str, length: int) -> dict[str, float]:
     return result
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--model", default="bundled")
-    arguments.add_argument("--longest", type=int, default=LENGTHS[-1])
-    chosen = arguments.parse_args()
-    lengths = [length for length in LENGTHS if length <= chosen.longest]
-
-    rows: list[dict[str, Any]] = []
-    print(
-        f"{'length':>8}{'scorer':>12}{'a token':>10}{'seconds':>10}{'labels=':>12}{'seconds':>10}"
-    )
-    for length in lengths:
-        ours = measure(chosen.model, "scorer", length)
-        theirs = measure(chosen.model, "labels", length)
-        rows.append({"length": length, "scorer": ours, "labels": theirs})
-        print(
-            f"{length:8}{ours['bytes'] / 2**20:9.0f} MiB{ours['bytes'] / length:10.0f}"
-            f"{ours['seconds']:10.1f}{theirs['bytes'] / 2**20:9.0f} MiB{theirs['seconds']:10.1f}",
-            flush=True,
+def table(found: dict[str, Any]) -> str:
+    """MiB beyond weights and cache; of a text that is read at once there is no cache."""
+    lines = [
+        "| layers | tokens | measured | calculated | `labels=ids` | calculated for Llama 3 8B |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        length, window = row["length"], row["window"]
+        beyond = row["scorer"]["bytes"] - (row["cache"] if length > AT_ONCE else 0)
+        small, large = (
+            ("–", "–") if window else (_mib(sizes.forward(length)) for sizes in (SMALL, LLAMA_3_8B))
         )
-    growth = rows[-1]["scorer"]["bytes"] / rows[0]["scorer"]["bytes"]
-    print(f"{lengths[-1] // lengths[0]} times the length takes {growth:.1f} times the memory")
+        labels = _mib(row["labels"]["bytes"]) if "labels" in row else "–"
+        name = f"window of {window}" if window else "full attention"
+        lines.append(
+            f"| {name} | {format_length(length)} | {_mib(beyond)} | {small} | {labels} | {large} |"
+        )
+    cache = LLAMA_3_8B.cache(LENGTHS[-1]) / 2**30
+    lines.append(
+        f"\nVocabulary {found['vocabulary']:,}, {found['model']['num_hidden_layers']} layers of "
+        f"width {found['model']['hidden_size']} in float32; Llama 3 8B in bfloat16, whose cache of "
+        f"{format_length(LENGTHS[-1])} takes {cache:.0f} GiB"
+    )
+    return "\n".join(lines)
 
-    command = [chosen.model if part == "bundled" else part for part in EVALUATION]
-    start = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    seconds = time.perf_counter() - start
-    print(f"8 lengths × 4 tasks × 20 samples: {seconds:.1f}s; the aim is {TARGET}s")
 
-    path = Path(__file__).parent / "results" / "scoring.json"
-    path.parent.mkdir(exist_ok=True)
-    result = {"machine": machine(), "memory": rows, "evaluation_seconds": seconds}
-    path.write_text(json.dumps(result, indent=2) + "\n")
+def _mib(size: float) -> str:
+    return f"{size / 2**20:,.0f} MiB"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,13 +19,17 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ropewalk.api.benchmarks import benchmarks as benchmarks
     from ropewalk.api.bound import bound as bound
     from ropewalk.api.compare_methods import compare_methods as compare_methods
+    from ropewalk.api.compare_runs import compare_runs as compare_runs
     from ropewalk.api.data import build_data as build_data
     from ropewalk.api.data import describe_data as describe_data
     from ropewalk.api.evaluate import evaluate as evaluate
+    from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints
     from ropewalk.api.export import export as export
     from ropewalk.api.export import export_preview as export_preview
+    from ropewalk.api.export_tasks import export_tasks as export_tasks
     from ropewalk.api.extend import extend as extend
     from ropewalk.api.extend import extend_preview as extend_preview
     from ropewalk.api.inspect import inspect as inspect
@@ -43,8 +47,18 @@ if TYPE_CHECKING:
     from ropewalk.schedule import RotarySchedule as RotarySchedule
 
 _VERBS = (
-    *("bound", "compare_methods", "evaluate", "export", "extend", "inspect", "methods", "plan"),
-    *("precision", "search", "verify"),
+    *("benchmarks", "bound", "compare_methods", "compare_runs", "evaluate"),
+    *(
+        "evaluate_checkpoints",
+        "export",
+        "export_tasks",
+        "extend",
+        "inspect",
+        "methods",
+        "plan",
+        "precision",
+    ),
+    *("search", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

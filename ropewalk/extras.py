@@ -18,6 +18,8 @@ EXTRAS = {
     "gguf": "gguf",
     "xllamacpp": "gguf",
     "pyarrow": "parquet",
+    "lm_eval": "eval",
+    "datasets": "eval",
 }
 """By package, the extra of pyproject.toml that brings it."""
 

@@ -2,22 +2,23 @@
 
 Length, depth and position are fields, never parts of a name, so that any cut through a set of
 records is a filter. Records and results name their subject: the weights, the plan that they
-followed, and the label that people read. The two modes are never averaged together:
+followed, and the label that people read. The modes are never averaged together:
 
     teacher_forced    the answer is fed to the model, and its first choice in each place is read
     generate          the model writes the answer itself, greedily
+    shared_context    the same, with several questions on one context, which is read once
 
 An answer is scored by up to three metrics, each from 0 to 1. Of an answer with several values each
 gives the share of the values that are right:
 
     exact_match       the model's choices are the tokens of the value, and then the value ends
     prefix_match      the same, whatever comes then: "92633" begins "926333", so this overstates
-    task_score, …     what the task itself makes of the written text (generate only), under the name
-                      that the task declares
+    task_score, …     what the task itself makes of the written text (not when forced), under the
+                      name that the task declares
 
-Up to rounding, the first two are the same in both modes for an answer of one value, since greedy
-writing makes the same choices. A task accepts more than one wording, so exact_match is a lower
-bound of its score there.
+Up to rounding, the first two are the same forced and written for an answer of one value, since
+greedy writing makes the same choices. A task accepts more than one wording, so exact_match is a
+lower bound of its score there.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from typing import Literal, NamedTuple, get_args
 from ropewalk.errors import InvalidValue
 from ropewalk.values import Value
 
-Mode = Literal["teacher_forced", "generate"]
+Mode = Literal["teacher_forced", "generate", "shared_context"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+WRITTEN: tuple[Mode, ...] = ("generate", "shared_context")
+"""The modes in which the model writes its answers."""
 
 
 class Metric(NamedTuple):
@@ -48,7 +51,7 @@ class Metric(NamedTuple):
 
 EXACT_MATCH = Metric("exact_match", "answered exactly", True, ("teacher_forced",))
 PREFIX_MATCH = Metric("prefix_match", "begun exactly", True, ())
-TASK_SCORE = Metric("task_score", "answered right", True, ("generate",))
+TASK_SCORE = Metric("task_score", "answered right", True, WRITTEN)
 MEAN_SCORE = Metric("mean_score", "mean of the tasks", True)
 NLL = Metric("nll", "loss")
 PERPLEXITY = Metric("perplexity", "perplexity")
@@ -107,7 +110,7 @@ class EvalRecord(Value):
     positions: tuple[int, int] | None = None
     """Only these positions of the window were scored; None where the task's own were."""
     answer: str | None = None
-    """What the model wrote, in mode `generate`."""
+    """What the model wrote, in the modes in which it writes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

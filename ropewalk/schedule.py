@@ -123,6 +123,12 @@ class RotaryGeometry:
         base = self.base ** (turning / self.rotary_dim)
         return replace(self, rotary_dim=turning, base=base, resting_pairs=0)
 
+    def factors_of(self, frequencies: FloatArray) -> FloatArray:
+        """The rescale factors that lead to these frequencies; 1 where a pair rests."""
+        factors, turning = np.ones(self.pairs), slice(self.turning_pairs)
+        factors[turning] = self.plain_frequencies[turning] / frequencies[turning]
+        return factors
+
     def to_json(self) -> dict[str, object]:
         value: dict[str, object] = {
             "head_dim": self.head_dim,

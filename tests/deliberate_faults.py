@@ -27,7 +27,32 @@ class Fault(NamedTuple):
 
 
 PIPELINE = ("tests/pipeline",)
+GATE = ("tests/exporting/test_gate.py",)
 FAULTS = {
+    "an export is off by nine times the tolerance": Fault(
+        "ropewalk/models/stock_config.py",
+        '"attention_factor": long.attention_scaling,',
+        '"attention_factor": long.attention_scaling * 1.00001,',
+        GATE,
+    ),
+    "rounding counts for a hundred times as much": Fault(
+        "ropewalk/exporting/gate.py",
+        "OTHER_ROUNDING = 4",
+        "OTHER_ROUNDING = 400",
+        GATE,
+    ),
+    "the tolerance is a hundred times wider, unmeasured": Fault(
+        "ropewalk/exporting/gate.py",
+        "tolerance = min(OTHER_ROUNDING * moved, ROUNDS_TO * tolerance)",
+        "tolerance = ROUNDS_TO * tolerance",
+        GATE,
+    ),
+    "a wider tolerance is not told": Fault(
+        "ropewalk/exporting/gate.py",
+        "            usual = tolerance\n",
+        "",
+        GATE,
+    ),
     "slopes point uphill": Fault(
         "ropewalk/models/slopes.py",
         "by_factor = -(by_angle * angles)",

@@ -89,6 +89,12 @@ ROOMS = {
     ),
     "evaluation.statistics": Row(("values",), needs=("numpy",)),
     "evaluation.results": Row(("values", "records", "evaluation.statistics"), needs=("numpy",)),
+    "evaluation.effective_length": Row(
+        (
+            *("lengths", "values", "records", "evaluation.results"),
+            "evaluation.statistics",
+        )
+    ),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.settings": Row(
@@ -98,7 +104,15 @@ ROOMS = {
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "evaluation.scoring": Row(("errors", "evaluation"), needs=("numpy", "torch")),
+    "evaluation.chunks": Row((), needs=("torch", "transformers")),
+    "evaluation.scoring": Row(
+        ("errors", "evaluation", "evaluation.chunks"), needs=("numpy", "torch", "transformers")
+    ),
+    "evaluation.public_benchmarks": Row(
+        ("errors", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("datasets", "huggingface_hub", "lm_eval"),
+    ),
     "evaluation.runner": Row(
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
@@ -144,6 +158,7 @@ ROOMS = {
         lazily=("gguf", "xllamacpp"),
     ),
     "exporting.model_classes": Row(("models.config",)),
+    "exporting.accepted": Row(("schedule", "models.config")),
     "exporting.features": Row(
         (
             *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
@@ -161,6 +176,7 @@ ROOMS = {
             *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
             *(
                 "exporting.features",
+                "exporting.accepted",
                 "exporting.configs",
                 "exporting.model_classes",
                 "gguf.rotation",
@@ -207,7 +223,7 @@ ROOMS = {
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
             *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
-            *("exporting.configs", "exporting.model_classes"),
+            *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("audit.files", "audit.files.check"),
             *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
@@ -218,7 +234,7 @@ ROOMS = {
     "reports": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "records", "evaluation.results"),
-            *("evaluation.statistics", "number_formats.results"),
+            *("evaluation.statistics", "evaluation.effective_length", "number_formats.results"),
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
@@ -238,9 +254,12 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
+            "outputs",
             *("scaling", "planning", "theory", "models.placement", "models.source"),
             *(
                 "evaluation.conditions",
+                "evaluation.statistics",
+                "evaluation.effective_length",
                 "evaluation.results",
                 "exporting.features",
                 "exporting.places",
@@ -276,14 +295,9 @@ ROOMS = {
     "cli": Row(
         (
             *(*VALUES, "values", "progress", "api", "api.data", "context_plan", "scaling"),
-            *(
-                "planning",
-                "outputs",
-                "records",
-                "theory",
-                "evaluation.results",
-                "exporting.features",
-            ),
+            "planning",
+            *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
+            "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),

@@ -12,9 +12,11 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
+from ropewalk.planning.extension import only_the_length
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
 from ropewalk.schedule import RotarySchedule
+from ropewalk.theory.coverage import coverage
 
 if TYPE_CHECKING:
     from ropewalk.data.corpora import Document
@@ -164,6 +166,29 @@ def serves_already(present: ContextPlan, trained_length: int | None) -> str:
     if trained_length is not None and trained_length < length:
         told += f" It was trained at {format_length(trained_length)}."
     return told
+
+
+def changes_only_the_length(
+    present: ContextPlan, planned: ContextPlan, layer: str, *, safe_base: bool = False
+) -> str:
+    """A sentence for a plan that changes nothing else; empty for any other.
+
+    `safe_base`: the plan is that of the base which the bound asks for.
+    """
+    if not only_the_length(present, planned):
+        return ""
+    length, schedule = format_length(planned.target_length), planned.longest(layer)
+    trained = RotarySchedule.plain(schedule.geometry)
+    new = len(coverage(schedule, planned.target_length, trained=trained).out_of_distribution)
+    found = "no pair meets a new angle"
+    if new:
+        found = f"{new} of {schedule.geometry.turning_pairs} pairs meet angles new to them"
+    base = f"its base is safe for {length} by the bound, and " if safe_base else ""
+    return (
+        f"This plan changes nothing in {present.model} but the stated length: {base}{found} there. "
+        "Whether it works there, `ropewalk evaluate` measures; to slow its pairs, plan with "
+        "another method, such as ntk."
+    )
 
 
 def geometry_json(plan: ContextPlan, trained_length: int | None) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ropewalk.api.common import (
     Length,
     as_length,
+    changes_only_the_length,
     geometry_json,
     serves_already,
     stated_assumptions,
@@ -73,6 +74,13 @@ class Comparison(Result):
         """The plan of the best candidate."""
         return self.best.plan
 
+    @property
+    def changes_nothing(self) -> str:
+        """A sentence where the best plan only states a longer length; empty for others."""
+        return changes_only_the_length(
+            self.present, self.plan, self.layers[0], safe_base=self.best.method == "base_change"
+        )
+
     def derived(self) -> dict[str, object]:
         return {
             "geometry": geometry_json(self.present, self.trained_length),
@@ -88,7 +96,7 @@ class Comparison(Result):
             f"{told}Of {len(self.candidates)} methods that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
-            f"{refused}"
+            f"{refused}{f' {self.changes_nothing}' if self.changes_nothing else ''}"
         )
 
     def figure(self) -> Figure:

@@ -23,11 +23,13 @@ from ropewalk.api.common import (
 )
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import (
+    AS_IT_IS,
     check_methods,
     check_reach,
     conditions_of,
     default_lengths,
 )
+from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, means, summarise
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
@@ -57,7 +59,10 @@ class Evaluated(Result):
     model: str
     results: tuple[EvalResult, ...]
     means: tuple[EvalResult, ...]
-    """The mean over a group of tasks, such as ruler-syn, where all of them were scored."""
+    """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
+    is that of all retrieval tasks that were asked."""
+    effective_lengths: tuple[EffectiveLength, ...]
+    """How far each subject works by these means: pass, fail or undecided at each length."""
     comparisons: tuple[MethodComparison, ...]
     """Each pair of subjects at the longest length, compared on the samples of both."""
     depth_grids: tuple[DepthGrid, ...]
@@ -104,7 +109,12 @@ class Evaluated(Result):
 
     def figure(self) -> Figure:
         """Each task by context length, one curve per subject."""
-        return figures(self.results, (), original_length=self.original_length)["by-length"]
+        return figures(
+            (*self.results, *self.means),
+            (),
+            effective=self.effective_lengths,
+            original_length=self.original_length,
+        )["by-length"]
 
 
 @required_by("evaluate")
@@ -121,6 +131,7 @@ def evaluate(
     corpus: Corpus = "held-out",
     field: str = "text",
     seed: int = 0,
+    official: str | Path | None = None,
     run: str | Path | None = None,
     dtype: str = "auto",
     device: str = "auto",
@@ -133,12 +144,15 @@ def evaluate(
 
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
     "none" is the unchanged model, and the default if neither is given. `tasks` may name a group:
-    "ruler-syn" are RULER's thirteen. The default `lengths` are doublings from a quarter of the
-    window up to the target of the shortest plan. The directory `run` keeps all scored samples,
-    results and figures, and an interrupted evaluation resumes there. `strict` refuses a config that
-    leaves open how the model rotates, instead of warning.
+    "ruler-syn" are RULER's thirteen. "ruler" are the same with RULER's own inputs, from the folder
+    `official` with its manifest of hashes; they are measured in mode "generate". The default
+    `lengths` are doublings from a quarter of the window up to the target of the shortest plan. The
+    directory `run` keeps all scored samples, results and figures, and an interrupted evaluation
+    resumes there. `strict` refuses a config that leaves open how the model rotates, instead of
+    warning.
     """
-    from ropewalk.evaluation.settings import Settings, expanded
+    from ropewalk.evaluation.official import every, read
+    from ropewalk.evaluation.settings import Settings, all_groups, expanded
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
@@ -148,7 +162,20 @@ def evaluate(
     check_methods(methods, target)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
     chosen = None if lengths is None else as_lengths(lengths)
+    inputs = None if official is None else read(as_path(official, "official"))
+    named = [name for name in tasks if name in every()]
+    if named and inputs is None:
+        raise InputError(
+            f"{named[0]} needs RULER's own inputs; give their folder (`official`), or ask for "
+            f"{named[0]}-syn"
+        )
+    if inputs is not None and not named:
+        raise InputError("official inputs are given and not asked for; add the task ruler")
+    if inputs is not None and chosen is None:
+        chosen = inputs.lengths
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+    if inputs is not None:
+        inputs.check(named, chosen or (), samples)
     run = None if run is None else as_path(run, "run")
     documents = as_documents(corpus, field, notice)
     source = runnable(
@@ -162,7 +189,7 @@ def evaluate(
     )
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation
-    from ropewalk.evaluation.tasks import groups
+    from ropewalk.evaluation.tasks import means_of
     from ropewalk.models.load import load
 
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
@@ -172,7 +199,7 @@ def evaluate(
         chosen = default_lengths(present.target_length, conditions, target)
     check_reach(conditions, chosen)
     settings = Settings(tasks, chosen, samples, seed, mode)
-    evaluation = Evaluation(loaded, documents, settings, notice)
+    evaluation = Evaluation(loaded, documents, settings, notice, inputs)
     with ExitStack() as stack:
         journal = directory = None
         if run is not None:
@@ -183,6 +210,7 @@ def evaluate(
                     for condition in conditions
                 ],
                 **asdict(settings),
+                **({} if inputs is None else {"official": inputs.digest}),
             }
             directory = stack.enter_context(
                 RunDirectory(run, "evaluate", configuration, apart_from=source.places)
@@ -195,12 +223,19 @@ def evaluate(
                 "there is nothing to measure; give longer lengths or other tasks"
             )
         results = summarise(records)
-        compared = compare_methods(r for r in records if r.length == max(chosen) and is_compared(r))
+        groups = {**all_groups(), **means_of(tasks)}
+        averaged = means(records, groups)
+        compared = compare_methods(
+            (r for r in records if r.length == max(chosen) and is_compared(r)), groups
+        )
+        base = next((r.subject for r in records if r.method == AS_IT_IS), None)
+        effective = effective_lengths(records, groups, base, present.original_length)
         retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
         found = Evaluated(
             model=loaded.name,
             results=tuple(results),
-            means=tuple(means(records, groups())),
+            means=tuple(averaged),
+            effective_lengths=tuple(effective),
             comparisons=tuple(compared),
             depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
             original_length=present.original_length,
@@ -210,7 +245,12 @@ def evaluate(
         if directory is not None:
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
             keep_figures(
-                lambda: figures(results, records, original_length=present.original_length),
+                lambda: figures(
+                    [*results, *averaged],
+                    records,
+                    effective=effective,
+                    original_length=present.original_length,
+                ),
                 directory.path / "figures",
                 notice,
             )

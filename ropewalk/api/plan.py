@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ropewalk.api.common import (
     Length,
     as_length,
+    changes_only_the_length,
     geometry_json,
     schedule_json,
     serves_already,
@@ -67,6 +68,11 @@ class Planned(Result):
         """The model serves the target as it stands, and the plan is the one that it follows."""
         return self.plan == self.present
 
+    @property
+    def changes_nothing(self) -> str:
+        """A sentence where the plan only states a longer length; empty for others."""
+        return changes_only_the_length(self.present, self.plan, self.layers[0])
+
     def derived(self) -> dict[str, object]:
         return {
             "plan_id": self.plan.id,
@@ -79,6 +85,8 @@ class Planned(Result):
     def summary(self) -> str:
         if self.nothing_to_change:
             return serves_already(self.present, self.trained_length)
+        if self.changes_nothing:
+            return self.changes_nothing
         factors = self.schedule.rescale_factors
         if self.rope_parameters is None:
             stock = f"No stock config says this: {self.rope_parameters_refused}."

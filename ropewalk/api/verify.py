@@ -36,9 +36,10 @@ def verify(
     """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
 
     It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
-    `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp (after its
-    stock converter), transformers-4 and vllm-2025; the default is the first three. If weights and
-    runtime are available, the model is run, unless `run` is False. Its files are always checked.
+    `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp and ollama
+    (after their own converters), mlx-lm, transformers-4 and vllm-2025; the default is the first
+    three, and for a GGUF file llama.cpp. If weights and runtime are available, the model is run,
+    unless `run` is False. Its files are always checked.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The query scales of `plan` must be in the weights, as the plan that the export carries says.

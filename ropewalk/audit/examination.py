@@ -24,7 +24,7 @@ from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.audit.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.audit.result import Audit
-from ropewalk.audit.rules import BY_RULES, gguf
+from ropewalk.audit.rules import BY_RULES, gguf, mlx_lm, ollama
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
@@ -56,11 +56,13 @@ from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 
-TRANSFORMERS_4 = "transformers-4"
-"""Chooses its class by the model type, as transformers does; the others by `architectures`."""
+BY_MODEL_TYPE = ("transformers-4", mlx_lm.RUNTIME)
+"""Choose their class by the model type, as transformers does; the others by `architectures`."""
 RUNTIMES = (STOCK, *BY_RULES)
 USUAL = (STOCK, "vllm", "sglang")
-"""The runtimes that load a folder as it is; the others need it converted, or are older."""
+"""The runtimes that load a folder as exports write it; the others need another form."""
+OF_FILES = (gguf.RUNTIME, ollama.RUNTIME)
+"""The runtimes that load a GGUF file."""
 
 
 def audit(
@@ -85,12 +87,12 @@ def audit(
             "model's folder, a config.json or a GGUF file"
         )
     if source.kind == "GGUF file":
-        if set(runtimes) - {gguf.RUNTIME}:
+        if set(runtimes) - set(OF_FILES):
             raise InputError(
-                f"{source.name}: is a GGUF file, which only {gguf.RUNTIME} loads here; leave the "
-                "runtimes away, or give the folder that it was converted from"
+                f"{source.name}: is a GGUF file, which only {' and '.join(OF_FILES)} load here; "
+                "leave the runtimes away, or give the folder that it was converted from"
             )
-        return _of_file(source.path, plan, length, run, progress)
+        return _of_file(source.path, plan, length, runtimes or (gguf.RUNTIME,), run, progress)
     return _of_folder(source.path, plan, length, runtimes or USUAL, run, progress)
 
 
@@ -131,7 +133,7 @@ def _of_folder(
     readings = tuple(
         _measured(config, layers, sorted(lengths))
         if name == STOCK
-        else _known_type(BY_RULES[name](config, limit), config)
+        else _known_type(BY_RULES[name](config), config)
         for name in runtimes
     )
     subject = Subject(
@@ -174,7 +176,12 @@ def _of_folder(
 
 
 def _of_file(
-    path: Path, plan: ContextPlan | None, length: int | None, run: bool, progress: Progress
+    path: Path,
+    plan: ContextPlan | None,
+    length: int | None,
+    runtimes: Sequence[str],
+    run: bool,
+    progress: Progress,
 ) -> Audit:
     progress(Status("verify", 0.0, "reading"))
     header = read_header(path)
@@ -194,9 +201,13 @@ def _of_file(
             "create the plan from this model's config",
         )
     reading = gguf.read(header)
+    read = {gguf.RUNTIME: reading, ollama.RUNTIME: ollama.of_file(reading)}
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(
-        readings=(reading,), length=length or served, plan=plan, planned=plan is not None
+        readings=tuple(read[name] for name in runtimes),
+        length=length or served,
+        plan=plan,
+        planned=plan is not None,
     )
     weighed, words = gguf_file.weights(header), gguf_file.tokenizer(header)
     content = of_file(header, _comparing(progress))
@@ -204,13 +215,14 @@ def _of_file(
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]
     parity, checked = None, weighed.check
+    run = run and gguf.RUNTIME in runtimes
     if run and llama_cpp_run.available() and not broken:
         progress(Status("verify", 0.3, "running llama.cpp"))
         tried = list(trial(header))
         found += tried
         wrong = any(finding.wrong for finding in found)
         if not wrong:
-            reading = replace(reading, source=RUN)
+            read[gguf.RUNTIME] = replace(reading, source=RUN)
             checked = _established(checked, "loaded by llama.cpp")
         if plan is None or wrong:  # what is named already would only be said again
             notes += (f"run in {llama_cpp_run.runtime()}",)
@@ -229,7 +241,7 @@ def _of_file(
         target="GGUF file",
         path=path,
         length=subject.length,
-        runtimes={reading.runtime: reading},
+        runtimes={name: read[name] for name in runtimes},
         checks=(checked, words.check, content.check),
         warnings=tuple(found),
         compared=plan is not None,
@@ -255,7 +267,7 @@ def _known_type(reading: Reading, config: Config) -> Reading:
         return reading
     kind = ConfigReader(config).model_type
     if kind in FAMILIES:
-        other = _other_class(config, kind) if reading.runtime != TRANSFORMERS_4 else ""
+        other = _other_class(config, kind) if reading.runtime not in BY_MODEL_TYPE else ""
         return replace(reading, unread=other) if other else reading
     return replace(
         reading,

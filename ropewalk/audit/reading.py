@@ -65,6 +65,8 @@ class Reading(Value):
     """Why its behaviour is unknown."""
     notes: tuple[str, ...] = ()
     """What its class of the model loses of the setting."""
+    remedy: str = ""
+    """What helps there, where that is neither an export anew nor another base."""
 
     @property
     def basis(self) -> Basis:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ropewalk.api.evaluate import TASKS, Evaluated, evaluate
+from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
 from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
@@ -25,7 +26,7 @@ from ropewalk.cli.shared import (
     say,
     table,
 )
-from ropewalk.evaluation.results import labels
+from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import (
     NEXT_TOKEN_ACCURACY,
@@ -67,7 +68,8 @@ def command(
         str,
         typer.Option(
             metavar="A,B,…",
-            help="Some of passkey, needle, lines, kv, perplexity; or ruler-syn, RULER's thirteen.",
+            help="Some of passkey, needle, lines, kv, perplexity; or ruler-syn, RULER's thirteen; "
+            "or ruler, the same with --official.",
         ),
     ] = ",".join(TASKS),
     lengths: Annotated[
@@ -80,16 +82,33 @@ def command(
     samples: Annotated[
         int, typer.Option(metavar="N", help="Samples per task, length and method.")
     ] = 20,
+    checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="MODEL is a trainer's folder: evaluate its last N checkpoints, and show the mean "
+            "and range of each score.",
+        ),
+    ] = None,
     mode: Annotated[
         Mode,
         typer.Option(
-            help="Feed the answer and check that it was expected, or generate it.",
+            help="Feed the answer and check that it was expected, generate it, or generate several "
+            "answers on each context, which is read once.",
             rich_help_panel=ADVANCED,
         ),
     ] = "teacher_forced",
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.")] = 0,
+    official: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="RULER's own inputs, with a manifest.json of their hashes (mode generate).",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -103,33 +122,80 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval and perplexity at several context lengths, with intervals."""
+    settings: dict[str, Any] = {
+        "plans": plans or (),
+        "methods": methods or (),
+        "to": target,
+        "tasks": [name.strip() for name in tasks.split(",")],
+        "lengths": None if lengths is None else lengths.split(","),
+        "samples": samples,
+        "mode": mode,
+        "corpus": corpus,
+        "field": field,
+        "seed": seed,
+        "official": official,
+        "run": run,
+        "dtype": dtype,
+        "device": device,
+        "allow_download": allow_download,
+        "strict": strict,
+        "notice": notify,
+    }
+    found: Evaluated | EvaluatedCheckpoints
     with progress_bar() as progress:
-        found = evaluate(
-            model,
-            plans=plans or (),
-            methods=methods or (),
-            to=target,
-            tasks=[name.strip() for name in tasks.split(",")],
-            lengths=None if lengths is None else lengths.split(","),
-            samples=samples,
-            mode=mode,
-            corpus=corpus,
-            field=field,
-            seed=seed,
-            run=run,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            progress=progress,
-            notice=notify,
-        )
+        if checkpoints is None:
+            found = evaluate(model, progress=progress, **settings)
+        else:
+            found = evaluate_checkpoints(model, last=checkpoints, progress=progress, **settings)
     if as_json:
         print_json(found)
         return
-    _show(found)
+    if isinstance(found, Evaluated):
+        _show(found)
+    else:
+        _show_checkpoints(found)
     if run is not None:
         say(f"records, results and figures are in {run}")
+
+
+def _show_checkpoints(found: EvaluatedCheckpoints) -> None:
+    from ropewalk.cli.terminal import Terminal, headed
+
+    console = Terminal()
+    named = ", ".join(found.checkpoints)
+    console.print(headed(found.folder, f": {named}"), soft_wrap=True)
+    methods = list(dict.fromkeys(s.method for s in found.spreads))
+    cells = {(s.task, s.metric, s.length, s.method): s for s in found.spreads}
+    rows = table("task", "length", *methods)
+    for task, metric in dict.fromkeys((s.task, s.metric) for s in found.spreads):
+        name = "next token" if metric == NEXT_TOKEN_ACCURACY.name else task
+        for length in sorted({n for t, m, n, _ in cells if (t, m) == (task, metric)}):
+            own = [cells.get((task, metric, length, method)) for method in methods]
+            rows.add_row(name, format_length(length), *map(_spread_cell, own))
+            name = ""
+        rows.add_section()
+    console.print(rows)
+    console.print(
+        f"mean and range of {len(found.checkpoints)} checkpoints; the range is no interval, and "
+        "the results of each checkpoint (--json, --run) have intervals",
+        soft_wrap=True,
+    )
+
+
+def _spread_cell(spread: Spread | None) -> str | Text:
+    from rich.text import Text
+
+    if spread is None:
+        return "–"
+    if spread.metric == PERPLEXITY.name:
+        mean, *ends = (_figure(v, 3) for v in (spread.mean, spread.lowest, spread.highest))
+    else:
+        mean, *ends = (
+            f"{spread.mean:.0%}",
+            f"{100 * spread.lowest:.0f}",
+            f"{100 * spread.highest:.0f}",
+        )
+    return Text.assemble(f"{mean} ", ("–".join(ends), "dim"))
 
 
 def _show(found: Evaluated) -> None:
@@ -138,6 +204,7 @@ def _show(found: Evaluated) -> None:
     console = Terminal()
     console.print(headed(found.model, f", {found.dtype} on {found.device}"))
     show_results(console, (*found.results, *found.means))
+    _show_effective_lengths(console, found)
     _show_grids(console, found)
     _show_comparisons(console, found)
 
@@ -163,8 +230,8 @@ def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
         else ""
     )
     console.print(
-        f"95% intervals: Wilson for rates, Student's t for means{few}; {_span(counts)} samples per "
-        f"cell; retrieval {_MODES[_mode(results)]}",
+        f"95% intervals: Wilson for rates, Student's t for losses{few}; {_span(counts)} samples "
+        f"per cell; retrieval {_MODES[_mode(results)]}",
         soft_wrap=True,
     )
 
@@ -173,6 +240,8 @@ _MODES = {
     "teacher_forced": "by teacher forcing (each token was the model's first choice, and then the "
     "answer ended)",
     "generate": "by generation, as each task scores it",
+    "shared_context": "by generation with several questions on each context, as each task scores "
+    "it; not to be compared with other modes",
 }
 
 
@@ -206,6 +275,27 @@ def _figure(value: float, digits: int) -> str:
     """So many significant digits, but never fewer than stand before the point."""
     whole = len(str(int(value)))
     return f"{value:.{max(0, digits - whole)}f}"
+
+
+def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
+    """How far each subject works, by each mean over tasks and threshold."""
+    if not found.means:
+        return
+    names = labels(result.subject for result in found.results)
+    window = format_length(found.original_length)
+    console.print(
+        "\nEffective length: a length passes where the whole 95% interval reaches the threshold, "
+        "and fails where all of it is below",
+        soft_wrap=True,
+    )
+    if not any(e.criterion == "own" for e in found.effective_lengths):
+        console.print(f"  85% of the model's own score: not measured (needs none at {window})")
+    own = f"85% of none at {window}"
+    for e in found.effective_lengths:
+        threshold = "85.6% (RULER)" if e.criterion == "ruler" else f"{e.threshold:.1%} ({own})"
+        console.print(
+            f"  {names[e.subject]}, {e.group}, threshold {threshold}: {e}", soft_wrap=True
+        )
 
 
 def _show_grids(console: Terminal, found: Evaluated) -> None:
@@ -254,6 +344,6 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
         )
     untested = sum(c.adjusted_p is None for c in found.comparisons)
     if rest := total - untested - len(found.significant):
-        console.print(f"  {rest} pairs do not differ significantly")
+        console.print(f"  {rest} pairs are undecided: their samples show no difference")
     if untested:
         console.print(f"  {untested} pairs have too few samples for an interval or a test")

@@ -137,6 +137,10 @@ def _show(exported: Exported) -> None:
         say(f"  {warning}")
     if exported.load:
         say(f"  {exported.load}")
+    if exported.elsewhere:
+        say("or, in Ollama (by its rules, not run):")
+    for line in exported.elsewhere:
+        say(f"  {line}")
     if exported.overrides:
         say(f"or, on the source itself:\n  {exported.overrides}")
 

@@ -23,7 +23,7 @@ ADVANCED = "Advanced"
 GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "bound", "methods"),
-    "On a model": ("search", "evaluate", "precision"),
+    "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
     "For a runtime": ("export", "verify"),
     "For training": ("data build", "data describe"),
 }

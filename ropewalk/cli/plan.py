@@ -167,7 +167,9 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
     target = found.plan.target_length
     if target == found.present.target_length:
         _show_serves_already(console, found)
-    if not found.nothing_to_change:
+    if told := found.changes_nothing:
+        console.print(told, style="bold", soft_wrap=True)
+    elif not found.nothing_to_change:
         console.print(
             headed(
                 found.model,
@@ -246,6 +248,8 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         "`ropewalk evaluate` and `ropewalk extend` measure it.",
         soft_wrap=True,
     )
+    if told := found.changes_nothing:
+        console.print(told, style="bold", soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
 
 

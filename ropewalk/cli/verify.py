@@ -45,8 +45,9 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="RUNTIME",
-            help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp (after its "
-            "own converter), transformers-4, vllm-2025. Repeatable (default: the first three).",
+            help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp and ollama "
+            "(after their own converters), mlx-lm, transformers-4, vllm-2025. Repeatable (default: "
+            "the first three; for a GGUF file, llama.cpp).",
         ),
     ] = None,
     run: Annotated[

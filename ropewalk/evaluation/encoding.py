@@ -27,8 +27,12 @@ class Encoder:
     A model of a smaller `vocabulary` cannot look up every token: one beyond it is refused.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, vocabulary: int | None = None, ends: Sequence[int] = ()
+    ) -> None:
+        """`ends`: tokens that end a text besides the tokenizer's own."""
         self.tokenizer = tokenizer
+        self._ends = tuple(ends)
         self.vocabulary = vocabulary
         self._beginning: dict[str, NDArray[np.bool_]] = {}
         bos = tokenizer.bos_token_id
@@ -100,8 +104,12 @@ class Encoder:
 
     def until_end(self, tokens: IntArray) -> IntArray:
         """The tokens before the first that ends a text; what a model writes after it is nothing."""
-        ends = np.flatnonzero(tokens == self.tokenizer.eos_token_id)
-        return tokens[: ends[0]] if len(ends) else tokens
+        ends = next((i for i, token in enumerate(tokens) if self.is_end(token)), len(tokens))
+        return tokens[:ends]
+
+    def is_end(self, token: int) -> bool:
+        """Whether a token ends a text."""
+        return token == self.tokenizer.eos_token_id or token in self._ends
 
     def continues(self, tokens: IntArray, pattern: str) -> bool:
         """Whether text that ends in a digit goes on, with these tokens, as a pattern says."""

@@ -7,16 +7,20 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ropewalk.evaluation.statistics import (
     Comparison,
+    Rates,
+    compare_mean_rates,
     compare_means,
     compare_rates,
     holm,
     mean_interval,
+    mean_rate,
+    mean_rate_interval,
     rate_interval,
 )
 from ropewalk.records import (
@@ -27,6 +31,7 @@ from ropewalk.records import (
     EvalResult,
     Mode,
     Subject,
+    is_main,
     is_main_answer,
     metric_of,
 )
@@ -79,20 +84,17 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:
     """The mean over the tasks of a group, by subject, mode and length; all of them must be there.
 
-    Tasks count alike. The interval is that of all their answers, and those that read the same text
-    are one cluster, also where they are of different tasks.
+    Tasks count alike. Answers that read the same text are one cluster, also where they are of
+    different tasks.
     """
-    answers = [record for record in records if is_main_answer(record)]
-    by_cell = grouped(answers, lambda r: (r.subject, r.mode, r.length))
+    by_cell = grouped(records, lambda r: (r.subject, r.mode, r.length))
     found = []
     for name, members in groups.items():
         for (subject, mode, length), cell in by_cell.items():
-            own = grouped((r for r in cell if r.task in members), lambda r: r.task)
-            if len(own) < len(members):
+            tasks = rates_of(cell, members)
+            if tasks is None:
                 continue
-            pooled = [record for group in own.values() for record in group]
-            scores, layouts = [r.score for r in pooled], [r.layout for r in pooled]
-            low, high = rate_interval(scores, layouts) or (None, None)
+            low, high = mean_rate_interval(tasks) or (None, None)
             found.append(
                 EvalResult(
                     **subject._asdict(),
@@ -100,13 +102,21 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
                     mode=mode,
                     length=length,
                     metric=MEAN_SCORE.name,
-                    value=fmean(fmean(r.score for r in group) for group in own.values()),
+                    value=mean_rate(tasks),
                     low=low,
                     high=high,
-                    samples=len(pooled),
+                    samples=sum(len(scores) for scores, _ in tasks),
                 )
             )
     return found
+
+
+def rates_of(records: Iterable[EvalRecord], members: Sequence[str]) -> Rates | None:
+    """By task of a group, the scores of its answers and their layouts; None where a task lacks."""
+    own = grouped((r for r in records if r.task in members and is_main_answer(r)), lambda r: r.task)
+    if len(own) < len(members):
+        return None
+    return [([r.score for r in own[task]], [r.layout for r in own[task]]) for task in members]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,26 +135,63 @@ class MethodComparison(Value):
     """Holm's, over all comparisons made together; None where there are too few samples for one."""
 
 
-def compare_methods(records: Iterable[EvalRecord]) -> list[MethodComparison]:
-    """Every pair of subjects on the samples that both were scored on.
+def compare_methods(
+    records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]] | None = None
+) -> list[MethodComparison]:
+    """Every pair of subjects on the samples that both were scored on, and their means over groups.
 
     The difference of losses stands for perplexity: exp of it is the ratio of the perplexities.
     """
-    groups = grouped(
-        (record for record in records if record.positions is None),
-        lambda r: (r.task, r.mode, r.metric, r.length),
-    )
+    by_subject = grouped(records, lambda r: r.subject)
+    pairs = [
+        (first, a, second, b) for (first, a), (second, b) in combinations(by_subject.items(), 2)
+    ]
+    return compare_pairs(pairs, groups)
+
+
+Pair = tuple[Subject, Sequence[EvalRecord], Subject, Sequence[EvalRecord]]
+"""Two subjects, each with its records."""
+
+
+def compare_pairs(
+    pairs: Iterable[Pair], groups: Mapping[str, Sequence[str]] | None = None
+) -> list[MethodComparison]:
+    """Each pair, task by task and length by length, then by the means over groups.
+
+    p-values are Holm's, over all of them.
+    """
     found: list[tuple[str, Mode, str, int, Subject, Subject, Comparison]] = []
-    for (task, mode, metric, length), group in groups.items():
-        subjects = grouped(group, lambda r: r.subject)
-        for (first, a), (second, b) in combinations(subjects.items(), 2):
-            scores = {record.sample: record for record in b}
-            pairs = [(x, scores[x.sample]) for x in a if x.sample in scores]
-            if pairs:
-                found.append((task, mode, metric, length, first, second, _compare(pairs)))
+    for first, a, second, b in pairs:
+        scores = {(r.mode, r.metric, r.positions, r.sample): r for r in b}
+        shared = grouped_pairs(
+            (own, scores[own.mode, own.metric, own.positions, own.sample])
+            for own in a
+            if own.positions is None and (own.mode, own.metric, own.positions, own.sample) in scores
+        )
+        for (task, mode, metric, length), own in shared.items():
+            found.append((task, mode, metric, length, first, second, _compare(own)))
+        for mode, length in dict.fromkeys((mode, length) for _, mode, _, length in shared):
+            cell = [p for key, own in shared.items() if key[1::2] == (mode, length) for p in own]
+            for name, members in (groups or {}).items():
+                one, two = (rates_of([p[i] for p in cell], members) for i in (0, 1))
+                if one is not None and two is not None:
+                    told = compare_mean_rates(one, two)
+                    found.append((name, mode, MEAN_SCORE.name, length, first, second, told))
     known = [(i, c.p_value) for i, (*_, c) in enumerate(found) if c.p_value is not None]
     adjusted = dict(zip((i for i, _ in known), holm([p for _, p in known]), strict=True))
     return [MethodComparison(*described, adjusted.get(i)) for i, described in enumerate(found)]
+
+
+def grouped_pairs(
+    pairs: Iterable[tuple[EvalRecord, EvalRecord]],
+) -> dict[tuple[str, Mode, str, int], list[tuple[EvalRecord, EvalRecord]]]:
+    """Records of the same samples by task, mode, metric and length."""
+    found: dict[tuple[str, Mode, str, int], list[tuple[EvalRecord, EvalRecord]]] = {}
+    for pair in pairs:
+        record = pair[0]
+        key = (record.task, record.mode, record.metric, record.length)
+        found.setdefault(key, []).append(pair)
+    return found
 
 
 def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
@@ -153,6 +200,35 @@ def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     if metric_of(pairs[0][0]).is_answer:
         return compare_rates(first, second, layouts)
     return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
+
+
+class Spread(NamedTuple):
+    """One score over several models, such as the last checkpoints of a training."""
+
+    method: str
+    task: str
+    mode: Mode
+    length: int
+    metric: str
+    values: tuple[float, ...]
+    mean: float
+    lowest: float
+    highest: float
+
+
+def spreads(models: Iterable[Iterable[EvalResult]]) -> list[Spread]:
+    """The mean and range of each score that is shown and that all models have."""
+    found: dict[tuple[str, str, Mode, int, str], list[float]] = {}
+    count = 0
+    for results in models:
+        count += 1
+        for r in filter(is_main, results):
+            found.setdefault((r.method, r.task, r.mode, r.length, r.metric), []).append(r.value)
+    return [
+        Spread(*key, tuple(values), fmean(values), min(values), max(values))
+        for key, values in found.items()
+        if len(values) == count
+    ]
 
 
 def grouped(

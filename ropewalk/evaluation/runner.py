@@ -7,6 +7,7 @@ a run that was killed repeats at most one batch and ends with the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,14 +19,15 @@ import numpy as np
 
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.errors import Unsupported
-from ropewalk.evaluation import perplexity, samples, tasks
+from ropewalk.evaluation import official, perplexity, samples, tasks
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.official import Official
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import DoesNotFit, Sample
-from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory
+from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory, end_tokens
 from ropewalk.evaluation.settings import Settings
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -35,6 +37,7 @@ from ropewalk.records import (
     NLL,
     PERPLEXITY,
     PREFIX_MATCH,
+    WRITTEN,
     EvalRecord,
     Mode,
     Subject,
@@ -57,6 +60,8 @@ class Evaluation:
     settings: Settings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+    official: Official | None = None
+    """The inputs of tasks that have official ones."""
     _kept: dict[tuple[str, int], list[Batch]] = field(default_factory=dict, init=False, repr=False)
     _room: int = field(default=KEPT_TOKENS, init=False, repr=False)
 
@@ -104,11 +109,12 @@ class Evaluation:
 
     @cached_property
     def encoder(self) -> Encoder:
-        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
+        ends = end_tokens(self.loaded.model)
+        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary, ends)
 
     @cached_property
     def _scorer(self) -> Scorer:
-        return Scorer(self.loaded.model)
+        return Scorer(self.loaded.model, in_chunks=True)
 
     @cached_property
     def _corpus(self) -> str:
@@ -123,9 +129,14 @@ class Evaluation:
         return perplexity.texts(self.documents, self.encoder)
 
     def _under(self, condition: Condition, length: int) -> AbstractContextManager[object]:
-        if condition.plan is None:
-            return nullcontext()
-        return applied(self.loaded.model, condition.plan, length=length)
+        plan = condition.plan
+        if plan is None:
+            plan = self.loaded.present_plan
+            if all(len(plan.steps(layer_type)) == 1 for layer_type in plan.schedules):
+                return nullcontext()
+            # Stock modules would choose by the tokens so far, anew for each chunk and token.
+            length = min(length, plan.target_length)
+        return applied(self.loaded.model, plan, length=length)
 
     def _made(self, name: str, length: int) -> list[Batch]:
         """The batches of a task, made when their turn comes, so that the first record comes soon.
@@ -144,24 +155,49 @@ class Evaluation:
     def _batches(self, name: str, length: int) -> Iterator[Batch]:
         if name in perplexity.DEFINITIONS:
             return self._windows(perplexity.DEFINITIONS[name], length)
+        if name in official.every():
+            return self._official(official.every()[name], length)
         return self._questions(tasks.named(name), length)
+
+    def _official(self, task: tasks.Task, length: int) -> Iterator[Batch]:
+        assert self.official is not None, "who asks for official inputs gives them"
+        count = self.settings.samples
+        drawn = list(self.official.samples(task.name, length, self.encoder, count))
+        if len(drawn) < count:
+            self.notice(f"{task.name} at {length}: its file holds {len(drawn)} samples")
+        for sample in drawn:
+            yield Questions(self._scorer, self.encoder, task, self.settings.mode, [sample])
 
     def _questions(self, task: tasks.Task, length: int) -> Iterator[Batch]:
         settings = self.settings
+        shared = settings.mode == "shared_context"
+        if shared and task.questions is None:
+            if length == settings.lengths[0]:  # it is so at every length
+                self.notice(
+                    f"left out: {task.name} has one question on a text (mode shared_context)"
+                )
+            return
         try:
             drawn = list(
                 samples.generate(
-                    task, self.encoder, self._haystack, length, settings.samples, settings.seed
+                    *(task, self.encoder, self._haystack, length),
+                    *(settings.samples, settings.seed),
+                    shared=shared,
                 )
             )
         except (DoesNotFit, Unsupported) as error:
             self.notice(f"left out: {error}")
             return
-        # Writing needs prompts of one length; reading does not.
-        groups = [drawn] if settings.mode == "teacher_forced" else _by_prompt_length(drawn)
-        for group in groups:
-            for part in _parts(group, max(1, TOKENS_PER_BATCH // length)):
-                yield Questions(self._scorer, self.encoder, task, settings.mode, part)
+        if shared:
+            parts = _by(drawn, lambda sample: sample.context)
+        else:
+            # Writing needs prompts of one length; reading does not.
+            one = settings.mode == "teacher_forced"
+            groups = [drawn] if one else _by(drawn, lambda sample: len(sample.prompt))
+            size = max(1, TOKENS_PER_BATCH // length)
+            parts = [part for group in groups for part in _parts(group, size)]
+        for part in parts:
+            yield Questions(self._scorer, self.encoder, task, settings.mode, part)
 
     def _windows(self, definition: Definition, length: int) -> Iterator[Batch]:
         settings = self.settings
@@ -224,10 +260,12 @@ class Questions:
             )
             choices = [score.chosen for score in scores]
         else:
-            written = self.scorer.write(
-                [sample.prompt for sample in self.samples],
-                max(sample.allowance for sample in self.samples),
-            )
+            prompts = [sample.prompt for sample in self.samples]
+            most = max(sample.allowance for sample in self.samples)
+            if self.mode == "generate":
+                written = self.scorer.write(prompts, most, self._ended)
+            else:
+                written = self.scorer.write_on(_shared(prompts), prompts, most, self._ended)
             choices = [self.encoder.until_end(tokens) for tokens in written]
         return [
             record
@@ -241,8 +279,9 @@ class Questions:
             right and not self._continues(chosen, part.stop)
             for right, part in zip(begun, sample.parts, strict=True)
         ]
-        answer = self.encoder.text(chosen) if self.mode == "generate" else None
-        scores = {EXACT_MATCH.name: fmean(ended), PREFIX_MATCH.name: fmean(begun)}
+        answer = self.encoder.text(chosen) if self.mode in WRITTEN else None
+        # Official inputs have references, and no one answer in tokens.
+        scores = {EXACT_MATCH.name: fmean(ended), PREFIX_MATCH.name: fmean(begun)} if begun else {}
         if answer is not None:
             scores[self.task.metric] = self.task.score(answer, sample.references)
         for metric, score in scores.items():
@@ -258,6 +297,12 @@ class Questions:
                 depth=None if sample.depth is None else round(sample.depth, 4),
                 answer=answer,
             )
+
+    def _ended(self, written: IntArray) -> bool:
+        if self.encoder.is_end(int(written[-1])):
+            return True
+        ends = self.task.ends
+        return bool(ends) and re.search(ends, self.encoder.text(written)) is not None
 
     def _continues(self, chosen: IntArray, place: int) -> bool:
         """Whether the token at a place goes on with the answer before it."""
@@ -343,9 +388,16 @@ class Windows:
 Batch = Questions | Windows
 
 
-def _by_prompt_length(drawn: Sequence[Sample]) -> list[list[Sample]]:
-    lengths = dict.fromkeys(len(sample.prompt) for sample in drawn)
-    return [[s for s in drawn if len(s.prompt) == length] for length in lengths]
+def _by(drawn: Sequence[Sample], key: Callable[[Sample], object]) -> list[Sequence[Sample]]:
+    keys = dict.fromkeys(map(key, drawn))
+    return [[sample for sample in drawn if key(sample) == one] for one in keys]
+
+
+def _shared(prompts: Sequence[IntArray]) -> int:
+    """How many tokens all prompts begin with, less what the shortest needs for itself."""
+    most = min(map(len, prompts)) - 1
+    differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts], axis=0)
+    return int(np.argmax(differs)) if differs.any() else most
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

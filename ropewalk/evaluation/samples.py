@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count as from_0
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -42,6 +43,8 @@ class Sample:
     """Samples of one layout read the same text, so they are not independent."""
     allowance: int
     """How many tokens a model may write."""
+    context: str
+    """Samples of one context ask for different things in one text; most are alone in theirs."""
 
     @property
     def tokens(self) -> IntArray:
@@ -49,13 +52,23 @@ class Sample:
 
 
 def generate(
-    task: Task, encoder: Encoder, haystack: Haystack, length: int, count: int, seed: int
+    task: Task,
+    encoder: Encoder,
+    haystack: Haystack,
+    length: int,
+    count: int,
+    seed: int,
+    *,
+    shared: bool = False,
 ) -> Iterator[Sample]:
-    """`count` samples of a length; the first fifty of five hundred are the fifty."""
+    """`count` samples of a length; the first fifty of five hundred are the fifty.
+
+    `shared`: as many of them on one context as the task has questions for.
+    """
     # The length is no part of the key: at every length the same facts are hidden equally deep.
     key = (task.name, task.version, seed)
-    units = 0
-    for index in range(count):
+    units = made = 0
+    for index in from_0():
         place = spread(index, "place", *key, step=SILVER)
 
         def fitted(units: int, index: int = index, place: float = place) -> _Fitted:
@@ -67,44 +80,60 @@ def generate(
                 small=encoder.is_small,
                 length=length,
             )
-            draft = task.draft(scene, units)
-            prompt, answer = split(encoder, draft)
-            allowance = len(answer) + MARGIN
-            if not encoder.is_small:
-                allowance = max(allowance, task.allowance)
-            return _Fitted(units, draft, prompt, answer, allowance)
+            several = task.questions if shared else None
+            drafts = several(scene, units) if several else [task.draft(scene, units)]
+            return _Fitted(units, [_in_tokens(draft, task, encoder) for draft in drafts])
 
         own = _fit(fitted, length, task, guess=units)
         units = own.units
         name = identity(*key, index, length, haystack.fingerprint, encoder.fingerprint, VERSION)
-        draft = own.draft
-        yield Sample(
-            id=name,
-            length=length,
-            prompt=own.prompt,
-            answer=own.answer,
-            answer_text=draft.answer,
-            parts=_parts(encoder, draft, own.answer),
-            references=draft.references or draft.parts or (draft.answer,),
-            distractors=draft.distractors,
-            depth=draft.depth,
-            layout=haystack.stretch(place, draft.words) if draft.words else name,
-            allowance=own.allowance,
-        )
+        for question, (draft, prompt, answer, allowance) in enumerate(own.questions):
+            yield Sample(
+                id=identity(name, question) if shared else name,
+                length=length,
+                prompt=prompt,
+                answer=answer,
+                answer_text=draft.answer,
+                parts=_parts(encoder, draft, answer),
+                references=draft.references or draft.parts or (draft.answer,),
+                distractors=draft.distractors,
+                depth=draft.depth,
+                layout=haystack.stretch(place, draft.words) if draft.words else name,
+                allowance=allowance,
+                context=name,
+            )
+            made += 1
+            if made == count:
+                return
 
 
-class _Fitted(NamedTuple):
-    """A draft of so many units in tokens."""
+class _Question(NamedTuple):
+    """A draft in tokens."""
 
-    units: int
     draft: Draft
     prompt: IntArray
     answer: IntArray
     allowance: int
 
+
+def _in_tokens(draft: Draft, task: Task, encoder: Encoder) -> _Question:
+    prompt, answer = split(encoder, draft)
+    allowance = len(answer) + MARGIN
+    if not encoder.is_small:
+        allowance = max(allowance, task.allowance)
+    return _Question(draft, prompt, answer, allowance)
+
+
+class _Fitted(NamedTuple):
+    """The questions on a text of so many units."""
+
+    units: int
+    questions: list[_Question]
+
     @property
     def size(self) -> int:
-        return len(self.prompt) + self.allowance
+        """That of the longest."""
+        return max(len(each.prompt) + each.allowance for each in self.questions)
 
 
 class _Sized(Protocol):

@@ -3,7 +3,8 @@
 The logits of 131,072 positions over a vocabulary of 128,256 take 63 GiB. So the model runs without
 its head, and the head is applied to the rows that are asked for, some at a time. No mask is passed:
 attention is causal by the flag of the kernel, and rows of a batch are padded on the right, where a
-causal model cannot see it. Peak memory so grows with the length and not with its square.
+causal model cannot see it. Peak memory so grows with the length and not with its square. A long
+text is read in chunks besides (chunks.py), where that is asked for.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation.chunks import Reader, branch
 from ropewalk.evaluation.encoding import IntArray
 
 # Numbers of logits that exist at once: 128 MiB in float32.
 LOGITS_AT_ONCE = 32 * 2**20
+
+
+# Whether what a model wrote so far is all that counts.
+Ended = Callable[[IntArray], bool]
 
 
 class TokenScores(NamedTuple):
@@ -39,14 +45,17 @@ class Scorer:
     together there could not be outside it.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, in_chunks: bool = False) -> None:
+        """`in_chunks`: read texts of more than 4,096 tokens so. Ranks that share a model must not,
+        since the number of forwards would depend on the length."""
         self.model = model
         self.logits_at_once = LOGITS_AT_ONCE
         """To be lowered where memory is short."""
-        self._body = model.base_model
+        self._in_chunks = in_chunks
+        self._reader = Reader(model)
         self._head = model.get_output_embeddings()
         self._finish = _finishing(model.config)
-        if self._body is model or self._head is None:
+        if self._reader.body is model or self._head is None:
             raise Unsupported(
                 f"{_name(model)} has no language-model head apart from its layers, and scoring "
                 "needs the two apart; load a causal language model"
@@ -60,21 +69,12 @@ class Scorer:
         The sequences are one batch; they should be about equally long, since short ones are padded.
         """
         assert all(0 < start < len(row) for row, start in zip(sequences, starts, strict=True))
-        hidden = self._run(_padded(sequences)[:, :-1])
-        rows = torch.cat(
-            [
-                hidden[i, start - 1 : len(row) - 1]
-                for i, (row, start) in enumerate(zip(sequences, starts, strict=True))
-            ]
-        )
-        del hidden
-        targets = torch.from_numpy(
-            np.concatenate([row[start:] for row, start in zip(sequences, starts, strict=True)])
-        ).to(rows.device)
         losses, chosen = [], []
-        for logits, target in self._logits(rows, targets):
-            losses.append(torch.nn.functional.cross_entropy(logits, target, reduction="none").cpu())
-            chosen.append(logits.argmax(-1).cpu())
+        for rows, targets in self._rows(sequences, starts):
+            for logits, target in self._logits(rows, targets):
+                loss = torch.nn.functional.cross_entropy(logits, target, reduction="none")
+                losses.append(loss.cpu())
+                chosen.append(logits.argmax(-1).cpu())
         all_losses = torch.cat(losses).double().numpy()
         if np.isnan(all_losses).any():
             raise self._not_numbers(max(map(len, sequences)))
@@ -87,12 +87,33 @@ class Scorer:
             )
         ]
 
+    def _rows(
+        self, sequences: Sequence[IntArray], starts: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The hidden states that predict the scored tokens, and these tokens, in order."""
+        both = list(zip(sequences, starts, strict=True))
+        if self._in_chunks and self._reader.splits(max(map(len, sequences))):
+            for row, start in both:
+                tokens = torch.from_numpy(row)
+                cache = self._reader.cache(len(row) - 1)
+                for begin, hidden in self._reader.chunks(tokens[None, :-1], cache):
+                    part = hidden[0, max(0, start - 1 - begin) :]
+                    end = begin + hidden.shape[1]
+                    if len(part):
+                        yield part, tokens[end + 1 - len(part) : end + 1].to(part.device)
+            return
+        hidden = self._reader.whole(_padded(sequences)[:, :-1])
+        rows = torch.cat([hidden[i, s - 1 : len(row) - 1] for i, (row, s) in enumerate(both)])
+        del hidden
+        targets = torch.from_numpy(np.concatenate([row[start:] for row, start in both]))
+        yield rows, targets.to(rows.device)
+
     def loss(self, sequence: IntArray, start: int, weights: NDArray[np.float64]) -> Tensor:
         """The weighted sum of the losses of a sequence's tokens from the start on, with its graph.
 
         Logits are computed again in the backward pass, so that few of them exist at once.
         """
-        hidden = self._run(_padded([sequence])[:, :-1])[0, start - 1 :]
+        hidden = self._reader.whole(_padded([sequence])[:, :-1])[0, start - 1 :]
         targets = torch.from_numpy(sequence[start:]).to(hidden.device)
         weighing = torch.from_numpy(weights).to(hidden.device, torch.float32)
         size = max(1, self.logits_at_once // self._head.weight.shape[0])
@@ -110,29 +131,52 @@ class Scorer:
         return (losses * weights).sum()
 
     @torch.no_grad()
-    def write(self, prompts: Sequence[IntArray], count: int) -> list[IntArray]:
+    def write(
+        self, prompts: Sequence[IntArray], count: int, ended: Ended = lambda tokens: False
+    ) -> list[IntArray]:
         """The tokens that the model goes on with, the most likely one each time.
 
-        The prompts are one batch and equally long.
+        The prompts are one batch and equally long. `ended` says after each token of a row whether
+        that was its last; what a row holds does not depend on the others.
         """
-        tokens = torch.from_numpy(np.stack(prompts)).to(self.model.device)
-        state = self._body(input_ids=tokens, use_cache=True)
-        written = []
-        for step in range(count):
-            logits = self._finish(self._head(state.last_hidden_state[:, -1:]))
-            chosen = logits.argmax(-1)
-            written.append(chosen.cpu())
-            if step + 1 < count:
-                state = self._body(
-                    input_ids=chosen, past_key_values=state.past_key_values, use_cache=True
-                )
-        return list(torch.cat(written, dim=1).numpy())
+        tokens = torch.from_numpy(np.stack(prompts))
+        cache = self._reader.cache(tokens.shape[1] + count)
+        return self._written(*self._reader.last(tokens, cache), count, ended)
 
-    def _run(self, tokens: Tensor) -> Tensor:
-        hidden: Tensor = self._body(
-            input_ids=tokens.to(self.model.device), use_cache=False
-        ).last_hidden_state
-        return hidden
+    @torch.no_grad()
+    def write_on(
+        self, shared: int, prompts: Sequence[IntArray], count: int, ended: Ended
+    ) -> list[IntArray]:
+        """The same for prompts that begin with the same `shared` tokens, which are read once."""
+        longest = max(map(len, prompts))
+        assert shared < min(map(len, prompts)), "a prompt needs a token of its own"
+        cache = self._reader.cache(longest + count)
+        if cache is None:
+            raise Unsupported(
+                f"{_name(self.model)} cannot go back to the end of a shared context, as mode "
+                "shared_context needs; use mode generate"
+            )
+        rows = [torch.from_numpy(prompt)[None] for prompt in prompts]
+        if shared:
+            self._reader.last(rows[0][:, :shared], cache)
+        written = []
+        for row in rows:
+            state = self._reader.last(row[:, shared:], branch(cache))
+            written += self._written(*state, count, ended)
+        return written
+
+    def _written(self, hidden: Tensor, cache: Any, count: int, ended: Ended) -> list[IntArray]:
+        rows = np.zeros((len(hidden), 0), dtype=np.int64)
+        done: dict[int, IntArray] = {}
+        while True:
+            chosen = self._finish(self._head(hidden)).argmax(-1)
+            rows = np.concatenate([rows, chosen.cpu().numpy()], axis=1)
+            for i, row in enumerate(rows):
+                if i not in done and (len(row) == count or ended(row)):
+                    done[i] = row
+            if len(done) == len(rows):
+                return [done[i] for i in range(len(rows))]
+            hidden = self._reader.step(chosen, cache).last_hidden_state
 
     def _logits(self, rows: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits of some rows at a time, in float32, with their targets."""
@@ -147,7 +191,7 @@ class Scorer:
         whole = self.model(input_ids=tokens.to(self.model.device), use_cache=False).logits
         if not whole.isfinite().all():
             raise self._not_numbers(tokens.shape[1])
-        parts = self._finish(self._head(self._run(tokens)))
+        parts = self._finish(self._head(self._reader.whole(tokens)))
         tolerance = 16 * torch.finfo(parts.dtype).eps
         if whole.shape != parts.shape or not torch.allclose(
             whole, parts, rtol=tolerance, atol=tolerance * float(whole.abs().max())
@@ -162,6 +206,16 @@ class Scorer:
             f"{_name(self.model)}: its logits are not numbers (NaN or infinite) at a length of "
             f"{length}; try float32 (`dtype`), and check its weights and its plan"
         )
+
+
+def end_tokens(model: Any) -> list[int]:
+    """The tokens with which a model ends what it writes: chat models have several."""
+    generation = getattr(model, "generation_config", None)
+    for config in (generation, model.config.get_text_config()):
+        ends = getattr(config, "eos_token_id", None)
+        if ends is not None:
+            return [int(end) for end in (ends if isinstance(ends, list | tuple) else [ends])]
+    return []
 
 
 def check_memory(model: Any, length: int, key: str) -> None:

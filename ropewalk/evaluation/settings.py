@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.evaluation import perplexity, tasks
+from ropewalk.evaluation import official, perplexity, tasks
 from ropewalk.lengths import check_measured
-from ropewalk.records import Mode
+from ropewalk.records import MODES, Mode
 from ropewalk.untrusted import check_count, one_of, whole_number
 
 
@@ -37,16 +36,41 @@ class Settings:
             raise InvalidValue("lengths", self.lengths, "must not be empty", "name one")
         check_count(self.samples, "samples")
         whole_number(self.seed, "seed")
-        one_of(self.mode, get_args(Mode), "mode")
+        one_of(self.mode, MODES, "mode")
+        read = [name for name in self.tasks if name in official.every()]
+        if read and self.mode != "generate":
+            raise InvalidValue(
+                "mode",
+                self.mode,
+                f"{read[0]} has official inputs, whose answers must be written",
+                "choose generate",
+            )
+        if self.mode == "shared_context" and not any(map(shares, self.tasks)):
+            raise InvalidValue(
+                "tasks",
+                ", ".join(self.tasks),
+                "no task with several questions on one text, as mode shared_context asks them",
+                f"add one of {', '.join(filter(shares, tasks.names()))}",
+            )
+
+
+def shares(name: str) -> bool:
+    """Whether a task has several questions on one text."""
+    return name in tasks.every() and tasks.named(name).questions is not None
 
 
 def task_names() -> tuple[str, ...]:
-    return (*perplexity.DEFINITIONS, *tasks.names())
+    return (*perplexity.DEFINITIONS, *tasks.names(), *official.every())
+
+
+def all_groups() -> dict[str, tuple[str, ...]]:
+    """The tasks of each group, those with official inputs included."""
+    return {**tasks.groups(), **official.groups()}
 
 
 def expanded(names: Sequence[str]) -> tuple[str, ...]:
     """The tasks that are named, with the members of a group in place of its name."""
-    groups = tasks.groups()
+    groups = all_groups()
     for name in names:
         if name not in groups and name not in task_names():
             raise UnknownName("task", name, (*task_names(), *groups))

@@ -11,6 +11,8 @@ say too little about how clusters differ, and get no interval at all.
     means        Student's t over clusters, which may differ in size
     differences  of two methods on the same samples: what both get right or wrong says nothing about
                  them, so the paired interval is narrower than two separate ones
+    mean rates   over tasks, which were chosen and not drawn: that tasks differ makes nothing less
+                 sure, and only what varies within each of them counts
 
 `python -m benchmarks.coverage` measures how often each kind contains the truth.
 """
@@ -32,9 +34,12 @@ from ropewalk.values import Value
 CONFIDENCE = 0.95
 FEWEST = 5
 """Fewer clusters than these give no interval."""
+ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
 Interval = tuple[float, float]
+Rates = Sequence[tuple[Sequence[float], Sequence[Hashable]]]
+"""By task, its scores from 0 to 1 and the clusters that they belong to."""
 
 
 def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
@@ -213,6 +218,122 @@ def _effective(
     if independent > 0 and mean.standard_error > 0:
         share = min(1.0, independent / mean.standard_error**2)
     return _Effective(share, t_quantile(mean.degrees))
+
+
+def mean_rate(tasks: Rates) -> float:
+    """The mean over tasks, which count alike."""
+    return float(np.mean([np.mean(scores) for scores, _ in tasks]))
+
+
+def mean_rate_interval(tasks: Rates) -> Interval | None:
+    """The interval of a mean over tasks: Wilson's for as many independent samples as are as sure.
+
+    None for fewer than five clusters in all.
+    """
+    mean = _stratified(tasks)
+    if mean.clusters < FEWEST:
+        return None
+    rate, total = mean_rate(tasks), sum(len(scores) for scores, _ in tasks)
+    size = 1 / float(np.mean([1 / len(scores) for scores, _ in tasks])) * len(tasks)
+    # Of pooled answers, the variance between tasks is a part. Its share is estimated with an answer
+    # more of each kind, so that a task with every answer right is not taken for certain.
+    if all(len(scores) >= FEWEST for scores, _ in tasks):
+        softened = [((sum(scores) + 1) / (len(scores) + 2), len(scores)) for scores, _ in tasks]
+        middle = float(np.mean([chance for chance, _ in softened]))
+        within = sum(chance * (1 - chance) / (count - 1) for chance, count in softened)
+        size = max(size, middle * (1 - middle) * len(tasks) ** 2 / within)
+    if mean.clusters == total:
+        return wilson(rate * size, size)
+    independent = sum(float(np.var(scores)) / len(scores) for scores, _ in tasks) / len(tasks) ** 2
+    share = mean.clusters / total
+    if independent > ROUNDING and mean.standard_error > ROUNDING:
+        share = min(1.0, independent / mean.standard_error**2)
+    return wilson(rate * size * share, size * share, t_quantile(mean.degrees))
+
+
+def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Interval | None:
+    """The interval of one mean over tasks less so many times another (Newcombe's method 10).
+
+    The two are as correlated as the clusters that they share show.
+    """
+    own, other = mean_rate_interval(first), mean_rate_interval(second)
+    if own is None or other is None:
+        return None
+    one, two = mean_rate(first), mean_rate(second)
+    phi = _correlation(first, second)
+
+    def joined(a: float, b: float) -> float:
+        return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
+
+    difference = one - times * two
+    return (
+        difference - joined(one - own[0], times * (other[1] - two)),
+        difference + joined(own[1] - one, times * (two - other[0])),
+    )
+
+
+def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
+    """Two methods' means over tasks on the same samples, in the same order.
+
+    The p-value is Student's t over the clusters within tasks, and no smaller than the signs of
+    those that differ allow.
+    """
+    differences = [
+        (np.subtract(a, b).tolist(), clusters)
+        for (a, clusters), (b, _) in zip(first, second, strict=True)
+    ]
+    mean, p_value = _stratified(differences), None
+    low, high = difference_interval(first, second) or (None, None)
+    if low is not None:
+        differing = {
+            name
+            for own, names in differences
+            for difference, name in zip(own, names, strict=True)
+            if difference
+        }
+        least = min(1.0, 2.0 ** (1 - len(differing)))
+        p_value = max(_t_test(mean) or 0.0, least)
+    return Comparison(
+        pairs=sum(len(own) for own, _ in differences),
+        difference=mean.value,
+        low=low,
+        high=high,
+        p_value=p_value,
+    )
+
+
+def _stratified(tasks: Rates) -> _Mean:
+    """The mean over tasks, with the error that comes from within them."""
+    within = np.concatenate([_deviations(scores, clusters) for scores, clusters in tasks])
+    weights = np.concatenate([np.full(len(scores), 1 / len(scores)) for scores, _ in tasks])
+    names = [name for _, clusters in tasks for name in clusters]
+    mean = _clustered_mean(within, weights, names)
+    error = 0.0 if mean.standard_error < ROUNDING else mean.standard_error
+    return mean._replace(value=mean_rate(tasks), standard_error=error)
+
+
+def _deviations(scores: Sequence[float], clusters: Sequence[Hashable]) -> NDArray[np.float64]:
+    """From the task's mean, which took one degree of freedom."""
+    values: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
+    count = len(set(clusters))
+    deviations: NDArray[np.float64] = values - values.mean()
+    return deviations * math.sqrt(count / max(1, count - 1))
+
+
+def _correlation(first: Rates, second: Rates) -> float:
+    """Of two means over tasks: 0 where they share no cluster, or one of them does not vary."""
+    errors: list[dict[Hashable, float]] = []
+    for tasks in (first, second):
+        by_cluster: dict[Hashable, float] = {}
+        for scores, clusters in tasks:
+            shares = _deviations(scores, clusters) / len(scores)
+            for name, share in zip(clusters, shares.tolist(), strict=True):
+                by_cluster[name] = by_cluster.get(name, 0.0) + share
+        errors.append(by_cluster)
+    a, b = (math.sqrt(sum(error**2 for error in own.values())) for own in errors)
+    if min(a, b) < ROUNDING:
+        return 0.0
+    return sum(error * errors[1].get(name, 0.0) for name, error in errors[0].items()) / (a * b)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -24,7 +24,7 @@ from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 from ropewalk.models.config import Config, ConfigReader, text_config
-from ropewalk.models.stock_config import with_plan
+from ropewalk.models.stock_config import with_part, with_plan
 from ropewalk.untrusted import read_json
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
@@ -88,7 +88,9 @@ def _to_v4_keys(inner: Config, model_type: str) -> None:
     inner[base] = scaling.pop("rope_theta")
     if "partial_rotary_factor" in scaling:
         inner[share] = scaling.pop("partial_rotary_factor")
-    inner["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
+    # `type` is the older name, and the only one that some classes of mlx-lm and Ollama read.
+    scaling["type"] = scaling["rope_type"]
+    inner["rope_scaling"] = None if set(scaling) == {"rope_type", "type"} else scaling
 
 
 def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
@@ -144,6 +146,13 @@ def window_everywhere(config: Config) -> int | None:
     return window if kind in _ONE_WINDOW else None
 
 
+def with_length(config: Config, length: int) -> Config:
+    """The config with another stated length, and nothing else."""
+    reader = ConfigReader(config)
+    key = reader.written("max_position_embeddings").removeprefix(reader.prefix)
+    return with_part(config, reader.path, {**reader.config, key: length})
+
+
 def changes(before: Config, after: Config) -> Config:
     """The keys of a config that a plan changes, as both engines take them on the command line."""
     own, planned = text_config(before), text_config(after)
@@ -169,6 +178,19 @@ def _sglang(folder: str, length: int, overrides: Config | None) -> str:
     return (
         f"python -m sglang.launch_server --model-path {shlex.quote(folder)} "
         f"--context-length {length}{extra}"
+    )
+
+
+def modelfile(file: str, length: int) -> tuple[str, ...]:
+    """The commands that make an Ollama model of a GGUF file, and run it.
+
+    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
+    """
+    path = file if file.startswith("/") else f"./{file}"
+    written = f"FROM {path}\\nPARAMETER num_ctx {length}\\n"
+    return (
+        f"printf {shlex.quote(written)} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
     )
 
 

@@ -36,6 +36,9 @@ Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
 # It refuses the tensor for these, and takes it once they are saved as llama with attention bias.
 _SAVED_AS_LLAMA = {"qwen2"}
 
+# PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
+_SHORT_LIST_ONLY = {"phimoe"}
+
 IN_WEIGHTS = "tuning of weights: they multiply the query weights"
 LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
@@ -178,7 +181,7 @@ def _with_whole_base(step: PlanStep) -> PlanStep:
     if base is None:
         return step
     cut = replace(geometry, base=float(int(base)))
-    factors = geometry.plain_frequencies / cut.plain_frequencies
+    factors = geometry.factors_of(cut.plain_frequencies)
     return replace(step, schedule=replace(schedule, rescale_factors=factors, recipe=()))
 
 
@@ -348,10 +351,11 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
     if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
         longest = Cell("approximated", LONGEST)
         two = all(len(own) == 1 or _two_lists(own) for own in plan.schedules.values())
+        here = Cell("exact", "two lists, by the longest current position") if two else longest
+        if two and ConfigReader(config).model_type in _SHORT_LIST_ONLY:
+            here = Cell("refused", "its code for this model type takes the short list for all")
         rows["switching by length"] = _row(
-            transformers=Cell("exact", "two lists, by the longest current position")
-            if two
-            else longest,
+            transformers=here,
             vllm=longest,
             sglang=longest,
             llama_cpp=longest,

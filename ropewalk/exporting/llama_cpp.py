@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
+from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.folding import fold
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.tokens import PROBE
@@ -104,6 +105,7 @@ def export(
         parity=None,
         warnings=tuple(warnings),
         load=f"llama-cli -m {out} -c {plan.target_length}",
+        elsewhere=modelfile(str(out), plan.target_length),
     )
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)

@@ -20,6 +20,7 @@ tests/external/model_classes.py, which also shows what a newer wheel changes. Fo
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -76,8 +77,9 @@ class ModelClass:
         """
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
         plain = {key: setting[key] for key in _BASE_AND_SHARE if key in setting}
-        if self.base == "whole" and isinstance(plain.get("rope_theta"), int | float):
-            plain["rope_theta"] = int(plain["rope_theta"])
+        base = plain.get("rope_theta")
+        if self.base == "whole" and isinstance(base, int | float) and math.isfinite(base):
+            plain["rope_theta"] = int(base)
             setting = {**setting, **plain}
         if self.scaling == "dropped":
             return plain
@@ -138,6 +140,8 @@ class ModelClass:
         """Whether it makes another base of this one, by more than rounding."""
         if not isinstance(base, int | float) or self.base != "whole":
             return False
+        if not math.isfinite(base) or not base:
+            return False  # which no rotary module turns by
         return abs(int(base) / base - 1) > ROUNDING
 
     def _divides(self, kind: str) -> bool:
@@ -171,20 +175,19 @@ def _matters(key: str, setting: Config) -> bool:
 def model_class(config: Config, engine: str) -> ModelClass:
     """The class that serves a model: by its architecture, or that of its model type."""
     table, types = _table()[engine], _table()["model_types"]
-    architecture = _architecture(config, types)
-    row = table["architectures"].get(architecture)
+    name = _architecture(config, types)
+    row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
         inner = row.get("architecture") or _architecture(text_config(config), types)
         row = table["architectures"].get(inner)
         row = row if row is None or row["scaling"] != "inner" else None
-        architecture = inner or architecture
+        name = inner or name
     if row is None:  # without a class of its own, transformers' code serves what it knows
-        row = {"scaling": "transformers" if architecture in types.values() else "unknown"}
-    name = (architecture or str(config.get("model_type")))[:80]
+        row = {"scaling": "transformers" if name in types.values() else "unknown"}
     return ModelClass(
         engine,
         table["version"],
-        name,
+        (name or str(config.get("model_type")))[:80],
         row["scaling"],
         type=row.get("type", ""),
         keys=tuple(row.get("keys", ())),
@@ -205,6 +208,11 @@ def rotary_types(engine: str) -> Mapping[str, RotaryType]:
         name: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
         for name, keys in _table()[engine]["types"].items()
     }
+
+
+def architecture(config: Config) -> str:
+    """The class that a config names, or else that of its model type; empty if unknown."""
+    return _architecture(config, _table()["model_types"])
 
 
 def _architecture(config: Config, types: Mapping[str, str]) -> str:

@@ -28,6 +28,9 @@ class Parity(Value):
     tolerance: float
     tokens: int
     """How many positions were compared, beyond the trained length as well as below it."""
+    usual: float | None = None
+    """The tolerance that was not enough, where `tolerance` is that of the model's own rounding,
+    which was measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +46,17 @@ class Parity(Value):
     def __str__(self) -> str:
         return (
             f"{self.quantity} within {self.max_difference:.2g} of the planned model's over "
-            f"{self.tokens:,} tokens (allowed: {self.tolerance:.2g})"
+            f"{self.tokens:,} tokens (allowed: {self.allowed})"
+        )
+
+    @property
+    def allowed(self) -> str:
+        """The tolerance, and why it is no smaller."""
+        if self.usual is None:
+            return f"{self.tolerance:.2g}"
+        return (
+            f"{self.tolerance:.2g} instead of {self.usual:.2g}: what rounding does to this model, "
+            "measured by moving the last place of all that it computes"
         )
 
 
@@ -81,6 +94,8 @@ class Exported(Result):
     """The command or the line of Python that loads it."""
     overrides: str = ""
     """The command that runs the source itself under the plan, where its weights are unchanged."""
+    elsewhere: tuple[str, ...] = ()
+    """The commands that load it in another runtime that takes the same file: Ollama."""
 
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
@@ -109,7 +124,7 @@ class NotTheSame(GateFailed):
             [
                 f"its {parity.quantity} in {parity.runtime} differ from the planned model's by "
                 f"{parity.max_difference:.3g} over {parity.tokens} tokens, "
-                f"and {parity.tolerance:g} is allowed"
+                f"and the tolerance is {parity.allowed}"
             ],
         )
 

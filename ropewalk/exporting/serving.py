@@ -20,15 +20,18 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.exporting.accepted import BY_ENGINE
 from ropewalk.exporting.configs import (
     ENGINES,
     SERVE,
     Engine,
     changes,
+    modelfile,
     serving_config,
     stock_config,
     tokenizer_limit,
     window_everywhere,
+    with_length,
 )
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
@@ -110,8 +113,14 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
     # The growth of queries has a second name, which the published config may lack.
     own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
     if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
-        line = SERVE[engine](here, length, None)
-        return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
+        accepted = BY_ENGINE[engine](source.config)
+        if accepted is None or accepted >= length:
+            line = SERVE[engine](here, length, None)
+            return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
+        # The frequencies are right, and the stated length is what the engine goes by.
+        raised = with_length(source.config, length)
+        line = SERVE[engine](here, length, changes(source.config, raised))
+        return _row(engine, near, f"the model's own config with its length, {_NOT_RUN}", line)
     if tokenizer_limit(Path(here)) < length:
         out = f"{Path(here).name}-{engine}"
         allow = " --approximate" if near else ""
@@ -136,7 +145,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         own = "the file's own settings"
         return (
             Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
-            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", _modelfile(path, length)),
+            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", modelfile(path, length)),
         )
     ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {remade}")
     try:
@@ -191,11 +200,11 @@ def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     own = f"by llama.cpp's rules, not run here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan):
         reason = f"{own} an unmodified GGUF file of the model"
-        return Serving("ollama", "exact", reason, _modelfile(FILE, plan.target_length))
+        return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))
     if exported.refused:
         reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
         return Serving("ollama", "impossible", reason)
-    lines = (exported.command, *_modelfile(FILE, plan.target_length))
+    lines = (exported.command, *modelfile(FILE, plan.target_length))
     return _row("ollama", exported.near, f"{own} the exported file", *lines)
 
 
@@ -261,15 +270,6 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
 
 def _llama_server(file: str, length: int, *flags: str) -> str:
     return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
-
-
-def _modelfile(file: str, length: int) -> tuple[str, ...]:
-    path = file if file.startswith("/") else f"./{file}"
-    written = f"FROM {path}\\nPARAMETER num_ctx {length}\\n"
-    return (
-        f"printf {shlex.quote(written)} > Modelfile",
-        "ollama create extended -f Modelfile && ollama run extended",
-    )
 
 
 def _export(source: Source, runtime: str, out: str) -> str:

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.errors import shortened
-from ropewalk.models.config import ALIASES, ORIGINAL_LENGTH, Config, ConfigReader, named_in
+from ropewalk.models.config import (
+    ALIASES,
+    ORIGINAL_LENGTH,
+    Config,
+    ConfigReader,
+    named_in,
+    rope_type,
+)
 from ropewalk.models.families import FAMILIES
 from ropewalk.untrusted import real_number
 
@@ -24,6 +31,9 @@ class Assumption(NamedTuple):
     """For scripts, as the names of traps in docs/verify.md."""
     text: str
 
+
+SHORTEST_TRAINED = 2048
+"""No published model was pretrained at less, so a length that would be below is unscaled."""
 
 # Keys by which a model's own code changes how it rotates, none of which stock runtimes read.
 _FLAGS = {
@@ -57,6 +67,7 @@ def _all(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
     yield from _two_names(reader)
     yield from _two_levels(config, reader)
     yield from _two_original_lengths(reader)
+    yield from _length_of_linear(reader)
     yield from _layout(reader)
     yield from _unread(reader)
     yield from _own_code(reader)
@@ -169,6 +180,30 @@ def _two_original_lengths(reader: ConfigReader) -> Iterator[Assumption]:
             f"{reader.written(ORIGINAL_LENGTH)} is {shortened(top)}, and "
             f"{reader.prefix}{reader.rope_key} states {shortened(inside)}; the first is followed",
         )
+
+
+def _length_of_linear(reader: ConfigReader) -> Iterator[Assumption]:
+    """Linear scaling over one stated length, which publishers mean in two ways."""
+    if reader.family.length_is_scaled or reader.get(ORIGINAL_LENGTH) is not None:
+        return
+    key, stated = reader.written("max_position_embeddings"), reader.get("max_position_embeddings")
+    for rope in reader.layer_settings().values():
+        factor = rope.get("factor")
+        if rope_type(rope) != "linear" or rope.get(ORIGINAL_LENGTH) is not None:
+            continue
+        if not (isinstance(factor, int | float) and isinstance(stated, int) and factor > 1):
+            continue
+        if stated / factor < SHORTEST_TRAINED:
+            continue
+        long = stated * factor
+        yield Assumption(
+            "length-open",
+            f"rope type 'linear' with factor {factor:g} states no {ORIGINAL_LENGTH}; {key} = "
+            f"{stated} is taken for the length before scaling, as vLLM and SGLang take it, so the "
+            f"model serves {long:.10g}; if {stated} is the scaled length, add {ORIGINAL_LENGTH} = "
+            f"{stated / factor:.10g} to {reader.prefix}{reader.rope_key}",
+        )
+        return
 
 
 def _layout(reader: ConfigReader) -> Iterator[Assumption]:

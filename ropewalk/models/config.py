@@ -285,6 +285,10 @@ class ConfigReader:
         if not isinstance(rope, Mapping):
             raise InvalidValue(self.written(self.rope_key), rope, "must be an object", "write {…}")
         nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
+        for key in sorted(KNOWN_KEYS & nested.keys()):
+            name = f"{self.prefix}{self.rope_key}.{key}"
+            raise InvalidValue(name, nested[key], "must be a value, not an object", "correct it")
+        self._refuse_flat(rope)
         if nested:
             layers = {key: dict(value) for key, value in nested.items()}
             for setting in layers.values():
@@ -310,9 +314,34 @@ class ConfigReader:
             if setting["rope_theta"] is None:
                 raise Unsupported(
                     f"the config of model type {shortened(self.model_type)} has no rope_theta, "
-                    "rope_parameters or rotary_emb_base, so there is no RoPE to change"
+                    f"rope_parameters or rotary_emb_base{self._in_part}, so there is no RoPE to "
+                    "change"
                 )
         return layers
+
+    def _refuse_flat(self, rope: Mapping[str, object]) -> None:
+        """A flat setting where the config class has one for each layer type.
+
+        transformers ignores it (Gemma 3, OLMo 3), fails on it (Gemma 4, ModernBERT), or takes parts
+        of it (DeepSeek V4). `rope_scaling` of v4 was flat for types that state two bases.
+        """
+        layers = [key for key, value in self.family.rope.items() if isinstance(value, Mapping)]
+        if self.family.local_base and self.rope_key == "rope_parameters":
+            layers = [FULL_ATTENTION, SLIDING_ATTENTION]
+        stated = self.config.get(self.rope_key)
+        if stated and layers and not self.is_nested:
+            raise InvalidValue(
+                f"{self.prefix}{self.rope_key}",
+                dict(rope),
+                f"is flat, and models of type {shortened(self.model_type)} turn by a setting for "
+                f"each layer type ({', '.join(layers)})",
+                "write one below the name of each",
+            )
+
+    @property
+    def _in_part(self) -> str:
+        """Which part of the config is meant, where it is not the whole."""
+        return f" in {'.'.join(self.path)}" if self.path else ""
 
     def _own_scaling(self) -> Mapping[str, object] | None:
         """The scaling that a flag of the family's own code switches on."""
@@ -322,7 +351,10 @@ class ConfigReader:
     def _rotating_type(self) -> str:
         """The layer type that rotates, where one setting serves all that do."""
         if self.family.windows_rotate:
-            windowless = "sliding_window" in self.config and not self.config["sliding_window"]
+            window = self.config.get("sliding_window")
+            if window:
+                _count(window, f"{self.prefix}sliding_window", MAX_LENGTH)
+            windowless = "sliding_window" in self.config and not window
             return FULL_ATTENTION if windowless else SLIDING_ATTENTION
         return self.family.rotates
 
@@ -360,30 +392,39 @@ class ConfigReader:
         if not isinstance(self.get("num_hidden_layers"), int):
             return None
         count = self._count("num_hidden_layers", MAX_WIDTH)
-        turning = self._turning(count)
-        return None if turning is None else (sum(turning), count)
+        found = self._turning(count)
+        if found is None:
+            return None
+        key, turning = found
+        if not any(turning):
+            raise Unsupported(
+                f"{self.prefix}{key}: none of the {count} layers of this model rotates, so there "
+                "is no RoPE to change"
+            )
+        return sum(turning), count
 
-    def _turning(self, count: int) -> list[bool] | None:
-        """Whether each layer rotates."""
+    def _turning(self, count: int) -> tuple[str, list[bool]] | None:
+        """Whether each layer rotates, and the key that says so."""
         for key in ROTATES_BY_LAYER:
             stated = self.config.get(key)
             if isinstance(stated, list) and len(stated) == count:
-                return [bool(value) for value in stated]
+                return key, [bool(value) for value in stated]
         rests_every = self.get("no_rope_layer_interval")
         if isinstance(rests_every, int) and rests_every > 0:
-            return [(i + 1) % rests_every != 0 for i in range(count)]
-        kinds = self.config.get("layer_types") or self.config.get("layers_block_type")
+            return "no_rope_layer_interval", [(i + 1) % rests_every != 0 for i in range(count)]
+        by_kind = "layer_types" if self.config.get("layer_types") else "layers_block_type"
+        kinds = self.config.get(by_kind)
         if isinstance(kinds, list) and len(kinds) == count:
             layers = tuple(self.layer_settings())
             only = None if FULL_ATTENTION in layers or len(layers) > 1 else layers[0]
             kinds = [_LAYER_TYPES.get(str(kind), str(kind)) for kind in kinds]
-            return [kind not in NOT_ATTENTION and only in (None, kind) for kind in kinds]
+            return by_kind, [kind not in NOT_ATTENTION and only in (None, kind) for kind in kinds]
         attends_every = self.get("full_attention_interval")
         if isinstance(attends_every, int) and attends_every > 0:
-            return [(i + 1) % attends_every == 0 for i in range(count)]
+            return "full_attention_interval", [(i + 1) % attends_every == 0 for i in range(count)]
         indices = self.config.get("full_attn_idxs")
         if isinstance(indices, list):
-            return [i in indices for i in range(count)]
+            return "full_attn_idxs", [i in indices for i in range(count)]
         return None
 
     def geometry(self, rope: Config, original_length: int) -> RotaryGeometry:
@@ -641,9 +682,8 @@ class _Setting:
     def lengths(self, factor: float) -> tuple[int, int]:
         """The original length and the one served.
 
-        The one rule of which length a setting serves. No formula of transformers depends on it, and
-        the runtimes differ: vLLM takes original · factor for YaRN, and the stated length for llama3
-        and longrope; SGLang takes the stated length wherever an original one is given. So:
+        The one rule of which length a setting serves. No formula of transformers depends on it.
+        Which length a runtime accepts is another matter (exporting/accepted.py). So:
 
         - YaRN and linear: the longer of the stated length and original · factor. The factor says
           how far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.

@@ -78,14 +78,14 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         inner["original_max_position_embeddings"] = next(
             (original for original in originals if original), length
         )
-    return _with_part(config, reader.path, inner)
+    return with_part(config, reader.path, inner)
 
 
-def _with_part(config: Config, path: tuple[str, ...], part: Config) -> Config:
+def with_part(config: Config, path: tuple[str, ...], part: Config) -> Config:
     """The config with another part at the path."""
     if not path:
         return part
-    return {**config, path[0]: _with_part(config[path[0]], path[1:], part)}
+    return {**config, path[0]: with_part(config[path[0]], path[1:], part)}
 
 
 def rope_parameters(plan: ContextPlan, source: object) -> dict[str, Any]:

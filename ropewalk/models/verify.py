@@ -347,7 +347,7 @@ def _suspects(target: _Target) -> Iterator[tuple[str, RotarySchedule]]:
     rounded = torch.tensor(schedule.inverse_frequencies).to(torch.bfloat16).double().numpy()
     yield (
         "inverse frequencies rounded to bfloat16",
-        replace(schedule, rescale_factors=schedule.geometry.plain_frequencies / rounded),
+        replace(schedule, rescale_factors=schedule.geometry.factors_of(rounded)),
     )
 
 

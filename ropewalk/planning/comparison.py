@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.planning.extension import chosen_layers, extend_plan
+from ropewalk.planning.extension import chosen_layers, extend_plan, only_the_length
 from ropewalk.planning.measured import Measured, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, WITHOUT_TRAINING, Quantities, Rule
 from ropewalk.scaling import names
@@ -171,7 +171,10 @@ def compare(
                 least_advantage=found.least,
                 out_of_distribution_pairs=len(angles.out_of_distribution),
                 quantities=Quantities.of(start, schedule, target_length),
-                measured=_measured(method, target_length / start.length),
+                # Where nothing changes, what others gained by the method says nothing.
+                measured=()
+                if only_the_length(present, plan)
+                else _measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
             )
         )

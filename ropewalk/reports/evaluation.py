@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.evaluation.results import estimate, grouped, labels
+from ropewalk.evaluation.effective_length import EffectiveLength
+from ropewalk.evaluation.results import Spread, estimate, grouped, labels
 from ropewalk.evaluation.statistics import rate_interval
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
@@ -22,6 +23,11 @@ SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
 WIDE = 0.4
 """A cell whose interval is wider than this, or that has none, says nothing yet: grey."""
+_IN_MODE = {
+    "teacher_forced": "",
+    "generate": ", generated",
+    "shared_context": ", generated on shared contexts",
+}
 
 
 class Point(NamedTuple):
@@ -46,6 +52,8 @@ class Panel(NamedTuple):
     metric: str
     label: str
     curves: tuple[Curve, ...]
+    thresholds: tuple[tuple[str, float], ...] = ()
+    """Scores that make a length effective, each with what it is."""
 
 
 class Cell(NamedTuple):
@@ -90,15 +98,28 @@ class PositionCurve(NamedTuple):
     """Each with the end of its bin as its length."""
 
 
-def panels(results: Sequence[EvalResult]) -> list[Panel]:
-    """One panel per task and metric, one curve per subject."""
+THRESHOLDS = {"ruler": "RULER's 85.6%", "own": "85% of its own"}
+
+
+def panels(results: Sequence[EvalResult], effective: Sequence[EffectiveLength] = ()) -> list[Panel]:
+    """One panel per task and metric, one curve per subject, and the thresholds of means."""
     found: dict[tuple[str, str, str, str], dict[str, list[Point]]] = {}
     names = labels(result.subject for result in results)
     for r in filter(is_main, results):
         curves = found.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
         curves.setdefault(names[r.subject], []).append(Point(r.length, r.value, r.low, r.high))
     return [
-        Panel(*key, tuple(Curve(method, tuple(sorted(points))) for method, points in own.items()))
+        Panel(
+            *key,
+            tuple(Curve(method, tuple(sorted(points))) for method, points in own.items()),
+            tuple(
+                dict.fromkeys(
+                    (THRESHOLDS[e.criterion], e.threshold)
+                    for e in effective
+                    if (e.group, e.mode) == key[:2]
+                )
+            ),
+        )
         for key, own in found.items()
     ]
 
@@ -156,6 +177,7 @@ def figures(
     results: Sequence[EvalResult],
     records: Sequence[EvalRecord],
     *,
+    effective: Sequence[EffectiveLength] = (),
     original_length: int | None = None,
 ) -> dict[str, Figure]:
     """Every picture that these results have something for, by its name.
@@ -163,7 +185,7 @@ def figures(
     A dotted line marks the length of pretraining.
     """
     pictures: dict[str, Figure] = {}
-    shown = panels(results)
+    shown = panels(results, effective)
     if shown:
         pictures["by-length"] = _panels_figure(shown, original_length)
     for task in dict.fromkeys(r.task for r in records if r.depth is not None):
@@ -172,6 +194,19 @@ def figures(
     if positions:
         pictures["perplexity-by-position"] = _positions_figure(positions, original_length)
     return pictures
+
+
+def spread_figure(spreads: Sequence[Spread], *, original_length: int) -> Figure:
+    """The means over several models by length, with the range as the band."""
+    found: dict[tuple[str, str, str], dict[str, list[Point]]] = {}
+    for s in spreads:
+        point = Point(s.length, s.mean, s.lowest, s.highest)
+        found.setdefault((s.task, s.mode, s.metric), {}).setdefault(s.method, []).append(point)
+    shown = [
+        Panel(*key, "mean and range", tuple(Curve(m, tuple(sorted(p))) for m, p in own.items()))
+        for key, own in found.items()
+    ]
+    return _panels_figure(shown, original_length)
 
 
 @required_by("a figure")
@@ -188,9 +223,14 @@ def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figur
         _lengths_axis(
             axes, sorted({p.length for c in panel.curves for p in c.points}), original_length
         )
+        for name, threshold in panel.thresholds:
+            axes.axhline(threshold, color="0.4", linewidth=0.8, linestyle="--", zorder=0)
+            axes.annotate(
+                name, (1, threshold), (-2, 2), ("axes fraction", "data"), "offset points",
+                fontsize=7, color="0.4", ha="right",
+            )  # fmt: skip
         axes.set_title(panel.task, fontsize=10)
-        written = panel.mode == "generate"
-        axes.set_ylabel(f"{panel.label}, generated" if written else panel.label, fontsize=9)
+        axes.set_ylabel(f"{panel.label}{_IN_MODE[panel.mode]}", fontsize=9)
         if panel.metric != PERPLEXITY.name:
             axes.set_ylim(-0.03, 1.03)
         else:
@@ -289,10 +329,8 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
         axes.set_title(as_text(grid.method), fontsize=10)
         axes.set_xlabel("context length", fontsize=9)
     all_axes[0].set_ylabel("depth of the answer", fontsize=9)
-    mode = ", generated" if grids[0].mode == "generate" else ""
-    figure.suptitle(
-        f"{grids[0].task}{mode}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9
-    )
+    task = f"{grids[0].task}{_IN_MODE[grids[0].mode]}"
+    figure.suptitle(f"{task}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9)
     return figure
 
 

@@ -37,8 +37,8 @@ FORWARDS_A_PASS = 3
 again."""
 
 Slopes = Callable[[RotarySchedule, Sequence[int]], FloatArray]
-"""[documents, 2 + pairs]: the loss, and its slopes by the log λ of each pair and by log m. A row
-that is not finite is a pass that failed."""
+"""[documents, 2 + pairs]: the loss, and its slopes by the log λ of each pair that turns and by
+log m. A row that is not finite is a pass that failed."""
 
 
 class _Walk(NamedTuple):
@@ -125,7 +125,7 @@ class _Axes:
         self._space = space
         start = space.seeds()[-1]
         self._start = np.array([*np.log(start.factors), math.log(start.attention_scaling)])
-        turns = space.target_length / space.schedule(start).wavelengths
+        turns = space.target_length / space.schedule(start).wavelengths[: space.pairs]
         self._scale = np.array([*np.maximum(1.0, TURNS * turns), 1.0])
         ends = space.scalings
         self._low = np.array([*np.log(space.lowest), math.log(ends[0])])

@@ -4,7 +4,7 @@ A candidate is one rescale factor λ a pair, from 1 to 2·s in steps of 0.01 and
 a pair to the next slower one, a number n̂ of initial positions that keep their angles, and an
 attention scaling m. λ and m are over what the start has, so that a search on an extended model
 composes on it; with `recover` λ is over the plain frequencies, since a short context wants less of
-the extension that is there.
+the extension that is there. A pair that rests (`resting_pairs`) has no λ here.
 
 Two constraints may be asked for: `stock_runtimes` holds n̂ at 0, which is all that a stock runtime
 can express, and `beyond_critical` is LongRoPE2's: a pair that never completed a turn within the
@@ -121,14 +121,20 @@ class Space:
 
     @property
     def pairs(self) -> int:
-        return self.start.geometry.pairs
+        """Those that turn: a factor of a pair that rests says nothing."""
+        return self.start.geometry.turning_pairs
+
+    @property
+    def _present(self) -> FloatArray:
+        """The factors of the start."""
+        return self.start.rescale_factors[: self.pairs]
 
     @cached_property
     def highest(self) -> float:
         """The largest factor of the grid."""
         limit = self.highest_factor
         if limit is None:
-            reach = math.sqrt(self.start.rescale_factors.max()) if self.recover else self.scale
+            reach = math.sqrt(self._present.max()) if self.recover else self.scale
             limit = HEADROOM * max(1.0, reach)
         # The tolerance keeps 1.25 · 1.04 = 1.3 on the grid, which floats put just below it.
         return math.floor(limit * STEPS_PER_UNIT + 1e-6) / STEPS_PER_UNIT
@@ -228,11 +234,12 @@ class Space:
         """The schedule that a candidate stands for; its recipe is `longrope`."""
         factors = np.array(candidate.factors)
         if self.recover:
-            factors = factors / self.start.rescale_factors
+            factors = factors / self._present
+        resting = [1.0] * self.start.geometry.resting_pairs
         return longrope.schedule(
             self.start,
             self.target_length,
-            factors=factors.tolist(),
+            factors=[*factors.tolist(), *resting],
             attention_factor=candidate.attention_scaling,
             kept_initial_positions=candidate.kept_initial_positions,
             recover=self.recover,
@@ -245,7 +252,7 @@ class Space:
         geometric mean take their place. Where two of them meet on the grid, one is left.
         """
         if self.recover:
-            present = self.start.rescale_factors
+            present = self._present
             return self._distinct(np.ones(self.pairs), present, np.sqrt(present))
         return self._distinct(*(self._by_hand[name] for name in SEEDS if name in self._by_hand))
 
@@ -272,7 +279,7 @@ class Space:
         candidates = []
         for item in found:
             if isinstance(item, RotarySchedule):
-                factors = item.rescale_factors / self.start.rescale_factors
+                factors = item.rescale_factors[: self.pairs] / self._present
                 scaling = item.attention_scaling / self.start.attention_scaling
             else:
                 factors, scaling = item, 1.0

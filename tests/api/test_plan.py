@@ -167,6 +167,25 @@ def test_bad_parameters_are_named() -> None:
         rw.plan("llama-2-7b", "8k", "yarn", log_n="always")  # type: ignore[arg-type]
 
 
+def test_a_plan_that_only_states_a_longer_length_says_so() -> None:
+    gemma = CONFIGS / "gemma-4-26b-a4b.json"  # no pair of its full attention meets a new angle
+    compared = rw.compare_methods(gemma, "512k")
+    assert compared.best.method == "base_change"
+    assert compared.best.measured == (), "others gained by a base that changed"
+    assert compared.changes_nothing.startswith(
+        f"This plan changes nothing in {compared.model} but the stated length: its base is safe "
+        "for 512k by the bound, and no pair meets a new angle there. Whether it works there"
+    )
+    assert compared.changes_nothing in compared.summary()
+    # Nothing changes here either, but by the user's choice, and theory has an objection.
+    base = {"base": 5e5}
+    kept = check_result(rw.plan("llama-3-8b", "16k", "base_change", parameters=base))
+    assert "29 of 64 pairs meet angles new to them" in kept.summary()
+    assert not kept.nothing_to_change, "the length is another"
+    assert not rw.plan("llama-3-8b", "16k", "ntk").changes_nothing
+    assert not rw.plan("llama-3-8b", "8k").changes_nothing
+
+
 def test_a_length_that_the_model_serves_already_is_its_own_plan() -> None:
     found = check_result(rw.plan("qwen2.5-7b", "128k", "yarn"))
     assert found.nothing_to_change

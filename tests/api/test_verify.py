@@ -189,8 +189,12 @@ def test_a_gguf_file_is_read_by_llama_cpps_rules(tmp_path: Path) -> None:
     assert found.target == "GGUF file"
     assert list(found.runtimes) == ["llama.cpp"]
     check_command(found, "verify", path, "--no-run")
-    with pytest.raises(InputError, match=r"only llama\.cpp loads"):
+    with pytest.raises(InputError, match=r"only llama\.cpp and ollama load"):
         rw.verify(path, runtimes=["vllm"])
+    both = rw.verify(path, runtimes=["llama.cpp", "ollama"], run=False)
+    one, other = both.runtimes.values()
+    assert one.layers == other.layers
+    assert [finding.trap for finding in both.warnings] == ["short-by-default"]
 
 
 def test_what_cannot_be_verified_is_named(tmp_path: Path) -> None:
@@ -200,8 +204,8 @@ def test_what_cannot_be_verified_is_named(tmp_path: Path) -> None:
     plan: ContextPlan = CLEAN["plain"].plan
     with pytest.raises(InputError, match="there is no such file or folder"):
         rw.verify("nowhere")
-    with pytest.raises(UnknownName, match="unknown runtime 'ollama'"):
-        rw.verify(folder, runtimes=["ollama"])
+    with pytest.raises(UnknownName, match="unknown runtime 'triton'"):
+        rw.verify(folder, runtimes=["triton"])
     with pytest.raises(InputError, match="there is no such file"):
         rw.verify(folder, plan="no.json")
     with pytest.raises(InputError, match="not both"):

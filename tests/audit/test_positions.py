@@ -6,16 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import transformers
+from transformers import CONFIG_MAPPING
 
 import ropewalk as rw
 from ropewalk.audit.result import Audit
+from ropewalk.errors import Unsupported
 from ropewalk.exporting.configs import COMPUTED_HEAD_DIM, serving_config
+from ropewalk.exporting.features import expressible
 from ropewalk.models.config import Config, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.planning.extension import extend_plan
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
+from tests.models.truth import rotary_class
 
 BETA = 0.1
 YARN = {
@@ -27,6 +33,9 @@ YARN = {
 }
 
 SWITCHED = {"sliding_window": 256, "use_sliding_window": True}
+
+
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 
 
 def verified(folder: Path, config: Config, **more: Any) -> Audit:
@@ -83,6 +92,26 @@ def test_where_generate_stops_is_told(tmp_path: Path) -> None:
     assert str(WINDOW) in told.what
     (tmp_path / "generation_config.json").write_text(json.dumps({"max_length": TARGET}))
     assert not verified(tmp_path, written, plan=plan).wrong
+
+
+def test_phimoe_takes_its_short_list_at_every_length(tmp_path: Path) -> None:
+    """No false accusation: its module, called far beyond the original length, says so itself."""
+    config = json.loads((PUBLISHED / "phi-3.5-moe.json").read_text(encoding="utf-8"))
+    audit = verified(tmp_path, config, runtimes=("transformers",))
+    (told,) = audit.wrong
+    assert (told.trap, told.runtimes) == ("wrong-step", ("transformers",))
+    stock = CONFIG_MAPPING["phimoe"].from_dict(config)
+    position = torch.tensor([[2**16]])
+    cos, _ = rotary_class(stock)(stock)(torch.zeros(1), position)
+    short, long = (
+        step.schedule.cos_sin(position.numpy())[0] for step in present_plan(config).steps()
+    )
+    # The two lists begin alike, and both scalings are the same.
+    assert np.abs(cos[..., :64].numpy() - short).max() < 0.02
+    assert np.abs(cos[..., :64].numpy() - long).max() > 1
+    # So nothing is served by two lists there; one list is.
+    with pytest.raises(Unsupported, match="switching by length is refused: its code for this mod"):
+        expressible(present_plan(config), config, "transformers", approximate=True)
 
 
 def ministral(**more: Any) -> Config:
@@ -151,6 +180,18 @@ INNOCENT: dict[str, Config] = {
         "vision_config": {"model_type": "gemma3n_vision"},
     },
     "ERNIE 4.5": source("ernie4_5", max_position_embeddings=131072),
+    "Hunyuan": source(
+        "hunyuan_v1_dense",
+        rope_scaling={
+            "type": "dynamic",
+            "alpha": 1000.0,
+            "factor": 1.0,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "mscale": 1.0,
+            "mscale_all_dim": 0.0,
+        },
+    ),
     "keys left over at their defaults": source(
         rope_theta=None,
         rope_parameters={"rope_type": "default", "rope_theta": BASE, "mscale": 1.0, "factor": 1.0},
@@ -166,6 +207,16 @@ def test_a_config_as_published_is_not_accused(name: str, tmp_path: Path) -> None
     assert not reading.unread
     assert "full_attention" in reading.layers
     assert not audit.wrong
+
+
+@pytest.mark.parametrize(("length", "lacking"), [(8192, False), (16384, True), (32768, True)])
+def test_a_base_far_below_its_length_lacks_its_scaling(
+    length: int, lacking: bool, tmp_path: Path
+) -> None:
+    """Llama 2, fine-tuned with scaled positions and published without its scaling."""
+    config = source(rope_theta=10000.0, max_position_embeddings=length)
+    audit = verified(tmp_path, config, runtimes=["vllm"])
+    assert ("unscaled-length" in found(audit)) == lacking
 
 
 def test_text_positions_of_sections_are_plain(tmp_path: Path) -> None:

@@ -89,6 +89,19 @@ def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Pa
     assert (tmp_path / "run" / "results.json").read_text() == first.stdout
     with pytest.raises(InputError, match=r"configuration\.seed was 0, now 1"):
         _evaluate(*arguments, "--seed", 1)
+    with pytest.raises(InputError, match=r"configuration\.mode was .*, now .*generate"):
+        _evaluate(*arguments, "--mode", "generate")
+    with pytest.raises(InputError, match=r"configuration\.conditions"):
+        _evaluate(*arguments, "--method", "linear", "--to", 2 * tiny.WINDOW)
+
+
+def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: Path) -> None:
+    tasks = ("--tasks", "kv,niah-multikey-2-syn", "--samples", 5, "--corpus", corpus)
+    shown = _evaluate(model, *tasks, "--lengths", tiny.WINDOW).stdout
+    assert "a length passes where the whole 95% interval reaches the threshold" in shown
+    assert "  none, retrieval, threshold 0.0% (85% of none at 128): undecided up to 128" in shown
+    shown = _evaluate(model, *tasks, "--lengths", 2 * tiny.WINDOW).stdout
+    assert "85% of the model's own score: not measured (needs none at 128)" in shown
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
-from ropewalk.evaluation.statistics import t_interval, wilson
+from ropewalk.evaluation.statistics import compare_mean_rates, t_interval, wilson
 from ropewalk.records import EvalRecord, Subject, is_main
 
 
@@ -158,3 +158,38 @@ def test_labels_say_no_more_than_tells_subjects_apart() -> None:
         Subject("weights", "plan 3", "yarn"),
     ]
     assert list(labels(subjects).values()) == ["none", "yarn (plan 2)", "yarn (plan 3)"]
+
+
+def test_means_over_tasks_are_compared_with_the_tasks() -> None:
+    def answers(method: str, task: str, right: int) -> list[EvalRecord]:
+        return [
+            replace(r, task=task, sample=f"{task} {r.sample}", layout=f"{task} {r.layout}")
+            for r in _answers(method, right, 20)
+        ]
+
+    records = [
+        record
+        for method, rights in (("none", (2, 8)), ("yarn", (12, 14)))
+        for task, right in zip(("a", "b"), rights, strict=True)
+        for record in answers(method, task, right)
+    ]
+    found = {c.task: c for c in compare_methods(records, {"both": ("a", "b"), "more": ("a", "c")})}
+    assert list(found) == ["a", "b", "both"]
+    both = found["both"].comparison
+    assert both.pairs == 40
+    assert both.difference == pytest.approx(-0.4)
+    assert both.low is not None
+    assert both.high is not None
+    assert both.high < 0
+    assert both.p_value is not None
+    assert both.p_value < 0.001
+    assert found["both"].adjusted_p == pytest.approx(3 * both.p_value)
+
+
+def test_a_mean_that_differs_in_a_few_answers_is_no_more_certain_than_their_signs() -> None:
+    """One task where all five differ, and twelve where none does, have a spread of zero."""
+    first = [([float(t == 0)] * 5, [(t, i) for i in range(5)]) for t in range(13)]
+    second = [([0.0] * 5, [(t, i) for i in range(5)]) for t in range(13)]
+    found = compare_mean_rates(first, second)
+    assert found.p_value == 2**-4
+    assert compare_mean_rates(first, first).p_value == 1

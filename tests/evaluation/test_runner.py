@@ -16,12 +16,13 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation, Questions
-from ropewalk.evaluation.scoring import TokenScores
+from ropewalk.evaluation.scoring import Scorer, TokenScores
 from ropewalk.evaluation.settings import Settings, task_names
 from ropewalk.models.config import present_plan
-from ropewalk.models.load import load
+from ropewalk.models.install import applied
+from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
-from ropewalk.records import Mode, Subject
+from ropewalk.records import WRITTEN, Mode, Subject
 from ropewalk.run_directory import Journal
 from tests.evaluation import tiny
 
@@ -150,9 +151,9 @@ def test_samples_that_are_made_again_for_the_next_condition_are_the_same(
     made: list[int] = []
     generate = samples.generate
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **more: Any) -> Any:
         made.append(arguments[3])
-        return generate(*arguments)
+        return generate(*arguments, **more)
 
     monkeypatch.setattr(samples, "generate", counted)
     first = kept.run(CONDITIONS)
@@ -175,8 +176,13 @@ class Oracle:
             for row, start in zip(sequences, starts, strict=True)
         ]
 
-    def write(self, prompts: Any, count: int) -> list[Any]:
-        return [self.written[prompt.tobytes()][:count] for prompt in prompts]
+    def write(self, prompts: Any, count: int, ended: Any) -> list[Any]:
+        rows = [self.written[prompt.tobytes()][:count] for prompt in prompts]
+        ends = (next((i for i in range(1, len(row)) if ended(row[:i])), None) for row in rows)
+        return [row[:end] for row, end in zip(rows, ends, strict=True)]
+
+    def write_on(self, shared: int, *arguments: Any) -> list[Any]:
+        return self.write(*arguments)
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
@@ -212,12 +218,12 @@ def test_an_answer_is_exact_only_where_it_also_ends(
     assert {record.key for record in records} == set(batch.keys(records[0].subject))
     scores = {record.metric: record.score for record in records}
     assert (scores["exact_match"], scores["prefix_match"]) == (exact, prefix)
-    assert ("task_score" in scores) == (mode == "generate")
-    if mode == "generate" and by_the_task is not None:
+    assert ("task_score" in scores) == (mode in WRITTEN)
+    if mode in WRITTEN and by_the_task is not None:
         assert scores["task_score"] == by_the_task
     for record in records:
         assert (record.mode, record.task, record.length) == (mode, task, 512)
-        assert (record.answer is not None) == (mode == "generate")
+        assert (record.answer is not None) == (mode in WRITTEN)
 
 
 def test_greedy_writing_and_teacher_forcing_agree() -> None:
@@ -226,7 +232,7 @@ def test_greedy_writing_and_teacher_forcing_agree() -> None:
     extended = extend_plan(loaded.present_plan, 1024, "ntk")
     under = [Condition("ntk", extended.id, extended)]
     scores = []
-    for mode in get_args(Mode):
+    for mode in ("teacher_forced", "generate"):
         settings = Settings(("passkey", "needle", "lines"), (1024,), 6, mode=mode)
         records = Evaluation(loaded, list(read_documents(HELD_OUT)), settings).run(under)
         asked = [r for r in records if r.metric != "task_score"]
@@ -270,6 +276,89 @@ def test_results_speak_of_all_that_was_asked_for() -> None:
         "exact_match",
         "prefix_match",
     }
+
+
+def _shared(*names: str, lengths: tuple[int, ...] = (256,)) -> Evaluation:
+    settings = Settings(names, lengths, 6, mode="shared_context")
+    return Evaluation(tiny.loaded(), tiny.documents(), settings)
+
+
+def test_questions_on_one_context_are_answered_as_each_alone_and_share_a_layout() -> None:
+    """Also on a last context from which fewer samples are taken than it has questions."""
+    names = ("kv", "lines", "niah-multikey-1-syn", "niah-multikey-2-syn")
+    records = _shared(*names).run(CONDITIONS[1:])
+    assert {record.mode for record in records} == {"shared_context"}
+    assert {record.task for record in records} == set(names)
+    scorer = Scorer(tiny.model())
+    evaluation = _shared(*names)
+    with applied(tiny.model(), EXTENDED, length=256):
+        for name in names:
+            task, answers = tasks.named(name), {r.sample: r for r in records if r.task == name}
+            haystack = Haystack(tiny.documents())
+            drawn = list(
+                samples.generate(task, evaluation.encoder, haystack, 256, 6, 0, shared=True)
+            )
+            assert [sample.id for sample in drawn] == list(answers)
+            assert len({sample.context for sample in drawn}) == 2
+            for context in {sample.context for sample in drawn}:
+                own = [sample for sample in drawn if sample.context == context]
+                assert len({sample.layout for sample in own}) == 1
+                assert len({sample.prompt.tobytes() for sample in own}) == len(own)
+            for sample in drawn:
+                assert sample.prompt.size + sample.allowance <= 256
+                batch = Questions(scorer, evaluation.encoder, task, "generate", [sample])
+                [*_, alone] = batch.score(answers[sample.id].subject)
+                assert alone.answer == answers[sample.id].answer
+
+
+def test_a_task_with_one_question_is_left_out_of_shared_contexts() -> None:
+    notices: list[str] = []
+    evaluation = _shared("passkey", "kv", "perplexity", lengths=(128, 256))
+    evaluation.notice = notices.append
+    records = evaluation.run(CONDITIONS[:1])
+    assert {(r.task, r.mode) for r in records} == {
+        ("kv", "shared_context"),
+        ("perplexity", "teacher_forced"),
+    }
+    assert ["passkey has one question" in notice for notice in notices] == [True]
+    with pytest.raises(InvalidValue, match=r"no task with several questions.*kv, lines"):
+        _shared("passkey", "perplexity")
+
+
+@pytest.mark.parametrize("mode", ["generate", "shared_context"])
+def test_an_interrupted_run_of_writing_ends_with_the_same_bytes(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 256)
+
+    def run(name: str) -> bytes:
+        settings = Settings(("kv", "lines"), (128,), 6, mode=mode)
+        return _bytes(tmp_path / name, Evaluation(tiny.loaded(), tiny.documents(), settings))
+
+    whole = run("whole")
+    lines = whole.splitlines(keepends=True)
+    for kept in (1, len(lines) // 2):
+        (tmp_path / "torn").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+        with pytest.warns(UserWarning, match="torn off"):
+            assert run("torn") == whole
+
+
+def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> None:
+    """A stock module chooses by the tokens so far: by the prompt, and then anew while it writes."""
+    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    own = tiny.model.__wrapped__(rope_parameters=config)
+    loaded = LoadedModel("dynamic", own, tiny.tokenizer(), present_plan(own.config, "dynamic"))
+    assert len(loaded.present_plan.steps()) > 1
+    found = []
+    for mode in ("teacher_forced", "generate"):
+        settings = Settings(("kv", "lines"), (256,), 4, mode=mode)
+        as_it_is = Condition("none", loaded.present_plan.id, None)
+        records = Evaluation(loaded, tiny.documents(), settings).run([as_it_is])
+        plan = loaded.present_plan
+        planned = Condition("none", plan.id, plan)
+        assert Evaluation(loaded, tiny.documents(), settings).run([planned]) == records
+        found.append([r.score for r in records if r.metric == "prefix_match"])
+    assert found[0] == found[1]
 
 
 def test_tasks_are_listed() -> None:

@@ -9,7 +9,8 @@ from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, Grani
 
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation import scoring
-from ropewalk.evaluation.scoring import Scorer
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.scoring import Scorer, end_tokens
 from tests.evaluation import tiny
 from tests.models.tiny import SMALL
 
@@ -134,3 +135,14 @@ def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -
     assert masks == [(None, True)] * 2
     assert max(rows) <= 7
     assert sum(rows) == 49 + 47
+
+
+def test_a_model_may_have_several_end_tokens() -> None:
+    """Chat models have; only the tokenizer's was known, so answers ran on."""
+    model = tiny.model(rms_norm_eps=1e-4)
+    assert end_tokens(model) == []
+    model.generation_config.eos_token_id = [65, 66]
+    encoder = Encoder(tiny.tokenizer(), ends=end_tokens(model))
+    assert encoder.until_end(np.array([9, 66, 8, 65])).tolist() == [9]
+    model.generation_config.eos_token_id = 7
+    assert end_tokens(model) == [7]

@@ -17,19 +17,38 @@ import numpy as np
 import torch
 import transformers
 
+from ropewalk.audit.finding import TOLERANCE
+from ropewalk.audit.rules import mlx_lm
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import RopewalkError
 from ropewalk.exporting.approximating import loss_between
-from ropewalk.exporting.features import RUNTIMES, Matrix, expressible, matrix
-from ropewalk.exporting.model_classes import ENGINE_NAMES, TABLE
+from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.features import RUNTIMES, Cell, Matrix, expressible, matrix
+from ropewalk.exporting.model_classes import ENGINE_NAMES, TABLE, model_class
 from ropewalk.gguf.llama_cpp_run import runtime as llama_cpp_version
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
+from ropewalk.models.config import (
+    BUNDLED_FOLDER,
+    Config,
+    load_config,
+    present_plan,
+    text_config,
+)
 from ropewalk.planning.extension import extend_plan
+from tests.external.mlx_lm_classes import FOLLOWS
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 SERVING = Path(__file__).parents[1] / "external" / "serving_rotary.json"
 RESULTS = Path(__file__).with_name("runtimes.json")
+MLX = Path(__file__).parents[1] / "external" / "mlx_lm_classes.json"
 LLAMA, OTHERS = "llama-2-7b", ("qwen2.5-7b-instruct-yarn", "smollm3-3b", "command-r")
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
+OF_POSITIONS = {
+    "Ministral 3": PUBLISHED / "ministral-3-8b.json",
+    "Llama 4": PUBLISHED / "llama-4-scout.json",
+    "Gemma 4": CONFIGS / "gemma-4-26b-a4b.json",
+}
+"""Models in which queries grow with their position, or some pairs rest."""
 TARGET = 2**17
 
 
@@ -72,14 +91,95 @@ def matrix_of(name: str) -> Matrix:
     return cells
 
 
+def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
+    """The same features in mlx-lm, by its rules: what it makes of the folder that is exported."""
+    rows = matrix(plan, config)
+    followed, _ = expressible(plan, config, "transformers", approximate=True)
+    keys = "--v4-keys"
+    reading = mlx_lm.read(text_config(stock_config(config, followed)), None)  # without its tower
+    try:
+        older = mlx_lm.read(text_config(stock_config(config, followed, v4_keys=True)), None)
+    except RopewalkError:  # a setting for each layer type
+        older = replace(reading, refused="")
+    if older.refused is None and older.unread is None:
+        reading = older
+    else:
+        keys = ""
+    fine = Cell("exact", keys)
+    if why := reading.refused or reading.unread:
+        cells = dict.fromkeys(rows, Cell("refused" if reading.refused else "unknown", why))
+        return {feature: {mlx_lm.RUNTIME: cell} for feature, cell in cells.items()}
+    turns, scales = fine, fine
+    for layer_type, steps in followed.schedules.items():
+        want, got = steps[-1].schedule, reading.layers[layer_type][-1]
+        frequencies = want.inverse_frequencies
+        if not np.allclose(got.inverse_frequencies, frequencies, rtol=TOLERANCE, atol=0):
+            turns = Cell("refused", "its class does not read it")
+        if abs(got.attention_scaling / want.attention_scaling - 1) > TOLERANCE:
+            scales = Cell("refused", "its own formula, whatever the setting says")
+    special = {
+        "attention scaling": scales,
+        "query growth": fine
+        if mlx_lm.reads_growth(text_config(config))
+        else Cell("refused", "not read"),
+        "dynamic NTK": rows.get("dynamic NTK", {}).get("transformers", fine),
+        "switching by length": Cell("approximated", "the longest schedule at every length")
+        if scales is fine
+        else scales,
+        **{name: rows[name]["transformers"] for name in _BESIDE if name in rows},
+    }
+    if turns is fine and "factors by pair" in rows and scales is not fine:
+        turns = scales  # its class of longrope always multiplies by a factor of its own
+    return {feature: {mlx_lm.RUNTIME: special.get(feature, turns)} for feature in rows}
+
+
+def temperature() -> dict[str, Cell]:
+    """Who reads by which key Llama 4 scales the queries of its layers without rotation.
+
+    No setting changes it, and an export keeps the key: all that counts is who reads it.
+    """
+    config = load_config(OF_POSITIONS["Llama 4"])
+    key = "attn_temperature_tuning"
+    unknown = Cell("unknown", "not looked at")
+    cells = {"transformers": Cell("exact", key), "llama.cpp": unknown, mlx_lm.RUNTIME: unknown}
+    for engine in ENGINE_NAMES:
+        read = key in model_class(config, engine).reads
+        cells[engine] = Cell("exact", key) if read else Cell("refused", "not read")
+    return cells
+
+
+_BESIDE = ("kept initial positions", "log-n", "query scales")
+
+
+def row_of(feature: str, cells: dict[str, Cell]) -> str:
+    return f"| {feature} | {' | '.join(str(cells[r]) for r in (*RUNTIMES, mlx_lm.RUNTIME))} |"
+
+
 def matrix_table() -> str:
     """The matrix of a llama, and what is otherwise elsewhere."""
     base = matrix_of(LLAMA)
-    lines = [f"| feature | {' | '.join(RUNTIMES)} |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {feature} | {' | '.join(str(row[runtime]) for runtime in RUNTIMES)} |"
-        for feature, row in base.items()
-    ]
+    llama = load_config(CONFIGS / f"{LLAMA}.json")
+    there: Matrix = {}
+    for plan in plans(llama):  # the first plan with a feature has it in its usual form
+        there = {**in_mlx_lm(plan, llama), **there}
+    lines = [f"| feature | {' | '.join((*RUNTIMES, mlx_lm.RUNTIME))} |", "|---" * 6 + "|"]
+    lines += [row_of(feature, {**row, **there[feature]}) for feature, row in base.items()]
+    for name, path in OF_POSITIONS.items():
+        config = load_config(path)
+        present = present_plan(config)
+        own: Matrix = {}
+        for method in ("ntk", "linear") if name == "Gemma 4" else ("ntk",):
+            plan = present  # Ministral 3 is published as it was extended
+            if name != "Ministral 3":
+                plan = extend_plan(present, 2 * present.target_length, method)
+            mlx = in_mlx_lm(plan, config)
+            own |= {name: {**row, **mlx[name]} for name, row in matrix(plan, config).items()}
+        lines += [
+            row_of(f"{feature} ({name})", row)
+            for feature, row in own.items()
+            if feature == "query growth" or "resting" in feature
+        ]
+    lines.append(row_of("query growth in layers that do not rotate (Llama 4)", temperature()))
     lines += ["", "Models that differ:", ""]
     for name in OTHERS:
         for feature, row in matrix_of(name).items():
@@ -115,6 +215,33 @@ _KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "served by transformers' code": lambda row: row["scaling"] == "transformers",
     "unknown": lambda row: row["scaling"] == "unknown" and "reach" not in row.get("why", ""),
 }
+
+
+def mlx_lm_types() -> dict[str, Any]:
+    types: dict[str, Any] = json.loads(mlx_lm.TABLE.read_text(encoding="utf-8"))["types"]
+    return types
+
+
+def mlx_lm_list() -> str:
+    """Its classes, by what becomes of a setting in them."""
+    kinds: dict[str, list[str]] = {}
+    for name, row in sorted(mlx_lm_types().items()):
+        form = mlx_lm.V5 if row["reads_v5"] else mlx_lm.V4
+        older = row.get(form, {})
+        found = {said.partition(":")[0] for own in older.values() for said in own.values()}
+        # Layers that turn plainly in every class of their family do not count as lost.
+        whole = "own" in found and not found - {"own", "plain"}
+        kind = (
+            "read today's keys, with every scaling that was tried"
+            if row["reads_v5"]
+            else "read every scaling that was tried, in the keys of transformers 4 only"
+            if whole
+            else "fail on some scalings, or make something else of them"
+            if found - {"plain"}
+            else "drop every scaling: only another base arrives, in the keys of transformers 4"
+        )
+        kinds.setdefault(kind, []).append(name)
+    return "\n".join(f"- {kind}: {', '.join(names)}" for kind, names in sorted(kinds.items()))
 
 
 def measured_losses(target: int = 4096) -> list[list[str]]:
@@ -156,6 +283,20 @@ def versions(ran: dict[str, str]) -> str:
             f"{own['worst']:.2f} of what float32 angles may be off by. Its engine, and its rules "
             "of length, were read and not run."
         )
+    mlx = json.loads(MLX.read_text(encoding="utf-8"))
+    off = [line["logits"] for line in mlx["lines"] if isinstance(line.get("logits"), float)]
+    followed = sum(value < FOLLOWS for value in off)
+    lines.append(
+        f"- mlx-lm {mlx['versions']['mlx-lm']}: run on a CPU (mlx {mlx['versions']['mlx']}), tiny "
+        f"models of {len(mlx_lm_types())} classes, each with six rope types in the keys of "
+        f"transformers 4 and 5. In {followed} of {len(off)} such models that it loads, logits "
+        "follow transformers'. In the others, setting or base is lost without a word, longrope has "
+        "its own attention factor, or the model differs without a setting too (olmo3)."
+    )
+    lines.append(
+        "- Ollama 0.33.0-rc2: its source was read, and nothing of it was run. It serves GGUF files "
+        "with llama.cpp, so what is said of llama.cpp holds."
+    )
     return "\n".join(lines)
 
 
@@ -171,6 +312,7 @@ def page(measured: dict[str, Any]) -> str:
         versions=versions(measured["ran"]),
         matrix=matrix_table(),
         classes=classes_list(),
+        mlx=mlx_lm_list(),
         losses=losses_table(measured["losses"]),
         boundary=serving["sglang"]["error_at_original_length"],
     )
@@ -205,8 +347,12 @@ equal the plan's up to float32 rounding. Its logits must equal those of the plan
 by exactly these frequencies, to 1e-5 (of their standard deviation, where that is above 1). Where
 they differ by more, and by less than a hundred times that, the rounding of the model itself is
 measured: every module's output is moved by a unit in its last place, and logits may differ by four
-times what that does to them. Experts are chosen by a comparison, so rounding is larger there. In
-the tests, most families agree to the last bit.
+times what that does to them (two implementations round a product and a sum each, and each output
+is moved once). Experts are chosen by a comparison, so rounding is larger there. The output then
+says which tolerance was used, which was not enough, and why (`usual` in the JSON). A fault that
+moves logits by less than the rounding of the model itself passes: up to 5 times the tolerance in
+tiny Llamas, and up to 35 times in tiny models of granitemoe. In the tests, most families agree to
+the last bit.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
@@ -235,6 +381,30 @@ Where the sources do not say, the matrix says `unknown`, and `verify` calls the 
 established. One command reads newer wheels and shows what changed; `--write` stores it:
 
     python -m tests.external.model_classes [--write] [WHEEL ...]
+
+## mlx-lm and Ollama
+
+mlx-lm loads an export for transformers, where its class of the model reads the setting. Most of its
+classes read `rope_theta` and `rope_scaling` alone: of `rope_parameters` they take nothing, and turn
+by a default base of their own. `ropewalk export --runtime transformers --v4-keys` writes what they
+read, and `ropewalk verify OUT --runtime mlx-lm` says what becomes of a folder. Its YaRN and its
+longrope compute their attention factor themselves, so a searched schedule is not followed. It
+refuses no length. Classes that were run:
+
+{mlx}
+
+Another class is not established. The first command brings mlx-lm here without installing it, the
+second shows what a newer one changes, and `--write` stores it:
+
+    pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
+    python -m tests.external.mlx_lm_classes MLX [--write]
+
+Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, to at most the file's
+`context_length`, which is the target. Without `PARAMETER num_ctx` in the Modelfile (or
+OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, by the memory of the graphics cards, and cuts
+longer prompts in silence. `plan` and `export` end with the lines that set it. `ollama create` from
+a folder goes through a converter of Ollama's own, which keeps linear and llama3 for Llama alone, in
+the keys of transformers 4: `ropewalk verify OUT --runtime ollama`.
 
 ## Approximation costs
 

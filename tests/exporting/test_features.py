@@ -128,7 +128,7 @@ def test_matrix_export_serving_and_verify_agree_on_classes_that_drop_a_scaling(
     assert reason in row.reason
     preview = rw.export_preview(config, plan)
     assert preview.refusing(runtime)
-    read = BY_RULES[runtime](serving_config(config, plan, engine=runtime), None)
+    read = BY_RULES[runtime](serving_config(config, plan, engine=runtime))
     assert read.refused or read.at(2**17, "full_attention") != Effective.of(plan.steps()[-1])
 
 
@@ -170,7 +170,7 @@ def test_a_factor_that_an_engines_rope_type_ignores_is_refused() -> None:
     with pytest.raises(Unsupported, match="rope type 'proportional' ignores the factor, here 2"):
         expressible(linear, config, "vllm", approximate=True)
     for plan, follows in ((linear, False), (ntk, True)):
-        read = BY_RULES["vllm"](serving_config(config, plan, engine="vllm"), None)
+        read = BY_RULES["vllm"](serving_config(config, plan, engine="vllm"))
         got, wanted = read.at(2**18, "full_attention"), Effective.of(plan.steps()[-1])
         assert got is not None
         close = np.allclose(got.inverse_frequencies, wanted.inverse_frequencies, rtol=1e-6)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import gate, transformers
 from ropewalk.exporting.gate import named_as
+from ropewalk.exporting.parity import Exported, NotTheSame
 from ropewalk.exporting.writing import staged
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
@@ -52,15 +54,44 @@ def test_the_tolerance_is_the_rounding_of_what_the_model_computes(tmp_path: Path
         loaded = read_model(source, torch.float32)
         sequence = gate.sequences(plan, list(range(3, 60)))[0]
         made[gain, "rounding"] = gate.rounding(loaded, plan, [sequence])
-        (step,) = plan.steps()
-        scaling = step.schedule.attention_scaling * 1.01
-        louder = replace(step, schedule=replace(step.schedule, attention_scaling=scaling))
-        other = replace(plan, schedules={"full_attention": (louder,)})
         answers = _answers(tmp_path / f"out {gain}", [sequence])
         assert gate.compare(loaded, plan, [sequence], answers).passed
-        assert not gate.compare(loaded, other, [sequence], answers).passed
+        assert not gate.compare(loaded, _louder(plan, 0.01), [sequence], answers).passed
     assert made[0.2, "rounding"] < gate.TOLERANCE
     assert made[1.0, "rounding"] > 4 * made[0.2, "rounding"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_faults_between_the_tolerance_and_a_hundred_times_it_fail(tmp_path: Path) -> None:
+    """Measured rounding widens the tolerance by what it is, and by no more than that."""
+    for family, sizes in {"llama": (10, 30, 90), "phimoe": (30, 90)}.items():
+        source, out = tmp_path / family, tmp_path / f"{family} out"
+        tiny_model(family).save_pretrained(source)
+        setting = {"factors": [3.0] * 8, "attention_factor": 1.2}
+        plan = extend_plan(present_plan(source), 256, "longrope", setting)
+        made = transformers.export(str(source), plan, out).parity
+        assert made is not None
+        assert made.passed
+        loaded, asked = read_model(source, torch.float32), gate.sequences(plan, range(3, 60))[:1]
+        answers = _answers(out, asked)
+        far = gate.compare(loaded, _louder(plan, 1e-3), asked, answers)
+        assert far.usual is None  # beyond all that rounding could explain
+        for size in sizes:
+            by = 1e-3 * size * far.tolerance / far.max_difference
+            found = gate.compare(loaded, _louder(plan, by), asked, answers)
+            assert size / 2 < found.max_difference / far.tolerance < 100
+            assert not found.passed
+            assert found.usual == pytest.approx(far.tolerance, rel=0.01)
+            assert f"instead of {found.usual:.2g}" in str(found)
+            assert "instead of" in str(NotTheSame(Exported("transformers", out, found), found))
+
+
+def _louder(plan: ContextPlan, by: float) -> ContextPlan:
+    """The plan with cos and sin larger by this part."""
+    (step,) = plan.steps()
+    scaling = step.schedule.attention_scaling * (1 + by)
+    louder = replace(step, schedule=replace(step.schedule, attention_scaling=scaling))
+    return replace(plan, schedules={"full_attention": (louder,)})
 
 
 def _answers(folder: Path, asked: list[gate.Asked]) -> list[gate.Answer]:

@@ -71,7 +71,9 @@ def tensors(path: Path) -> dict[str, Any]:
 def test_the_bundled_model_computes_the_plan_far_beyond_its_window(
     name: str, tmp_path: Path
 ) -> None:
-    parity = proven(export(BUNDLED, named_plan(name), tmp_path / "model.gguf"))
+    made = export(BUNDLED, named_plan(name), tmp_path / "model.gguf")
+    assert f"PARAMETER num_ctx {named_plan(name).target_length}" in made.elsewhere[0]
+    parity = proven(made)
     assert parity.passed
     assert parity.tolerance == TOLERANCES["F32"] == 1e-3
     assert parity.tokens > BEYOND == 500

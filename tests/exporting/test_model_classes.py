@@ -275,7 +275,7 @@ def test_a_base_cut_to_a_whole_number_is_an_approximation_that_the_class_follows
     written_ = serving_config(config, followed, engine="sglang")
     base = written_["rope_parameters"]["rope_theta"]
     assert base == int(base)
-    reading = BY_RULES["sglang"](written_, None)
+    reading = BY_RULES["sglang"](written_)
     (step,) = reading.layers["full_attention"]
     wanted = followed.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)
@@ -303,7 +303,7 @@ def test_an_architecture_without_a_class_is_served_by_transformers() -> None:
     plan = planned(config, "ntk_mixed")
     assert model_class(config, "vllm").scaling == "transformers"
     assert {"vllm", "sglang"} <= set(loadable_by(plan, config))
-    reading = BY_RULES["sglang"](serving_config(config, plan, engine="sglang"), None)
+    reading = BY_RULES["sglang"](serving_config(config, plan, engine="sglang"))
     (step,) = reading.layers["full_attention"]
     wanted = plan.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)

@@ -15,15 +15,17 @@ import ropewalk as rw
 from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.accepted import by_sglang, by_vllm
 from ropewalk.exporting.serving import Serving
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.models.config import BUNDLED, Config, load_config, present_plan
+from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from tests.gguf.gguf_cases import named_plan
 from tests.gguf.gguf_files import header_only
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 LLAMA2 = CONFIGS / "llama-2-7b.json"
 RUNTIMES = ["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
 
@@ -64,7 +66,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
         assert engine.fit == "exact"
         assert "not run here" in engine.reason
         overrides = json.loads(option(engine.lines[0], flag))
-        reading = BY_RULES[engine.runtime](_pasted(config, overrides), None)
+        reading = BY_RULES[engine.runtime](_pasted(config, overrides))
         for layer_type in planned.plan.schedules:
             schedule, step = planned.plan.longest(layer_type), reading.at(2**18, layer_type)
             assert step is not None
@@ -85,6 +87,39 @@ def _computes(read: ContextPlan, planned: ContextPlan) -> None:
         one, other = read.longest(layer_type), planned.longest(layer_type)
         np.testing.assert_allclose(one.inverse_frequencies, other.inverse_frequencies, rtol=1e-12)
         assert one.attention_scaling == pytest.approx(other.attention_scaling)
+
+
+def test_a_setting_that_reaches_further_than_its_config_states_is_served_so_far() -> None:
+    """Qwen3's recipe: 40,960 stated, four times 32,768 served, and the engines go by the first."""
+    config = load_config(PUBLISHED / "qwen3-8b-yarn.json")
+    found = rw.plan(config, "128k")
+    assert found.nothing_to_change
+    _, *engines = found.serving[:3]
+    flags = ("--hf-overrides", "--json-model-override-args")
+    for engine, flag in zip(engines, flags, strict=True):
+        assert BY_RULES[engine.runtime](config).limit == 40960
+        overrides = json.loads(option(engine.lines[0], flag))
+        assert overrides == {"max_position_embeddings": 131072}
+        assert BY_RULES[engine.runtime](_pasted(config, overrides)).limit == 131072
+
+
+@pytest.mark.parametrize(
+    ("change", "vllm", "sglang"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 16384, 16384),
+        ({"rope_type": "linear", "factor": 4.0, ORIGINAL_LENGTH: 1024}, 16384, 4096),
+        ({"rope_type": "dynamic", "factor": 4.0}, 16384, 16384),
+        ({"rope_type": "default", "factor": 4.0}, 16384, 16384),
+        ({"rope_type": "yarn", "factor": 4.0}, 4096, 4096),
+        ({"rope_type": "llama3", "factor": 4.0, ORIGINAL_LENGTH: 1024}, 4096, 4096),
+    ],
+)
+def test_the_lengths_that_engines_accept(change: Config, vllm: int, sglang: int) -> None:
+    config = {**load_config(LLAMA2), "rope_scaling": change}
+    assert (by_vllm(config), by_sglang(config)) == (vllm, sglang)
+    assert by_vllm({**config, "model_max_length": 2048}) == vllm // 2
+    gemma = {**load_config(CONFIGS / "gemma-3-4b.json")}
+    assert by_vllm(gemma) == 131072, "its stated length is scaled already"
 
 
 def test_the_commands_of_a_known_model() -> None:

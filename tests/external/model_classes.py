@@ -52,7 +52,10 @@ GET_ROPE = ("get_rope", "get_rope_wrapper")
 BACKEND = "TransformersForCausalLM"
 """Serves architectures without a class of their own, with transformers' own code."""
 RENAMES = ("deepseek_yarn", "deepseek_llama_scaling")
-BY_POSITION = ("llama_4_scaling", "llama_4_scaling_beta", "dual_chunk_attention_config")
+BY_POSITION = (
+    *("llama_4_scaling", "llama_4_scaling_beta", "attn_temperature_tuning"),
+    "dual_chunk_attention_config",
+)
 """Members of a config by which attention depends on positions, beside its rotation."""
 _NOT_TEXT = re.compile(
     "Vision|Visual|V[iI][tT]|Audio|Image|Video|Speech|Whisper|Encoder|Processor|Processing|Dummy"

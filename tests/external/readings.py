@@ -64,7 +64,7 @@ def said_by(engine: str, package: Any, config: Config) -> Effective | str:
 
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:
     for name, config in configs():
-        reading = BY_RULES[engine](config, None)
+        reading = BY_RULES[engine](config)
         said, read = said_by(engine, package, config), reading.at(TARGET, FULL_ATTENTION)
         line: dict[str, Any] = {"config": name}
         if isinstance(said, str) or read is None:

@@ -19,6 +19,7 @@ from ropewalk.models.source import resolve
 from tests.gguf.gguf_files import header_only
 from tests.models import tiny
 
+LINEAR = {"rope_type": "linear", "factor": 8.0}
 YARN = {"rope_type": "yarn", "factor": 4.0}
 
 
@@ -111,6 +112,24 @@ def test_the_top_level_and_text_config_may_contradict_each_other() -> None:
 )
 def test_what_is_plain_is_not_warned_of(values: dict[str, Any]) -> None:
     assert stated(llama(**values)) == {}
+
+
+def test_linear_scaling_over_one_length_is_read_as_the_engines_do_and_said() -> None:
+    """LLaMA-2-7B-32K states the scaled length, Vicuna the one before scaling."""
+    path = Path(__file__).parent / "published" / "llama2-7b-32k.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    assert present_plan(config).target_length == 2**18
+    text = stated(config)["length-open"]
+    assert "= 32768 is taken for the length before scaling" in text
+    assert text.endswith("add original_max_position_embeddings = 4096 to rope_scaling")
+    followed = {**config["rope_scaling"], "original_max_position_embeddings": 4096}
+    config["rope_scaling"] = followed
+    assert stated(config) == {}
+    plan = present_plan(config)
+    assert plan.target_length == 2**15
+    assert plan.longest().geometry.original_length == 4096
+    vicuna = {**config, "max_position_embeddings": 4096, "rope_scaling": {**LINEAR, "factor": 4.0}}
+    assert stated(vicuna) == {}, "nothing was pretrained at 1,024"
 
 
 def test_known_models_need_no_assumption() -> None:

@@ -274,6 +274,18 @@ def llama(**values: Any) -> dict[str, Any]:
     [
         ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' has no rope_theta"),
         ({"model_type": "codegen"}, "'codegen' has no rope_theta"),
+        (
+            {"model_type": "qwen3_next", "num_hidden_layers": 2,
+             "layer_types": ["linear_attention"] * 2},
+            "layer_types: none of the 2 layers of this model rotates",
+        ),
+        *(
+            (
+                {"model_type": model_type, "rope_parameters": {"rope_type": "default"}},
+                f"is flat, and models of type '{model_type}' turn by a setting for each layer type",
+            )
+            for model_type in ("gemma3_text", "gemma4_text", "modernbert", "olmo3", "lfm3")
+        ),
         (llama(rope_scaling={"type": "axial"}), "rope type 'axial'"),
         (llama(rope_parameters={"rope_type": "yarn", "factor": 0.5}), "factor = 0.5"),
         (llama(rope_parameters={"rope_type": "yarn"}), "factor = None"),

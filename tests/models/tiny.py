@@ -138,7 +138,7 @@ SMALL: Mapping[str, Any] = {
 
 
 def tiny_config(family: str, **changes: Any) -> Any:
-    own = {**FAMILIES, **RECENT, **REFUSED}[family]
+    own = {**FAMILIES, **RECENT, **REFUSED}.get(family, {})
     return AutoConfig.for_model(family, **{**_COMMON, **own, **changes})
 
 

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import present_plan
+from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.extend import Extended
 from ropewalk.pipeline.settings import Settings, parted, settings_for
+from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.pipeline.stages.export import Exports
 from ropewalk.pipeline.stages.search import Search
@@ -141,6 +143,13 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
     present = present_plan(tiny.model().config)
     with pytest.raises(InvalidValue, match=complaint):
         settings_for(present, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
+    gemma = Path(__file__).parents[1] / "golden" / "configs" / "gemma-4-26b-a4b.json"
+    loaded = LoadedModel("gemma", None, None, present_plan(gemma))
+    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
+        Search(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
 
 
 def test_settings_are_values() -> None:

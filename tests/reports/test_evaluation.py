@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.evaluation.results import summarise
+from ropewalk.evaluation.effective_length import effective_lengths
+from ropewalk.evaluation.results import means, summarise
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.records import EvalRecord
 from ropewalk.reports.evaluation import depth_grids, figures, panels, position_curves
@@ -63,6 +64,18 @@ def test_a_panel_a_task_and_a_curve_a_method() -> None:
         (128, 0.5),
         (256, 0.5),
     ]
+
+
+def test_the_panel_of_a_mean_has_its_thresholds() -> None:
+    needles = [r for r in _records() if r.task == "needle"]
+    records = [*needles, *(replace(r, task="kv", sample=f"kv {r.sample}") for r in needles)]
+    groups = {"both": ("needle", "kv")}
+    effective = effective_lengths(records, groups, needles[0].subject, 128)
+    [panel] = panels(means(records, groups), effective)
+    assert panel.task == "both"
+    assert panel.thresholds == (("85% of its own", 0.425),)
+    [figure] = figures(means(records, groups), (), effective=effective).values()
+    assert [text.get_text() for text in figure.axes[0].texts] == ["85% of its own"]
 
 
 def test_a_grid_has_enough_samples_in_every_cell() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -89,6 +90,7 @@ def ramp(space: Space, attention_scaling: float = 1.12, kept: int = 0) -> Candid
 def spaces(draw: st.DrawFn) -> Space:
     """Extensions of plain and of extended models and recoveries, under every rule."""
     geometry = draw(geometries())
+    geometry = replace(geometry, resting_pairs=draw(st.integers(0, geometry.pairs // 2)))
     start = RotarySchedule.plain(geometry)
     kind = draw(st.sampled_from(["plain", "yarn", "uneven"]))
     if kind == "yarn":

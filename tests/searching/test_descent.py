@@ -8,7 +8,7 @@ import pytest
 
 from ropewalk.errors import InputError
 from ropewalk.run_directory import Journal
-from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 from ropewalk.searching.descent import DOCUMENTS_A_STEP, PASSES, descend
 from ropewalk.searching.driver import Progress, Result
 from ropewalk.searching.space import Candidate, Space
@@ -44,6 +44,22 @@ class Valley:
 
 def walked(space: Space, valley: Valley, **how: object) -> Result:
     return descend(space, valley, DOCUMENTS, 512, **{"seed": 0, **how})  # type: ignore[arg-type]
+
+
+def test_pairs_that_rest_take_no_steps() -> None:
+    geometry = RotaryGeometry(16, 16, 1e4, 128, resting_pairs=3)
+    space = Space(RotarySchedule.plain(geometry), 512, stock_runtimes=True)
+    other = Space(RotarySchedule.plain(geometry.without_resting_pairs), 512, stock_runtimes=True)
+
+    def slopes(schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+        """Upwards for all."""
+        return np.ones((len(documents), 2 + 5))
+
+    found, same = (descend(each, slopes, 8, 512, seed=0, passes=16).best for each in (space, other))
+    assert found.attention_scaling == same.attention_scaling
+    # Both rotate alike, so they are searched alike; only the seeds differ, for NTK sees the head.
+    assert len(found.factors) == 5
+    assert space.schedule(found).inverse_frequencies[5:].tolist() == [0.0] * 3
 
 
 def optimum_of(space: Space) -> Candidate:

@@ -85,8 +85,10 @@ def test_whatever_is_asked_for_the_nearest_is_in_the_space(
 def test_a_candidate_composes_on_the_start(space: Space) -> None:
     candidate = space.hand_designed()[-1]
     schedule = space.schedule(candidate)
-    over = np.ones(space.pairs) if space.recover else space.start.rescale_factors
-    np.testing.assert_allclose(schedule.rescale_factors, over * candidate.factors, rtol=1e-12)
+    over = np.ones(space.pairs) if space.recover else space.start.rescale_factors[: space.pairs]
+    factors, resting = np.split(schedule.rescale_factors, [space.pairs])
+    np.testing.assert_allclose(factors, over * candidate.factors, rtol=1e-12)
+    assert (resting == 1).all()
     assert schedule.attention_scaling == pytest.approx(
         space.start.attention_scaling * candidate.attention_scaling
     )

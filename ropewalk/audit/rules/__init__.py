@@ -5,8 +5,9 @@ rules leave out of a setting what the runtime does not see, put in what it would
 the rest to the reader of transformers' own configs (models/config.py). None of this is run: a
 reading's `source` says so. What transformers itself does is measured instead (stock_rotary.py).
 
-The rules are those of vLLM 0.33, SGLang 0.5.23 and llama.cpp, read in their sources; those of the
-first two are compared with the rotary modules of the released wheels by tests/external/readings.py.
+The rules are those of vLLM 0.33, SGLang 0.5.23, llama.cpp, mlx-lm 0.32 and Ollama 0.33, read in
+their sources; those of the first two are compared with the rotary modules of the released wheels by
+tests/external/readings.py, and mlx-lm's with its models by tests/external/mlx_lm_classes.py.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ropewalk.audit.reading import Reading
-from ropewalk.audit.rules import llama_cpp, sglang, transformers_4, vllm
+from ropewalk.audit.rules import llama_cpp, mlx_lm, ollama, sglang, transformers_4, vllm
 from ropewalk.models.config import Config
 
-Rules = Callable[[Config, int | None], Reading]
-"""From a config and the limit that its tokenizer states to what the runtime does."""
+Rules = Callable[[Config], Reading]
 BY_RULES: Mapping[str, Rules] = {
     "vllm": vllm.read,
     "vllm-2025": vllm.read_2025,
     "sglang": sglang.read,
     "llama.cpp": llama_cpp.read,
+    mlx_lm.RUNTIME: mlx_lm.read,
+    ollama.RUNTIME: ollama.read,
     "transformers-4": transformers_4.read,
 }

@@ -18,7 +18,7 @@ _CONVERTED_WITHOUT: Mapping[str, Callable[[Config], Config]] = {
 }
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """The converter drops or replaces some keys, and the graph computes the rest."""
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:

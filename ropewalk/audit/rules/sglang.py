@@ -9,8 +9,6 @@ from ropewalk.audit.reading import (
     by_rules,
     kind_of,
     known,
-    ropes_of,
-    whole,
     without,
 )
 from ropewalk.audit.rules.vllm import (
@@ -22,11 +20,12 @@ from ropewalk.audit.rules.vllm import (
     with_mscale,
 )
 from ropewalk.context_plan import PlanStep
+from ropewalk.exporting.accepted import by_sglang
 from ropewalk.exporting.model_classes import model_class
 from ropewalk.models.config import Config, ConfigReader
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
     served = model_class(config, "sglang")
@@ -47,21 +46,4 @@ def read(config: Config, tokenizer_limit: int | None) -> Reading:
         return reader.steps(known(rope))[-1:]
 
     reading = by_rules("sglang", config, seen, "by the length at hand")
-    return replace(reading, limit=_limit(config), notes=said_of(served, config))
-
-
-def _limit(config: Config) -> int | None:
-    reader = ConfigReader(config)
-    ropes = ropes_of(config)
-    factor = 1.0
-    if len(ropes) == 1:  # it does not look into settings by layer type
-        (rope,) = ropes.values()
-        own = rope.get("factor")
-        scaled = "original_max_position_embeddings" in rope
-        if not scaled and kind_of(rope) in ("linear", "dynamic") and isinstance(own, int | float):
-            factor = float(own)
-    for key in ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length"):
-        if (length := whole(reader.config.get(key))) is not None:
-            return int(length * factor)
-    length = whole(reader.get("max_position_embeddings"))
-    return None if length is None else int(length * factor)
+    return replace(reading, limit=by_sglang(config), notes=said_of(served, config))

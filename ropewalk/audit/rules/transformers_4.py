@@ -8,7 +8,7 @@ from ropewalk.audit.reading import Reading, by_rules, known, without
 from ropewalk.models.config import Config
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """Nothing of `rope_parameters` is read."""
     inner = config.get("text_config")
     if isinstance(inner, Mapping):

@@ -11,18 +11,18 @@ from ropewalk.audit.reading import (
     by_rules,
     kind_of,
     known,
-    ropes_of,
     share,
-    whole,
     without,
 )
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
+from ropewalk.exporting.accepted import by_vllm
 from ropewalk.exporting.model_classes import ModelClass, model_class
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.untrusted import real_number
 
 
-def read(config: Config, tokenizer_limit: int | None) -> Reading:
+def read(config: Config) -> Reading:
     """longrope's table is chosen when the server starts, by `--max-model-len`."""
 
     served = model_class(config, "vllm")
@@ -38,11 +38,10 @@ def read(config: Config, tokenizer_limit: int | None) -> Reading:
         return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
 
     reading = by_rules("vllm", config, seen, switches_of(served, "by the declared length"))
-    limit = _limit(config, tokenizer_limit)
-    return replace(reading, limit=limit, notes=said_of(served, config))
+    return replace(reading, limit=by_vllm(config), notes=said_of(served, config))
 
 
-def read_2025(config: Config, tokenizer_limit: int | None) -> Reading:
+def read_2025(config: Config) -> Reading:
     """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -112,7 +111,8 @@ def one_base(reader: ConfigReader, rope: Config) -> Config:
     exponent = dimensions / (dimensions - 2)
     if isinstance(rope.get("alpha"), int | float):  # Hunyuan's: both engines, at every length
         return {**plain, "rope_theta": plain["rope_theta"] * rope["alpha"] ** exponent}
-    stated = float(reader.need("max_position_embeddings"))
+    key = "max_position_embeddings"
+    stated = real_number(reader.need(key), reader.written(key))
     factor, trained = rope.get("factor"), rope.get("max_trained_positions", stated)
     if not isinstance(factor, int | float) or not isinstance(trained, int | float) or trained <= 0:
         return plain
@@ -157,26 +157,3 @@ def with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         scaling = formula if scaling is None else float(scaling)
         scaled.append(replace(step, schedule=replace(step.schedule, attention_scaling=scaling)))
     return tuple(scaled)
-
-
-def _limit(config: Config, tokenizer_limit: int | None) -> int | None:
-    reader = ConfigReader(config)
-    stated = [whole(reader.get("max_position_embeddings"))]
-    stated += [whole(reader.config.get(key)) for key in _LENGTHS]
-    lengths = [length for length in stated if length is not None]
-    if not lengths:
-        return None
-    length = whole(reader.config.get("model_max_length")) or min(lengths)
-    if tokenizer_limit is not None:
-        length = min(length, tokenizer_limit)
-    if "gemma3" in reader.model_type:  # its stated length is scaled already
-        return length
-    factor = 1.0
-    for rope in ropes_of(config).values():
-        own = rope.get("factor")
-        if kind_of(rope) in ("linear", "dynamic") and isinstance(own, int | float):
-            factor = float(own)
-    return int(length * factor)
-
-
-_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")

@@ -51,6 +51,7 @@ TRAPS: tuple[Trap, ...] = (
     switching.declared_switch,
     lengths.length_limit,
     lengths.length_multiplied,
+    lengths.short_by_default,
     rotation.beyond_stock,
     positions.position_scaling_lost,
     positions.dual_chunk,

@@ -28,7 +28,7 @@ def assumed(subject: Subject) -> Iterator[Finding]:
                 "assumption",
                 (),
                 assumption.text,
-                "a runtime that reads it otherwise rotates otherwise",
+                "a runtime that reads it otherwise does otherwise",
                 "correct the config, or check that this is meant",
                 wrong=False,
             )

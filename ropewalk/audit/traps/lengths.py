@@ -1,7 +1,7 @@
 """Traps in the length that a model states or serves.
 
 unscaled-length, not-extended, tokenizer-limit, generation-limit, window-in-every-layer,
-length-limit, length-multiplied.
+length-limit, length-multiplied, short-by-default.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import numpy as np
 
 from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.reading import kind_of
+from ropewalk.audit.rules import ollama
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.exporting.configs import window_everywhere
 from ropewalk.lengths import format_length
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
-"""A base this many times below what a length needs was not pretrained for that length; ERNIE 4.5
-was pretrained with one 16 times below."""
+"""How many times below what a length needs a base must be for us to say that it was not pretrained
+for it. Nothing derives this: the bound says which base is enough, and not which is too small to
+train with. It lies between what is known of both sides: ERNIE 4.5 was pretrained with a base 16
+times below, and a Llama 2 that is extended fourfold, to 16k, lacks its scaling at 31 times. One
+that is extended to 8k (8 times below) cannot be told from a pretrained model by its config."""
 
 
 def unscaled_length(subject: Subject) -> Iterator[Finding]:
@@ -70,17 +74,11 @@ def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
     limit = subject.tokenizer_limit
     if limit is None or limit >= subject.length:
         return
-    stopped = [
-        reading.runtime
-        for reading in subject.readings
-        if reading.runtime == "vllm" and reading.limit is not None
-        if reading.limit < subject.length
-    ]
     yield Finding(
         "tokenizer-limit",
-        ("transformers", *stopped),
+        ("transformers",),
         f"the tokenizer's model_max_length is {limit}",
-        "transformers cuts longer text where truncation is on, and vLLM refuses it",
+        "transformers cuts longer text where truncation is on",
         f"write model_max_length = {subject.length} into tokenizer_config.json",
     )
 
@@ -120,8 +118,6 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
         limit = reading.limit
         if limit is None or limit >= subject.length:
             continue
-        if reading.runtime == "vllm" and any(tokenizer_limit(subject)):
-            continue  # the tokenizer's limit is named as its own
         yield Finding(
             "length-limit",
             (reading.runtime,),
@@ -129,7 +125,22 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
             "asked for",
             "longer requests are refused or cut",
             f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
-            "override it when the server starts",
+            "override it when the server starts (ropewalk plan prints the line)",
+        )
+
+
+def short_by_default(subject: Subject) -> Iterator[Finding]:
+    """Ollama serves less than a file can, and says so only in its log."""
+    if any(reading.runtime == ollama.RUNTIME for reading in subject.readings):
+        yield Finding(
+            "short-by-default",
+            (ollama.RUNTIME,),
+            "without num_ctx or OLLAMA_CONTEXT_LENGTH, Ollama serves 4k, 32k or 256k, by the "
+            "memory of the graphics cards, and never more than the file's context_length",
+            "a longer chat loses its oldest messages, and a longer prompt all but its first tokens "
+            "and its end, without a word",
+            f"write PARAMETER num_ctx {subject.length} into the Modelfile",
+            wrong=False,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ropewalk.audit.finding import Finding, Subject
+from ropewalk.audit.rules import mlx_lm
 from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
@@ -44,6 +45,9 @@ def _key_read(config: Mapping[str, object], runtime: str) -> str | None:
     """The name that a runtime reads; empty: none; None: not known."""
     if runtime == "transformers":
         return IN_ROPE
+    if runtime == mlx_lm.RUNTIME:
+        reads = mlx_lm.reads_growth(dict(config))
+        return None if reads is None else IN_ROPE if reads else ""
     return model_class(dict(config), runtime).growth_key if runtime in ENGINE_NAMES else None
 
 

@@ -34,7 +34,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 (reading.runtime,),
                 f"{where}{what}{_because(reading)}",
                 "the model rotates by the wrong angles, and fails beyond its old length",
-                _OTHER_FORM if reading.notes else remedy,
+                reading.remedy or (_OTHER_FORM if reading.notes else remedy),
             )
         wanted, found = want.attention_scaling, got.attention_scaling
         if abs(found / wanted - 1) > TOLERANCE:
@@ -44,9 +44,12 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 f"{where}cos and sin are multiplied by {found:.6g} instead of {wanted:.6g}"
                 f"{_because(reading)}",
                 f"attention is {(found / wanted) ** 2:.3g} times as sharp as it should be",
-                _OTHER_FORM
-                if reading.notes
-                else _attention_remedy(subject, reading.runtime, wanted),
+                reading.remedy
+                or (
+                    _OTHER_FORM
+                    if reading.notes
+                    else _attention_remedy(subject, reading.runtime, wanted)
+                ),
             )
 
 
@@ -146,7 +149,10 @@ def _explained(
         )
     if _close(found * want.rescale_factors, want.inverse_frequencies):
         return ("factors-doubled", "the factors are applied twice", _REWRITE)
-    worst = int(np.argmax(np.abs(found / want.inverse_frequencies - 1)))
+    turning = geometry.turning_pairs
+    if found[turning:].any():
+        return ("frequencies-differ", f"pair {turning} turns, and should rest", _REWRITE)
+    worst = int(np.argmax(np.abs(found[:turning] / want.inverse_frequencies[:turning] - 1)))
     ratio = found[worst] / want.inverse_frequencies[worst]
     return (
         "frequencies-differ",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -28,6 +28,9 @@ from ropewalk.errors import UnknownName
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.records import TASK_SCORE
+
+QUESTIONS = 4
+"""How many questions share a context in mode shared_context, where it holds as many answers."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,21 @@ class Task:
     """The shortest length at which the task means what it says."""
     groups: tuple[str, ...] = ()
     """Names under which it is asked for, and averaged, together with others."""
+    ends: str = ""
+    """A pattern: a model has written its answer where this matches, and whatever it would add could
+    not change the score. Empty where all that may be written counts."""
+    questions: Callable[[Scene, int], list[Draft]] | None = None
+    """As `draft`, with further drafts that ask for other things in the same text, for mode
+    shared_context: their prompts are the same up to the question."""
     fill: float = 1.0
     """How much of a length is enough. At 1 the last unit that fits is looked for, which takes
     several encodings of the whole prompt; below 1 about one."""
+
+
+def asked_places(depth: float, count: int) -> list[int]:
+    """Which of so many items of a text are asked for, evenly from the one at the depth on."""
+    steps = ((depth + i / QUESTIONS) % 1.0 for i in range(QUESTIONS))
+    return list(dict.fromkeys(int(step * count) for step in steps))
 
 
 @cache
@@ -107,6 +122,19 @@ def groups() -> Mapping[str, tuple[str, ...]]:
         for group in task.groups:
             found.setdefault(group, []).append(task.name)
     return {group: tuple(members) for group, members in found.items()}
+
+
+RETRIEVAL = "retrieval"
+"""The mean over the tasks of an evaluation, where they are no group."""
+
+
+def means_of(asked: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """The groups, and all retrieval tasks that are asked together, where they are no group."""
+    own = tuple(name for name in asked if name in every())
+    known = groups()
+    if len(own) < 2 or any(set(own) == set(members) for members in known.values()):
+        return known
+    return {**known, RETRIEVAL: own}
 
 
 def named(name: str) -> Task:

@@ -11,7 +11,7 @@ import re
 
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
 from ropewalk.evaluation.vocabulary import DIGITS, HEX, LETTERS
 
 DISTRACTORS = 3
@@ -21,10 +21,15 @@ END = "\nThe key that is asked for, with its value:\n"
 
 def draft(scene: Scene, units: int) -> Draft:
     """`units` words of text for a small model, `units` further pairs for others."""
+    return questions(scene, units)[0]
+
+
+def questions(scene: Scene, units: int) -> list[Draft]:
+    """A draft for each of several keys."""
     return _between_text(scene, units) if scene.small else _of_uuids(scene, units)
 
 
-def _between_text(scene: Scene, units: int) -> Draft:
+def _between_text(scene: Scene, units: int) -> list[Draft]:
     random = scene.random
     drawn = random.sample(len(LETTERS) ** 2, 1 + DISTRACTORS)
     keys = [LETTERS[i // len(LETTERS)] + LETTERS[i % len(LETTERS)] for i in drawn]
@@ -32,19 +37,25 @@ def _between_text(scene: Scene, units: int) -> Draft:
     depths = [scene.depth, *(random.below(2**20) / 2**20 for _ in range(DISTRACTORS))]
     lines = [f"# key {key}{value}\n" for key, value in zip(keys, values, strict=True)]
     text = insert(scene.haystack.crop(scene.place, units), zip(depths, lines, strict=True))
-    prompt = f"{text}# key {keys[0]}"
-    depth = prompt.index(lines[0]) / len(prompt)
-    return Draft(prompt, values[0], depth, words=units, distractors=tuple(values[1:]))
+    found = []
+    for key, value, line in zip(keys, values, lines, strict=True):
+        prompt = f"{text}# key {key}"
+        depth = prompt.index(line) / len(prompt)
+        others = tuple(other for other in values if other != value)
+        found.append(Draft(prompt, value, depth, words=units, distractors=others))
+    return found
 
 
-def _of_uuids(scene: Scene, units: int) -> Draft:
+def _of_uuids(scene: Scene, units: int) -> list[Draft]:
     pairs = {uuid(scene.random): uuid(scene.random) for _ in range(units + 1)}
-    key = list(pairs)[int(scene.depth * len(pairs))]
-    prompt = f'{INTRODUCTION}{json.dumps(pairs, indent=0)}{END}"{key}": "'
-    others = tuple(value for other, value in pairs.items() if other != key)
-    return Draft(
-        prompt, pairs[key], prompt.index(key) / len(prompt), distractors=others[:DISTRACTORS]
-    )
+    text, keys = f"{INTRODUCTION}{json.dumps(pairs, indent=0)}{END}", list(pairs)
+    found = []
+    for key in (keys[place] for place in asked_places(scene.depth, len(keys))):
+        prompt = f'{text}"{key}": "'
+        others = [pairs[other] for other in keys[: DISTRACTORS + 1] if other != key]
+        depth = prompt.index(key) / len(prompt)
+        found.append(Draft(prompt, pairs[key], depth, distractors=tuple(others[:DISTRACTORS])))
+    return found
 
 
 def uuid(random: Stream) -> str:
@@ -67,5 +78,7 @@ TASKS = (
         score,
         version=2,
         continues=r"[\w-]",
+        ends=r"[\w-][^\w-]",
+        questions=questions,
     ),
 )

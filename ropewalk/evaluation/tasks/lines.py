@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ropewalk.errors import Unsupported
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
 from ropewalk.evaluation.vocabulary import NAMES, pair_name
 
 INTRODUCTION = (
@@ -22,6 +22,11 @@ END = "That was the record. One of its lines again:\n"
 
 def draft(scene: Scene, units: int) -> Draft:
     """`units` lines besides the one that is asked for."""
+    return questions(scene, units)[0]
+
+
+def questions(scene: Scene, units: int) -> list[Draft]:
+    """A draft for each of several lines."""
     if units >= MOST_LINES:
         raise Unsupported(
             f"lines has names for {MOST_LINES} lines, and this context holds more; give a shorter "
@@ -32,15 +37,16 @@ def draft(scene: Scene, units: int) -> Draft:
         name = pair_name(scene.random)
         if name not in numbers:
             numbers[name] = 1 + scene.random.below(50_000)
-    asked = int(scene.depth * (units + 1))
     words = "" if scene.small else ": REGISTER_CONTENT is"
     lines = {f"line {name}{words} <": number for name, number in numbers.items()}
     record = "".join(f"{line}{number}>\n" for line, number in lines.items())
-    question, number = list(lines.items())[asked]
-    prompt = record + question if scene.small else INTRODUCTION + record + END + question
-    others = [str(n) for n in numbers.values() if n != number]
-    depth = prompt.index(question) / len(prompt)
-    return Draft(prompt, str(number), depth, distractors=tuple(others[:3]))
+    text, found, items = record if scene.small else INTRODUCTION + record + END, [], list(lines)
+    for question in (items[place] for place in asked_places(scene.depth, len(items))):
+        prompt, number = text + question, lines[question]
+        others = [str(n) for n in numbers.values() if n != number]
+        depth = prompt.index(question) / len(prompt)
+        found.append(Draft(prompt, str(number), depth, distractors=tuple(others[:3])))
+    return found
 
 
 def score(written: str, references: tuple[str, ...]) -> float:
@@ -57,5 +63,7 @@ TASKS = (
         score,
         version=2,
         continues=r"[\d,.]",  # a number after a comma would be the last one of the line
+        ends=r"[>\n]",
+        questions=questions,
     ),
 )

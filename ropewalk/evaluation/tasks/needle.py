@@ -62,5 +62,6 @@ TASKS = (
         draft,
         score,
         continues=CONTINUES,
+        ends=r"\d\D",
     ),
 )

@@ -48,5 +48,6 @@ TASKS = (
         draft,
         score,
         continues=r"\d",
+        ends=r"\d\D",
     ),
 )

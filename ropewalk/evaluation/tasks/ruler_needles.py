@@ -12,7 +12,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import noise, sentences
 from ropewalk.evaluation.references import recall
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
 from ropewalk.evaluation.vocabulary import LETTERS, NAMES, numbered_name
 
 INTRODUCTION = (
@@ -44,9 +44,23 @@ class Form:
 
     def draft(self, scene: Scene, units: int) -> Draft:
         """`units` sentences around the needles, words for a small model, or further needles."""
+        return self.questions(scene, units)[0]
+
+    def questions(self, scene: Scene, units: int) -> list[Draft]:
+        """A draft for each of several keys, where a text holds others than are asked for."""
         needles = self._needles(scene, self.keys + (units if self.hay == "needles" else 0))
         text = self._text(scene, units, [needle.line for needle in needles])
-        keys = list(dict.fromkeys(needle.key for needle in needles))[: self.queries]
+        keys = list(dict.fromkeys(needle.key for needle in needles))
+        if self.hay == "needles":
+            placed = self._in_order(scene, keys)
+            several = [[placed[place]] for place in asked_places(scene.depth, len(keys))]
+        else:
+            several = [keys[i : i + self.queries] for i in range(0, len(keys), self.queries)]
+        return [self._about(asked, scene, units, needles, text) for asked in several]
+
+    def _about(
+        self, keys: list[str], scene: Scene, units: int, needles: list[Needle], text: str
+    ) -> Draft:
         wanted = set(keys)
         # Several values of a key cannot be asked for one by one: they come as the text has them.
         asked = sorted(
@@ -107,8 +121,7 @@ class Form:
     def _text(self, scene: Scene, units: int, lines: list[str]) -> str:
         """The needles in their hay, the first at the depth of the scene."""
         if self.hay == "needles":
-            first = int(scene.depth * len(lines))
-            return "".join([*lines[1 : first + 1], lines[0], *lines[first + 1 :]])
+            return "".join(self._in_order(scene, lines))
         depths = [scene.depth, *(a / 2**64 for [a] in scene.random.rows(len(lines) - 1, 1))]
         if self.hay == "noise":
             hay = noise(units, end="\n" if scene.small else " ")
@@ -117,6 +130,12 @@ class Form:
         else:
             hay = sentences(scene.random, units)
         return insert(hay, zip(depths, lines, strict=True))
+
+    @staticmethod
+    def _in_order(scene: Scene, items: list[str]) -> list[str]:
+        """Needles that fill the context: the first at the depth of the scene."""
+        first = int(scene.depth * len(items))
+        return [*items[1 : first + 1], items[0], *items[first + 1 :]]
 
     def _briefly(self, text: str, keys: list[str], asked: list[Needle]) -> tuple[str, str]:
         """The first asked line begun again; where there are several, the keys come before it."""
@@ -158,6 +177,8 @@ def _task(name: str, summary: str, form: Form) -> Task:
         allowance=128,
         fill=0.98,
         groups=("ruler-syn", "ruler-11-syn"),
+        # Those that hold keys which are not asked for.
+        questions=form.questions if form.keys > form.queries or form.hay == "needles" else None,
     )
 
 

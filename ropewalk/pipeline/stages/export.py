@@ -101,4 +101,10 @@ def _digest(path: Path) -> str:
 def _moved(exported: Exported, run: Path) -> Exported:
     """The run directory may have moved, or be named from another working directory."""
     path = run / exported.path.name
-    return replace(exported, path=path, load=exported.load.replace(str(exported.path), str(path)))
+    before, now = str(exported.path), str(path)
+    return replace(
+        exported,
+        path=path,
+        load=exported.load.replace(before, now),
+        elsewhere=tuple(line.replace(before, now) for line in exported.elsewhere),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ropewalk.errors import Unsupported
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
@@ -47,6 +48,14 @@ class Search(Stage[Found]):
         )
 
     def check(self, start: Start) -> None:
+        present = start.loaded.present_plan
+        geometry = present.longest(present.extended_layer).geometry
+        if geometry.resting_pairs:
+            raise Unsupported(
+                f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
+                "(their frequency is 0), and extend exports what it finds, which no stock runtime "
+                "can load for such a model; use plan --method ntk and export, or search"
+            )
         check_search(start.loaded, start.to_search, self.settings)
 
     def run(self, work: Work, progress: Progress) -> Found:

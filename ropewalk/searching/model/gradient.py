@@ -147,14 +147,15 @@ class ModelSlopes:
         return np.stack([self.one(schedule, document) for document in documents])
 
     def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
-        """[loss, slopes by log λ of every pair, slope by log m]; NaN where the pass fails."""
+        """[loss, slopes by log λ of every pair that turns, slope by log m]; NaN where it fails."""
         shown = [each[document] for each in (self._documents, self._beside) if each]
         hear = partial(differentiable, schedule=schedule, layouts=self._layouts)
         found = self._passes.heard(self._plan_of(schedule), hear, shown)
         if found is None:
-            return np.full(2 + schedule.geometry.pairs, np.nan)
+            return np.full(2 + schedule.geometry.turning_pairs, np.nan)
         loss, coordinates = found
-        return np.array([loss, *coordinates.slopes().tolist()])
+        *factors, scaling = coordinates.slopes().tolist()
+        return np.array([loss, *factors[: schedule.geometry.turning_pairs], scaling])
 
 
 def weights_of(document: Planted, kind: Kind) -> FloatArray:

@@ -84,6 +84,13 @@ def search_model(
     present = loaded.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
+    geometry = present.longest(layer).geometry
+    if geometry.resting_pairs:
+        notice(
+            f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs rest (their frequency is "
+            "0), and no stock runtime can load factors for the others alone: a searched plan can "
+            "be installed with ropewalk, and only ntk, base_change and linear be exported"
+        )
     check_memory(loaded.model, settings.target_length, "to")
     settings = _possible(loaded, settings, ranks, notice)
     if settings.fold_query_scale:

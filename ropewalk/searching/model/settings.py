@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.lengths import check_measured
 from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
@@ -124,13 +124,7 @@ def published(given: Settings) -> Settings:
 
 
 def check_target(start: RotarySchedule, settings: Settings) -> None:
-    """Refuse a target, or a model, before anything is computed for it."""
-    resting = start.geometry.resting_pairs
-    if resting:
-        raise Unsupported(
-            f"{resting} of {start.geometry.pairs} rotary pairs of this model rest (their frequency "
-            "is 0), and the search has no space for that yet; plan with a method, such as ntk"
-        )
+    """Refuse a target before anything is computed for it."""
     for _, leg_start, length in legs_of(start, settings):
         space_of(leg_start, length, settings)
 

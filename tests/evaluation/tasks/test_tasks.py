@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pytest
 
-from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.evaluation import samples
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.prose import FILLER
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.samples import MARGIN, DoesNotFit, Sample, generate
-from ropewalk.evaluation.tasks import Draft, Scene, Task, kv, lines, named, names, needle, passkey
+from ropewalk.evaluation.tasks import (
+    QUESTIONS,
+    Draft,
+    Scene,
+    Task,
+    kv,
+    lines,
+    named,
+    names,
+    needle,
+    passkey,
+)
 from tests.evaluation import tiny
 
 ENCODER = Encoder(tiny.tokenizer())
@@ -160,6 +172,45 @@ def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -
 
 
 @every_task
+@each_size
+def test_what_is_written_after_the_end_changes_no_score(task: Task, encoder: Encoder) -> None:
+    if not task.ends:
+        return  # all that is written counts
+    for sample in generate(task, encoder, HAYSTACK, LENGTH, 3, 0):
+        answer = sample.answer_text
+        assert not re.search(task.ends, answer)
+        for before in ("", " ", "\n", "It is", "7 or "):
+            for after in ("", "\n", ".", " 9", ", 12>", "9", f"\n{answer}"):
+                written = f"{before}{answer}{after}"
+                found = re.search(task.ends, written)
+                kept = written[: found.end()] if found else written
+                score = task.score(kept, sample.references)
+                assert score == task.score(written, sample.references)
+
+
+@every_task
+@each_size
+def test_questions_on_one_text_differ_at_its_end_only(task: Task, encoder: Encoder) -> None:
+    if task.questions is None:
+        return
+    for units in (0, 1, 40):
+
+        def scene(units: int = units) -> Scene:
+            return Scene(Stream(task.name, units), 0.3, HAYSTACK, 0.5, encoder.is_small, LENGTH)
+
+        found = task.questions(scene(), units)
+        assert found[0] == task.draft(scene(), units)
+        assert len({draft.answer for draft in found}) == len(found) <= QUESTIONS
+        assert len(found) == QUESTIONS or units < QUESTIONS
+        prompts = (draft.prompt for draft in found)
+        letters = takewhile(lambda row: len(set(row)) == 1, zip(*prompts, strict=False))
+        text = "".join(row[0] for row in letters)
+        for draft in found:
+            assert draft.answer.strip() in text
+            assert len(found) == 1 or len(draft.prompt) - len(text) < 200
+
+
+@every_task
 def test_a_length_too_short_says_how_much_it_takes(task: Task) -> None:
     with pytest.raises(DoesNotFit, match=f"{task.name} does not fit in 12 tokens"):
         _samples(task, 1, length=12)
@@ -252,3 +303,16 @@ def test_a_token_over_the_border_belongs_to_the_answer() -> None:
     prompt, answer = samples.split(encoder, Draft("is ", "17", 0.0))
     assert encoder.text(prompt) == "is"
     assert encoder.text(answer) == " 17"
+
+
+class LosingTokenizer(JoiningTokenizer):
+    """Knows no digits."""
+
+    def __call__(self, text: str, **more: object) -> dict[str, list[int]]:
+        return super().__call__(re.sub(r"\d", "?", text), **more)
+
+
+def test_a_tokenizer_that_cannot_keep_the_needle_is_refused() -> None:
+    encoder: Encoder = Encoder(LosingTokenizer())
+    with pytest.raises(InvalidValue, match=r"1234.*comes back as ' \?\?\?\?'.*leave out the task"):
+        samples.split(encoder, Draft("The number is", " 1234"))

@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.utils import logging
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.select import Paired
+from ropewalk.exporting import transformers
 from ropewalk.models.config import present_plan
 from ropewalk.models.heads import head_layouts
 from ropewalk.models.install import applied
@@ -31,7 +33,7 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import log_notice, silent
 from ropewalk.query_scales import QueryScales
 from ropewalk.run_directory import Journal
-from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.model import gradient, query_tuning
 from ropewalk.searching.model.legs import search_model
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
@@ -39,7 +41,6 @@ from ropewalk.searching.model.planted import Planted, split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
 from ropewalk.searching.model.settings import (
     Settings,
-    check_target,
     published,
     published_space,
 )
@@ -47,7 +48,8 @@ from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
-from tests.models.tiny import tiny_model
+from tests.exporting.folders import answered_here
+from tests.models.tiny import model_of, tiny_config, tiny_model
 from tests.searching.model.test_ranks import processes
 
 TARGET = 2 * tiny.WINDOW
@@ -625,8 +627,66 @@ def test_a_model_that_fails_under_every_schedule_is_refused() -> None:
         searched(model=broken)
 
 
-def test_a_model_whose_pairs_rest_is_refused_by_name() -> None:
-    geometry = RotaryGeometry(16, 16, 1e4, 128, resting_pairs=2)
-    start = RotarySchedule.plain(geometry)
-    with pytest.raises(Unsupported, match="2 of 8 rotary pairs of this model rest"):
-        check_target(start, SETTINGS)
+@pytest.fixture(scope="module")
+def resting() -> Any:
+    """A model of Gemma 4's kind: 12 of the 16 pairs of its full attention have no frequency."""
+    letters = len(tiny.tokenizer())
+    sizes = {"vocab_size": letters, "vocab_size_per_layer_input": letters}
+    ends = {"bos_token_id": 0, "pad_token_id": None, "eos_token_id": None}
+    config = tiny_config("gemma4_text", max_position_embeddings=tiny.WINDOW, **sizes, **ends)
+    return model_of(config)
+
+
+def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
+    resting: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    settings = replace(SETTINGS, evaluations=5, recover=True)
+    found = check_result(searched(settings, resting, notice=told.append))
+    assert told[0].startswith("12 of 16 rotary pairs rest")
+    assert [leg.length for leg in found.legs] == [TARGET, tiny.WINDOW]
+    for leg in found.legs:
+        schedules = [leg.best.schedule, *(arm.schedule for arm in leg.baselines.values())]
+        assert all((each.inverse_frequencies[4:] == 0).all() for each in schedules)
+    with applied(resting, found.plan):  # which proves that it took effect
+        pass
+    # A finalist, whoever is chosen: it can be installed, and no stock config can say it.
+    [present] = present_plan(resting.config).steps("full_attention")
+    space = Space(present.schedule, TARGET, stock_runtimes=True)
+    own = space.schedule(space.nearest([1.0, 1.2, 2.5, 3.0], 1.05))
+    plan = found.plan.with_steps("full_attention", (PlanStep(TARGET, own),))
+    with applied(resting, plan):
+        pass
+    with pytest.raises(Unsupported, match=r"12 of 16 pairs rest.*install the plan with ropewalk"):
+        with_plan(resting.config, plan)
+    # What a hand-designed method leads to goes through the gate.
+    logging.disable_progress_bar()
+    resting.save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(subprocess, "run", answered_here)
+    linear = found.plan.with_steps(
+        "full_attention", (PlanStep(TARGET, found.legs[0].baselines["linear"].schedule),)
+    )
+    exported = transformers.export(str(tmp_path / "model"), linear, tmp_path / "out")
+    assert exported.parity is not None
+    assert exported.parity.passed
+    again = present_plan(str(tmp_path / "out")).longest("full_attention")
+    assert again.inverse_frequencies.tolist() == linear.longest().inverse_frequencies.tolist()
+
+
+def test_slopes_are_by_the_pairs_that_turn(resting: Any) -> None:
+    present = present_plan(resting.config)
+    start = extend_plan(present, TARGET, "linear").longest("full_attention")
+
+    def plan_of(schedule: RotarySchedule) -> ContextPlan:
+        return present.with_steps("full_attention", (PlanStep(TARGET, schedule),))
+
+    sets = split_corpus(tiny.documents(), Encoder(tiny.tokenizer()), TARGET, (1, 1, 1), 0)
+    slopes = gradient.ModelSlopes(resting, "full_attention", sets.search, plan_of, "mixed")
+    row = slopes.one(start, 0)
+    assert row.shape == (2 + 4,)
+    # A central difference of the loss in log m, which follows the factors in the row.
+    measure = LocalMeasure(resting, sets.search, plan_of, log_notice)
+    ends = [replace(start, attention_scaling=math.exp(step)) for step in (-0.01, 0.01)]
+    low, high = (loss_of(measure([end], [0])[0], "mixed")[0] for end in ends)
+    assert row[-1] == pytest.approx((high - low) / 0.02, rel=0.02)

@@ -1,0 +1,211 @@
+"""`compare_runs`: two evaluations sample by sample, read from their run directories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ropewalk.api.common import as_path
+from ropewalk.api.evaluate import RESULTS, SIGNIFICANT, Evaluated
+from ropewalk.errors import InputError
+from ropewalk.evaluation.results import MethodComparison, Pair, compare_pairs, labels, summarise
+from ropewalk.lengths import format_length
+from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
+from ropewalk.reports.comparison import comparison_figure, difference_panels
+from ropewalk.run_directory import RECORDS, read_configuration, read_journal
+from ropewalk.untrusted import Fields, read_json
+from ropewalk.values import Result, check_filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAME = (
+    *("tasks", "lengths", "samples", "seed", "mode"),
+    *("tokenizer_sha256", "bos", "corpus_sha256"),
+)
+"""What decides the samples of a run, and how their answers are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRuns(Result):
+    """The first run less the second, on the same samples."""
+
+    first: str
+    second: str
+    """The folders, as they were given."""
+    changes: tuple[str, ...]
+    """What else differs between the runs, such as weights or plans."""
+    first_results: tuple[EvalResult, ...]
+    second_results: tuple[EvalResult, ...]
+    """Of the methods compared, with their means over groups of tasks."""
+    comparisons: tuple[MethodComparison, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.comparisons, "comparisons")
+
+    @property
+    def significant(self) -> tuple[MethodComparison, ...]:
+        """The comparisons whose adjusted p-value is below 0.05."""
+        return tuple(
+            c for c in self.comparisons if c.adjusted_p is not None and c.adjusted_p < SIGNIFICANT
+        )
+
+    def label(self, comparison: MethodComparison) -> str:
+        """The methods that are compared, for people."""
+        first = labels(r.subject for r in self.first_results)[comparison.first]
+        second = labels(r.subject for r in self.second_results)[comparison.second]
+        return first if first == second else f"{first} − {second}"
+
+    def summary(self) -> str:
+        untested = sum(c.adjusted_p is None for c in self.comparisons)
+        undecided = len(self.comparisons) - untested - len(self.significant)
+        shown = ", ".join(
+            f"{c.task} at {format_length(c.length)} {c.comparison.difference:+.3g}"
+            for c in self.significant[:3]
+        )
+        told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
+        parts = [
+            f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
+            f"significant at 5%, by Holm{told}"
+        ]
+        if undecided:
+            parts.append(f"{undecided} are undecided")
+        if untested:
+            parts.append(f"{untested} have too few samples for a test")
+        return f"{self.title}: {'; '.join(parts)}."
+
+    @property
+    def title(self) -> str:
+        return f"{self.first} − {self.second}"
+
+    def figure(self) -> Figure:
+        """The differences by context length, one panel per task."""
+        return comparison_figure(
+            difference_panels(self.comparisons, list(map(self.label, self.comparisons))), self.title
+        )
+
+
+class _Run(NamedTuple):
+    path: Path
+    configuration: dict[str, object]
+    found: Evaluated
+    records: list[EvalRecord]
+
+    @property
+    def subjects(self) -> dict[str, Subject]:
+        return {name: own for own, name in labels(r.subject for r in self.found.results).items()}
+
+    def of(self, subject: Subject) -> list[EvalRecord]:
+        return [r for r in self.records if r.subject == subject and is_compared(r)]
+
+    def results(self, subjects: Sequence[Subject]) -> tuple[EvalResult, ...]:
+        everything = (*self.found.results, *self.found.means)
+        return tuple(r for r in everything if r.subject in subjects)
+
+
+def compare_runs(first: str | Path, second: str | Path) -> ComparedRuns:
+    """Compare two runs of `evaluate` task by task and length by length, on the same samples.
+
+    A method is compared with the method of the same name in the other run; where each run has one
+    method, these two are compared. Runs of other samples, tasks, modes or tokenizers are refused.
+    """
+    from ropewalk.evaluation.tasks import means_of
+
+    one, two = _read(as_path(first, "first")), _read(as_path(second, "second"))
+    _check_same_samples(one, two)
+    matched = _matched(one, two)
+    pairs: list[Pair] = [(a, one.of(a), b, two.of(b)) for a, b in matched]
+    tasks = Fields(one.configuration, f"{one.path}: ").take("tasks")
+    assert isinstance(tasks, list)
+    return ComparedRuns(
+        first=str(first),
+        second=str(second),
+        changes=tuple(_changes(one, two, matched)),
+        first_results=one.results([a for a, _ in matched]),
+        second_results=two.results([b for _, b in matched]),
+        comparisons=tuple(compare_pairs(pairs, means_of(tasks))),
+    )
+
+
+def _read(path: Path) -> _Run:
+    """A finished evaluation, whose results follow from its records."""
+    if not path.is_dir():
+        raise InputError(f"{path}: is not a folder; give the run directory of `ropewalk evaluate`")
+    command, configuration = read_configuration(path)
+    if command != "evaluate":
+        raise InputError(f"{path}: is a run of {command}, not of evaluate; give one of evaluate")
+    if not (path / RESULTS).exists():
+        raise InputError(
+            f"{path}: is unfinished (it has no {RESULTS}); start the same evaluation again to "
+            "finish it"
+        )
+    found = Evaluated.from_json(read_json(path / RESULTS), f"{path / RESULTS}: ")
+    lines = read_journal(path / RECORDS)
+    records = [
+        EvalRecord.from_json(line, f"{path / RECORDS}: record {i}")
+        for i, line in enumerate(lines, start=1)
+    ]
+    if tuple(summarise(records)) != found.results:
+        raise InputError(
+            f"{path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, or "
+            "evaluate again"
+        )
+    return _Run(path, configuration, found, records)
+
+
+def _check_same_samples(one: _Run, two: _Run) -> None:
+    a, b = ({key: run.configuration.get(key) for key in SAME} for run in (one, two))
+    different = [
+        f"{key} ({_short(a[key])} and {_short(b[key])})" for key in SAME if a[key] != b[key]
+    ]
+    if different:
+        raise InputError(
+            f"{one.path} and {two.path} cannot be compared sample by sample, since they differ in "
+            f"{', '.join(different)}; evaluate one of them again with the settings of the other"
+        )
+    ids = [{(r.task, r.length, r.sample) for r in run.records} for run in (one, two)]
+    if ids[0] != ids[1]:
+        task, length, _ = min(ids[0] ^ ids[1])
+        raise InputError(
+            f"{one.path} and {two.path} do not have the same samples of {task} at {length}; "
+            "evaluate both with the same version of ropewalk"
+        )
+
+
+def _short(value: object) -> str:
+    """A setting in a message; of a fingerprint, its beginning."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:13]}…"
+
+
+def _changes(one: _Run, two: _Run, matched: Sequence[tuple[Subject, Subject]]) -> list[str]:
+    """What differs besides the samples."""
+    a, b = one.configuration, two.configuration
+    found = [
+        f"{key}: {a.get(key)} and {b.get(key)}"
+        for key in ("dtype", "device")
+        if a.get(key) != b.get(key)
+    ]
+    if any(first.plan_id != second.plan_id for first, second in matched):
+        found.insert(0, "plans")
+    if a.get("weights_sha256") != b.get("weights_sha256"):
+        found.insert(0, "weights")
+    return found
+
+
+def _matched(one: _Run, two: _Run) -> list[tuple[Subject, Subject]]:
+    """The subjects to compare: the only ones, or those of the same label."""
+    a, b = one.subjects, two.subjects
+    if len(a) == len(b) == 1:
+        return list(zip(a.values(), b.values(), strict=True))
+    shared = [(a[name], b[name]) for name in a if name in b]
+    if not shared:
+        raise InputError(
+            f"no method is in both runs: {one.path} has {', '.join(a)}, {two.path} has "
+            f"{', '.join(b)}; evaluate one of these in the other run too"
+        )
+    return shared

@@ -1,0 +1,134 @@
+"""`evaluate_checkpoints`: the last checkpoints of a training, with each score's mean and range.
+
+One checkpoint may be lucky. The range is the lowest and the highest of the checkpoints: it says
+how much the choice of one matters. It is not an interval of their mean, since checkpoints of one
+training are not independent; each checkpoint's own results have intervals.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.api.common import as_path
+from ropewalk.api.evaluate import Evaluated, evaluate
+from ropewalk.errors import InputError
+from ropewalk.evaluation.results import Spread, spreads
+from ropewalk.lengths import format_length
+from ropewalk.outputs import write_atomically
+from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.records import PERPLEXITY
+from ropewalk.reports.evaluation import spread_figure
+from ropewalk.reports.figures import keep_figures
+from ropewalk.run_directory import CONFIGURATION
+from ropewalk.untrusted import check_count
+from ropewalk.values import Result, check_filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAST = 5
+RESULTS = "checkpoints.json"
+_NUMBERED = re.compile(r"(?:.*\D)?(\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedCheckpoints(Result):
+    """The mean and range of each score over checkpoints, and what was measured of each."""
+
+    folder: str
+    checkpoints: tuple[str, ...]
+    """The names of the checkpoints' folders, in the order of training."""
+    spreads: tuple[Spread, ...]
+    evaluated: tuple[Evaluated, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.evaluated, "evaluated")
+
+    def summary(self) -> str:
+        longest = max(s.length for s in self.spreads)
+        parts = [f"{s.method} {s.task} {_told(s)}" for s in self.spreads if s.length == longest]
+        return (
+            f"{self.folder}, mean and range of {len(self.checkpoints)} checkpoints at "
+            f"{format_length(longest)} tokens: {', '.join(parts)}."
+        )
+
+    def figure(self) -> Figure:
+        """The means by context length, with their ranges."""
+        return spread_figure(self.spreads, original_length=self.evaluated[0].original_length)
+
+
+def _told(spread: Spread) -> str:
+    form = ".3g" if spread.metric == PERPLEXITY.name else ".0%"
+    return f"{spread.mean:{form}} ({spread.lowest:{form}} to {spread.highest:{form}})"
+
+
+def _naming(progress: Progress, name: str) -> Progress:
+    """The progress of one checkpoint, with its name."""
+    return lambda status: progress(status._replace(stage=f"{name}: {status.stage}"))
+
+
+def checkpoints_of(folder: Path, last: int) -> list[Path]:
+    """The last checkpoints of a training by the number that their names end in."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is not a folder; give one that holds checkpoints")
+    found = [
+        (int(number[1]), path)
+        for path in folder.iterdir()
+        if (number := _NUMBERED.fullmatch(path.name)) and (path / "config.json").is_file()
+    ]
+    if not found:
+        raise InputError(
+            f"{folder}: holds no checkpoints; they are folders with a config.json whose names end "
+            "in a number, such as checkpoint-500"
+        )
+    return [path for _, path in sorted(found)][-last:]
+
+
+def evaluate_checkpoints(
+    folder: str | Path,
+    *,
+    last: int = LAST,
+    run: str | Path | None = None,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+    **settings: Any,
+) -> EvaluatedCheckpoints:
+    """Evaluate the last checkpoints of a training, each as `evaluate` does with the same settings.
+
+    `folder` is what a trainer writes: it holds folders such as checkpoint-500. The directory `run`
+    gets a run directory for each of them.
+    """
+    check_count(last, "last")
+    place = as_path(folder, "folder")
+    found = checkpoints_of(place, last)
+    if len(found) < last:
+        notice(f"{place} holds {len(found)} checkpoints, not {last}")
+    runs = None if run is None else as_path(run, "run")
+    if runs is not None and (runs / CONFIGURATION).exists():
+        raise InputError(f"{runs}: is itself a run directory; give a new folder for the runs")
+    evaluated = []
+    for path in found:
+        evaluated.append(
+            evaluate(
+                path,
+                run=None if runs is None else runs / path.name,
+                progress=_naming(progress, path.name),
+                notice=notice,
+                **settings,
+            )
+        )
+    result = EvaluatedCheckpoints(
+        folder=str(folder),
+        checkpoints=tuple(path.name for path in found),
+        spreads=tuple(spreads((*own.results, *own.means) for own in evaluated)),
+        evaluated=tuple(evaluated),
+    )
+    if runs is not None:
+        write_atomically(runs / RESULTS, json.dumps(result.to_json(), indent=2) + "\n")
+        keep_figures(lambda: {"checkpoints": result.figure()}, runs / "figures", notice)
+    return result

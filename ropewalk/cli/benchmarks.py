@@ -1,0 +1,114 @@
+"""`ropewalk benchmarks`: public benchmarks under several plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropewalk.api.benchmarks import NAMES, Benchmarked, benchmarks
+from ropewalk.cli.progress import progress_bar
+from ropewalk.cli.shared import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    RunnableModel,
+    StrictOption,
+    notify,
+    print_json,
+    table,
+)
+
+EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
+
+
+def command(
+    model: RunnableModel,
+    names: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,…",
+            help="Some of hellaswag, mmlu, arc-c, truthfulqa, longbench, longbench2, or other "
+            "tasks of lm-evaluation-harness.",
+        ),
+    ] = ",".join(NAMES),
+    plans: Annotated[
+        list[Path] | None,
+        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
+    ] = None,
+    tasks_folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A folder with further tasks of the harness, as YAML."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Only the first N questions of each task.")
+    ] = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Fetch MODEL and the questions from the hub.")
+    ] = False,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score public benchmarks, such as HellaSwag, with a plan installed.
+
+    They run through lm-evaluation-harness, which the extra `eval` brings.
+    """
+    with progress_bar() as progress:
+        found = benchmarks(
+            model,
+            names.split(","),
+            plans=plans or (),
+            methods=methods or (),
+            to=target,
+            tasks_folder=tasks_folder,
+            limit=limit,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            progress=progress,
+            notice=notify,
+        )
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _show(found: Benchmarked) -> None:
+    from ropewalk.cli.terminal import Terminal, headed
+
+    console = Terminal()
+    console.print(headed(found.model, f", by lm-evaluation-harness {found.harness}"))
+    rows = table("task", "metric", "method", "value", "95% interval", "questions")
+    for r in found.results:
+        sure = r.low is not None and r.high is not None
+        interval = f"{r.low:.3f} to {r.high:.3f}" if sure else "–"
+        rows.add_row(r.task, r.metric, r.method, f"{r.value:.3f}", interval, str(r.samples))
+    console.print(rows)
+    for c in found.comparisons:
+        own = c.comparison
+        sure = own.low is not None and own.high is not None
+        interval = f" ({own.low:+.3f} to {own.high:+.3f})" if sure else ""
+        told = "undecided" if c.adjusted_p is None or c.adjusted_p >= 0.05 else "differ"
+        p = "" if c.adjusted_p is None else f", p = {c.adjusted_p:.2g}"
+        console.print(
+            f"  {c.task} {c.metric}: {c.first} − {c.second} = {own.difference:+.3f}{interval}{p}: "
+            f"{told}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,112 @@
+"""`ropewalk compare`: the difference of two evaluations, on the same samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ropewalk.api.compare_runs import ComparedRuns, compare_runs
+from ropewalk.cli.shared import (
+    JsonOption,
+    OverwriteOption,
+    check_outputs,
+    print_json,
+    show_written,
+    table,
+)
+from ropewalk.evaluation.statistics import Comparison
+from ropewalk.lengths import format_length
+from ropewalk.records import NLL, PERPLEXITY, EvalResult
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+EXAMPLE = "ropewalk compare runs/tuned runs/base --plot difference.png"
+
+
+def command(
+    first: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The run directory of an evaluation.")
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Another, of the same tasks and samples.")
+    ],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the differences by length, as .png or .svg."),
+    ] = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two evaluations task by task and length by length, on the same samples.
+
+    Differences are those of the first run less the second.
+    """
+    check_outputs(plot=plot, overwrite=overwrite)
+    found = compare_runs(first, second)
+    if plot is not None:
+        from ropewalk.reports.figures import save
+
+        save(found.figure(), plot)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+    show_written(plot, as_json=as_json)
+
+
+def _show(found: ComparedRuns) -> None:
+    from ropewalk.cli.terminal import Terminal, headed
+
+    console = Terminal()
+    changes = ", ".join(found.changes) or "nothing that is recorded"
+    console.print(headed(found.title, f"; the runs differ in {changes}"), soft_wrap=True)
+    values = [
+        {(r.subject, r.task, r.mode, r.metric, r.length): r for r in results}
+        for results in (found.first_results, found.second_results)
+    ]
+    for label in dict.fromkeys(map(found.label, found.comparisons)):
+        own = [c for c in found.comparisons if found.label(c) == label]
+        rows = table(label, "length", "first", "second", "difference", "p")
+        for task, metric in dict.fromkeys((c.task, c.metric) for c in own):
+            shown = PERPLEXITY.name if metric == NLL.name else metric
+            name = f"{task} (loss)" if metric == NLL.name else task
+            for c in (c for c in own if (c.task, c.metric) == (task, metric)):
+                key = (task, c.mode, shown, c.length)
+                rows.add_row(
+                    name,
+                    format_length(c.length),
+                    _value(values[0][c.first, *key]),
+                    _value(values[1][c.second, *key]),
+                    _difference(c.comparison),
+                    _p_value(c.adjusted_p),
+                )
+                name = ""
+            rows.add_section()
+        console.print(rows)
+    console.print(found.summary(), soft_wrap=True)
+    console.print(
+        "Rates: exact McNemar test and Newcombe's paired interval; means over tasks, losses and "
+        "several answers of a text: Student's t. 95% intervals; p-values are adjusted by Holm",
+        soft_wrap=True,
+    )
+
+
+def _value(result: EvalResult) -> str:
+    return f"{result.value:{'.3g' if result.metric == PERPLEXITY.name else '.0%'}}"
+
+
+def _difference(own: Comparison) -> Text:
+    from rich.text import Text
+
+    sure = own.low is not None and own.high is not None
+    interval = f" {own.low:+.2f} to {own.high:+.2f}" if sure else " too few samples"
+    return Text.assemble(f"{own.difference:+.2f}", (interval, "dim"))
+
+
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

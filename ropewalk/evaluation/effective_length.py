@@ -1,0 +1,143 @@
+"""Up to which length a model works: pass, fail or undecided at each. No torch.
+
+A score passes where its whole 95% interval reaches the threshold, fails where all of it lies below,
+and is undecided otherwise, also where there are too few samples for an interval. There are two
+thresholds:
+
+    ruler   85.6%, the score of Llama-2-7B-chat at 4k by which RULER calls a length effective
+            (Hsieh et al. 2024); for the mean of its thirteen tasks
+    own     85% of what the model without any plan scores at its original length. The interval is
+            that of the score less 85% of the other, paired where both answered the same samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ropewalk.evaluation.results import grouped, rates_of
+from ropewalk.evaluation.statistics import difference_interval, mean_rate, mean_rate_interval
+from ropewalk.lengths import format_length
+from ropewalk.records import EvalRecord, Mode, Subject
+from ropewalk.values import Value
+
+RULER, RULER_GROUPS = 0.856, ("ruler-syn", "ruler")
+OWN = 0.85
+
+Criterion = Literal["ruler", "own"]
+Verdict = Literal["pass", "fail", "undecided"]
+
+
+class Standing(NamedTuple):
+    """A score at one length, less the threshold."""
+
+    length: int
+    margin: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.low is not None and self.low >= 0:
+            return "pass"
+        return "fail" if self.high is not None and self.high < 0 else "undecided"
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveLength(Value):
+    """How far one subject works, by the mean of a group of tasks and one threshold."""
+
+    method: str
+    plan_id: str
+    weights: str
+    group: str
+    mode: Mode
+    criterion: Criterion
+    threshold: float
+    """The mean score to reach, from 0 to 1."""
+    standings: tuple[Standing, ...]
+    """In rising order of lengths."""
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.weights, self.plan_id, self.method)
+
+    @property
+    def passed(self) -> int | None:
+        """The longest length that passes."""
+        return max((s.length for s in self.standings if s.verdict == "pass"), default=None)
+
+    @property
+    def possible(self) -> int | None:
+        """The longest length that does not fail: the effective length is not beyond it, as far as
+        was measured."""
+        return max((s.length for s in self.standings if s.verdict != "fail"), default=None)
+
+    def derived(self) -> dict[str, object]:
+        verdicts = {str(s.length): s.verdict for s in self.standings}
+        return {"passed": self.passed, "possible": self.possible, "verdicts": verdicts}
+
+    def __str__(self) -> str:
+        by_verdict: dict[str, list[str]] = {}
+        for s in self.standings:
+            by_verdict.setdefault(s.verdict, []).append(format_length(s.length))
+        told = "; ".join(f"{verdict} at {', '.join(at)}" for verdict, at in by_verdict.items())
+        return f"{self._bounds()} ({told})"
+
+    def _bounds(self) -> str:
+        passed, possible = self.passed, self.possible
+        longest = self.standings[-1].length
+        if possible is None:
+            return f"below {format_length(self.standings[0].length)}"
+        if passed is None:
+            return f"undecided up to {format_length(possible)}"
+        if passed == longest:
+            return f"{format_length(passed)} or more"
+        if passed == possible:
+            return format_length(passed)
+        return f"{format_length(passed)} or more, undecided up to {format_length(possible)}"
+
+
+def effective_lengths(
+    records: Iterable[EvalRecord],
+    groups: Mapping[str, Sequence[str]],
+    base: Subject | None,
+    original_length: int,
+) -> list[EffectiveLength]:
+    """By subject and group, for both thresholds where they apply.
+
+    `base` is the model without any plan; its own threshold needs its scores at `original_length`.
+    """
+    cells = grouped(records, lambda r: (r.subject, r.mode, r.length))
+    found = []
+    for name, members in groups.items():
+        rates = {key: told for key, cell in cells.items() if (told := rates_of(cell, members))}
+        for subject, mode in dict.fromkeys((subject, mode) for subject, mode, _ in rates):
+            own = {
+                length: rates[subject, mode, length]
+                for length in sorted(n for s, m, n in rates if (s, m) == (subject, mode))
+            }
+            described = (subject.method, subject.plan_id, subject.weights, name, mode)
+            if name in RULER_GROUPS:
+                standings = []
+                for length, tasks in own.items():
+                    ends = [
+                        None if end is None else end - RULER
+                        for end in mean_rate_interval(tasks) or (None, None)
+                    ]
+                    standings.append(Standing(length, mean_rate(tasks) - RULER, *ends))
+                found.append(EffectiveLength(*described, "ruler", RULER, tuple(standings)))
+            reference = None if base is None else rates.get((base, mode, original_length))
+            if reference is not None:
+                standings = [
+                    Standing(
+                        length,
+                        mean_rate(tasks) - OWN * mean_rate(reference),
+                        *(difference_interval(tasks, reference, OWN) or (None, None)),
+                    )
+                    for length, tasks in own.items()
+                ]
+                threshold = OWN * mean_rate(reference)
+                found.append(EffectiveLength(*described, "own", threshold, tuple(standings)))
+    return found

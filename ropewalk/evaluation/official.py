@@ -1,0 +1,206 @@
+"""RULER's own inputs, as its scripts write them, from a folder that the user gives with a manifest.
+
+    manifest.json    {"files": [{"path": "4096/vt/validation.jsonl", "task": "vt", "length": 4096,
+                     "sha256": "…"}, …]}
+
+A line of a file is {"index", "input", "outputs", "length", …}. What the files say is scored by
+RULER's definitions, and is official as far as the manifest is: each file must have its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation import tasks
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.randomness import identity
+from ropewalk.evaluation.samples import Sample
+from ropewalk.lengths import check_measured
+from ropewalk.untrusted import Fields, one_of, parse_json, read_json, text_value
+
+MANIFEST = "manifest.json"
+LARGEST_FILE, LONGEST_LINE = 2**30, 64 * 2**20
+
+
+def string_match_all(written: str, references: tuple[str, ...]) -> float:
+    """The share of the references that the text holds, whatever the case and wherever."""
+    text = _cleaned(written)
+    return fmean(reference.lower() in text for reference in references)
+
+
+def string_match_part(written: str, references: tuple[str, ...]) -> float:
+    """1 where the text holds one of them."""
+    text = _cleaned(written)
+    return float(any(reference.lower() in text for reference in references))
+
+
+def _cleaned(written: str) -> str:
+    return re.sub(r"[\x00-\x1f]", "\n", written).strip().lower()
+
+
+def _task(name: str) -> tasks.Task:
+    question = name.startswith("qa")
+    score: Callable[[str, tuple[str, ...]], float]
+    score = string_match_part if question else string_match_all
+    return tasks.Task(
+        name,
+        "RULER's own inputs.",
+        _drafts_nothing,
+        score,
+        metric=score.__name__,
+        allowance=tasks.named(f"{name}-syn").allowance,
+    )
+
+
+def _drafts_nothing(scene: tasks.Scene, units: int) -> tasks.Draft:
+    raise AssertionError("official inputs are read, not made")
+
+
+def groups() -> Mapping[str, tuple[str, ...]]:
+    """The official tasks by the name of their mean."""
+    return {
+        name.removesuffix("-syn"): tuple(member.removesuffix("-syn") for member in members)
+        for name, members in tasks.groups().items()
+        if name.startswith("ruler")
+    }
+
+
+def every() -> Mapping[str, tasks.Task]:
+    return {name: _task(name) for name in groups()["ruler"]}
+
+
+@dataclass(frozen=True)
+class Official:
+    """The files of a manifest, by task and length."""
+
+    folder: Path
+    digest: str
+    """A SHA-256 of what the manifest says."""
+    files: Mapping[tuple[str, int], tuple[str, str]]
+    """Path and hash."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({length for _, length in self.files}))
+
+    def check(self, names: Sequence[str], lengths: Sequence[int], count: int) -> None:
+        """Read every file that is needed once, and refuse what does not match the manifest."""
+        for name in names:
+            for length in lengths:
+                self._lines(name, length, count)
+
+    def samples(self, name: str, length: int, encoder: Encoder, count: int) -> Iterator[Sample]:
+        """The first of a file. A sample may take BOS besides, which RULER does not count."""
+        path, digest = self.files[name, length]
+        allowance = every()[name].allowance
+        for number, (prompt, references) in enumerate(self._lines(name, length, count)):
+            tokens = encoder.sequence(prompt)
+            size = len(tokens) - len(encoder.bos) + allowance
+            if size > length:
+                raise InputError(
+                    f"{path}, line {number + 1}: takes {size} tokens with this tokenizer, and is "
+                    f"for a length of {length}; make the inputs with the tokenizer of this model"
+                )
+            sample = identity("official", name, digest, number, length, encoder.fingerprint)
+            yield Sample(
+                id=sample,
+                length=length,
+                prompt=tokens,
+                answer=np.zeros(0, dtype=np.int64),
+                answer_text=references[0],
+                parts=(),
+                references=references,
+                distractors=(),
+                depth=None,
+                layout=sample,
+                allowance=allowance,
+                context=sample,
+            )
+
+    def _lines(self, name: str, length: int, count: int) -> list[tuple[str, tuple[str, ...]]]:
+        if (name, length) not in self.files:
+            known = ", ".join(str(at) for task, at in self.files if task == name) or "none"
+            raise InvalidValue(
+                "official",
+                f"{name} at {length}",
+                f"is not in the manifest, which has this task at the lengths: {known}",
+                "add the file with its hash, or leave out the task or the length",
+            )
+        path, digest = self.files[name, length]
+        kept = self._kept(path, digest, count)
+        return [_read(line, f"{path}, line {i}") for i, line in enumerate(kept, start=1)]
+
+    def _kept(self, path: str, digest: str, count: int) -> list[bytes]:
+        """The first lines of a file that has this hash, read once for both."""
+        place = self.folder / path
+        if not place.resolve().is_relative_to(self.folder.resolve()):
+            raise InvalidValue("path", path, "leads out of the folder", "keep the files inside it")
+        if not place.is_file():
+            raise InputError(f"{place}: there is no such file, and the manifest names it")
+        found, size = hashlib.sha256(), 0
+        kept: list[bytes] = []
+        with place.open("rb") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                size += len(line)
+                if len(line) > LONGEST_LINE or size > LARGEST_FILE:
+                    raise InputError(
+                        f"{place}: has more than {LARGEST_FILE:,} bytes, or {LONGEST_LINE:,} in a "
+                        "line; check that it is the right file"
+                    )
+                found.update(line)
+                if len(kept) < count and line.strip():
+                    kept.append(line)
+        if found.hexdigest() != digest:
+            raise InputError(
+                f"{place}: its SHA-256 is {found.hexdigest()}, and the manifest says {digest}; "
+                "give the file that the manifest was made for"
+            )
+        return kept
+
+
+def read(folder: Path) -> Official:
+    """The manifest of a folder. The files are read when they are needed."""
+    value = read_json(folder / MANIFEST)
+    fields = Fields(value, f"{folder / MANIFEST}: ")
+    names = {task.replace("-", "_"): task for task in groups()["ruler"]}
+    files: dict[tuple[str, int], tuple[str, str]] = {}
+    for i, item in enumerate(fields.items("files")):
+        own = Fields(item, f"{fields.of('files')}[{i}]")
+        path, task, length = own.text("path"), own.text("task"), own.integer("length")
+        digest = own.text("sha256")
+        own.close()
+        one_of(task, tuple(names), own.of("task"))
+        check_measured(length, own.of("length"))
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise InvalidValue(
+                own.of("sha256"), digest, "must be 64 hex digits", "write the file's SHA-256"
+            )
+        if (names[task], length) in files:
+            raise InvalidValue(own.path, task, f"stands twice at {length}", "keep one of them")
+        files[names[task], length] = path, digest
+    fields.close()
+    return Official(folder, identity(sorted([*key, *file] for key, file in files.items())), files)
+
+
+def _read(line: bytes, source: str) -> tuple[str, tuple[str, ...]]:
+    """The prompt and the references of a line."""
+    try:
+        fields = Fields(parse_json(line.decode("utf-8"), source=source), f"{source}: ")
+    except UnicodeDecodeError:
+        raise InputError(f"{source}: is not UTF-8 text") from None
+    # Newer versions of RULER keep what begins the answer apart.
+    prefix = fields.text("answer_prefix") if fields.holds("answer_prefix") else ""
+    prompt = fields.text("input") + prefix
+    path = fields.of("outputs")
+    references = tuple(text_value(each, path) for each in fields.items("outputs"))
+    if not references or not all(references) or not prompt:
+        raise InvalidValue(path, list(references), "must answer a prompt", "check the line")
+    return prompt, references

@@ -1,0 +1,174 @@
+"""`rw.compare_runs` and `ropewalk compare`, on runs of a model that is built here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ropewalk as rw
+from ropewalk import cli
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.evaluation.statistics import compare_mean_rates, compare_rates, holm
+from ropewalk.records import is_main_answer
+from ropewalk.run_directory import RECORDS
+from tests.api.conformance import check_command, check_result
+from tests.evaluation import tiny
+
+SETTINGS: dict[str, Any] = {
+    "methods": ["none", "linear"],
+    "to": 256,
+    "lengths": [256],
+    "tasks": ["perplexity", "kv", "niah-multikey-2-syn"],
+    "samples": 6,
+    "corpus": tiny.documents(),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same evaluation of two models."""
+    folder = tmp_path_factory.mktemp("runs")
+    rw.evaluate(tiny.loaded(), run=folder / "a", **SETTINGS)
+    other = replace(tiny.loaded(), model=tiny.model(initializer_range=0.2))
+    rw.evaluate(other, run=folder / "b", **SETTINGS)
+    return folder / "a", folder / "b"
+
+
+def test_runs_are_compared_sample_by_sample(runs: tuple[Path, Path]) -> None:
+    found = check_result(rw.compare_runs(*runs))
+    assert found.changes == ("weights",)
+    assert {found.label(c) for c in found.comparisons} == {"none", "linear"}
+    from ropewalk.api.compare_runs import _read
+
+    one, two = map(_read, runs)
+    for c in found.comparisons:
+        assert c.first.method == c.second.method
+        own, other = (
+            [
+                r
+                for r in run.records
+                if (r.subject, r.length) == (subject, c.length) and is_main_answer(r)
+            ]
+            for run, subject in ((one, c.first), (two, c.second))
+        )
+        tasks = ("kv", "niah-multikey-2-syn")
+        if c.task in tasks:
+            a, b = ([r for r in side if r.task == c.task] for side in (own, other))
+            assert [r.sample for r in a] == [r.sample for r in b]
+            expected = compare_rates(
+                [r.score for r in a], [r.score for r in b], [r.layout for r in a]
+            )
+            assert c.comparison == expected
+        elif c.task == "retrieval":
+            rates = [
+                [
+                    (
+                        [r.score for r in side if r.task == task],
+                        [r.layout for r in side if r.task == task],
+                    )
+                    for task in tasks
+                ]
+                for side in (own, other)
+            ]
+            assert c.comparison == compare_mean_rates(*rates)
+    assert {c.task for c in found.comparisons} == {*SETTINGS["tasks"], "retrieval"}
+    tested = [c for c in found.comparisons if c.comparison.p_value is not None]
+    assert [c.adjusted_p for c in tested] == holm([c.comparison.p_value or 0.0 for c in tested])
+
+
+def test_a_run_and_itself_are_undecided(runs: tuple[Path, Path]) -> None:
+    found = rw.compare_runs(runs[0], runs[0])
+    assert found.changes == ()
+    assert found.significant == ()
+    assert {c.comparison.difference for c in found.comparisons} == {0}
+    assert "are undecided" in found.summary()
+    assert "better" not in found.summary()
+
+
+def test_the_command_prints_what_the_function_returns(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    check_command(rw.compare_runs(*runs), "compare", *runs)
+    picture = tmp_path / "difference.png"
+    words = ["compare", *map(str, runs), "--plot", str(picture)]
+    done = CliRunner().invoke(cli.command_line(["compare"]), words)
+    assert done.exit_code == 0, done.output
+    for shown in ("differ in weights", "perplexity (loss)", "retrieval", "difference", "Holm"):
+        assert shown in done.stdout
+    assert picture.stat().st_size > 1000
+
+
+def test_single_methods_are_compared_whatever_they_are_called(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for name, method in (("a", "yarn"), ("b", "ntk")):
+        rw.evaluate(tiny.loaded(), run=tmp_path / name, **{**SETTINGS, "methods": [method]})
+    found = rw.compare_runs(tmp_path / "a", str(tmp_path / "b"))
+    assert {found.label(c) for c in found.comparisons} == {"yarn − ntk"}
+    assert found.changes == ("plans",)
+    with pytest.raises(InputError, match=r"no method is in both runs: .* yarn, .* none, linear"):
+        rw.compare_runs(tmp_path / "a", runs[0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"samples": 5}, r"samples \(6 and 5\)"),
+        (
+            {"tasks": ["kv"]},
+            r'tasks \(\["perplexity", "kv", .* and \["kv"\]\)',
+        ),
+        ({"mode": "generate"}, r'mode \("teacher_forced" and "generate"\)'),
+        ({"tokenizer_sha256": "0" * 64}, "tokenizer_sha256"),
+        ({"seed": 1, "corpus_sha256": "1" * 64}, r"seed \(0 and 1\), corpus_sha256"),
+    ],
+)
+def test_runs_of_other_samples_are_refused_by_name(
+    runs: tuple[Path, Path], tmp_path: Path, changed: dict[str, object], told: str
+) -> None:
+    shutil.copytree(runs[1], tmp_path / "other")
+    file = tmp_path / "other" / "run.json"
+    content = json.loads(file.read_text())
+    content["configuration"].update(changed)
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"they differ in .*{told}.*evaluate one of them again"):
+        rw.compare_runs(runs[0], tmp_path / "other")
+
+
+def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(runs[1], tmp_path / name))
+
+    unfinished = copy("unfinished")
+    (unfinished / "results.json").unlink()
+    with pytest.raises(InputError, match=r"unfinished: is unfinished \(it has no results.json\)"):
+        rw.compare_runs(runs[0], unfinished)
+    torn = copy("torn")
+    lines = (torn / RECORDS).read_bytes().splitlines(keepends=True)
+    (torn / RECORDS).write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(InputError, match=r"torn: is damaged: results.json does not follow from"):
+        rw.compare_runs(torn, runs[0])
+    flipped = copy("flipped")
+    content = (flipped / RECORDS).read_bytes()
+    (flipped / RECORDS).write_bytes(content.replace(b'"score":0.0', b'"score":1.0', 1))
+    with pytest.raises(InputError, match="is damaged and line"):
+        rw.compare_runs(runs[0], flipped)
+    edited = copy("edited")
+    told = json.loads((edited / "results.json").read_text())
+    told["results"][0]["value"] += 1
+    (edited / "results.json").write_text(json.dumps(told))
+    with pytest.raises(InputError, match=r"edited: is damaged"):
+        rw.compare_runs(runs[0], edited)
+    other = copy("other")
+    of = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**of, "command": "search"}))
+    with pytest.raises(InputError, match="is a run of search, not of evaluate"):
+        rw.compare_runs(runs[0], other)
+    with pytest.raises(RopewalkError, match="is not a folder"):
+        rw.compare_runs(runs[0], tmp_path / "nowhere")

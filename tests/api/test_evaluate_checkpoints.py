@@ -1,0 +1,90 @@
+"""`rw.evaluate_checkpoints`, on checkpoints as a trainer leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ropewalk as rw
+from ropewalk import cli
+from ropewalk.errors import InputError
+from tests.api.conformance import check_command, check_result
+from tests.evaluation import tiny
+
+SETTINGS: dict[str, Any] = {"lengths": [128], "tasks": ["perplexity", "kv"], "samples": 5}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trainer's folder: three checkpoints, whose names do not sort as numbers do."""
+    folder = tmp_path_factory.mktemp("trained")
+    for step, spread in ((90, 0.1), (100, 0.2), (1000, 0.3)):
+        tiny.model(initializer_range=spread).save_pretrained(folder / f"checkpoint-{step}")
+        tiny.tokenizer().save_pretrained(folder / f"checkpoint-{step}")
+    (folder / "runs-7").mkdir()
+    (folder / "trainer_state.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("corpus") / "text.txt"
+    file.write_text("\n".join(document.text for document in tiny.documents()))
+    return file
+
+
+def test_the_last_checkpoints_in_the_order_of_training(
+    trained: Path, corpus: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    found = check_result(
+        rw.evaluate_checkpoints(trained, last=2, run=runs, corpus=corpus, **SETTINGS)
+    )
+    assert found.checkpoints == ("checkpoint-100", "checkpoint-1000")
+    [spread] = [s for s in found.spreads if s.metric == "perplexity"]
+    values = [
+        next(r.value for r in own.results if r.metric == "perplexity") for own in found.evaluated
+    ]
+    assert spread.values == tuple(values)
+    assert values[0] != values[1]
+    assert (spread.mean, spread.lowest, spread.highest) == (
+        fmean(values),
+        min(values),
+        max(values),
+    )
+    assert "mean and range of 2 checkpoints at 128 tokens" in found.summary()
+    for name in found.checkpoints:
+        assert (runs / name / "results.json").is_file()
+    assert (runs / "checkpoints.json").is_file()
+    assert (runs / "figures" / "checkpoints.png").is_file()
+    compared = rw.compare_runs(*(runs / name for name in found.checkpoints))
+    assert compared.changes == ("weights",)
+
+
+def test_the_command_prints_what_the_function_returns(trained: Path, corpus: Path) -> None:
+    found = rw.evaluate_checkpoints(trained, last=2, corpus=corpus, **SETTINGS)
+    words = ("--corpus", corpus, "--lengths", 128, "--tasks", "perplexity,kv", "--samples", 5)
+    check_command(found, "evaluate", trained, "--checkpoints", 2, *words)
+    done = CliRunner().invoke(
+        cli.command_line(["evaluate"]),
+        ["evaluate", str(trained), "--checkpoints", "5", *map(str, words)],
+    )
+    assert done.exit_code == 0, done.output
+    assert "checkpoint-90, checkpoint-100, checkpoint-1000" in done.stdout
+    assert "holds 3 checkpoints, not 5" in done.stderr
+    assert "the range is no interval" in done.stdout
+
+
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path, trained: Path) -> None:
+    (tmp_path / "checkpoint-5").mkdir()
+    with pytest.raises(InputError, match="holds no checkpoints; they are folders with a config"):
+        rw.evaluate_checkpoints(tmp_path)
+    with pytest.raises(InputError, match="is not a folder"):
+        rw.evaluate_checkpoints(tmp_path / "nowhere")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="is itself a run directory"):
+        rw.evaluate_checkpoints(trained, run=tmp_path)

@@ -1,0 +1,145 @@
+"""mlx-lm and Ollama: what `verify` says of them, and the evidence that mlx-lm's rules rest on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.audit.result import Audit
+from ropewalk.audit.rules import mlx_lm, ollama
+from ropewalk.exporting.configs import stock_config
+from ropewalk.models.config import load_config, present_plan
+from ropewalk.planning.extension import extend_plan
+from tests.audit.corpus import TARGET, source
+from tests.external import mlx_lm_classes
+
+CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+EVIDENCE = json.loads(
+    (Path(mlx_lm_classes.__file__).with_suffix(".json")).read_text(encoding="utf-8")
+)
+
+
+def verified(
+    folder: Path, method: str, family: str = "llama", *, v4: bool, runtime: str, **parameters: Any
+) -> Audit:
+    config = source(family)
+    plan = extend_plan(present_plan(config), TARGET, method, parameters)
+    (folder / "config.json").write_text(json.dumps(stock_config(config, plan, v4_keys=v4)))
+    return rw.verify(folder, plan=plan, runtimes=[runtime], run=False)
+
+
+def traps(audit: Audit) -> set[str]:
+    return {finding.trap for finding in audit.wrong}
+
+
+def test_the_table_is_what_the_evidence_says() -> None:
+    stored = mlx_lm._table()
+    versions, lines = EVIDENCE["versions"], EVIDENCE["lines"]
+    found = mlx_lm_classes.table(versions["mlx-lm"], stored["classes"], lines)
+    assert found == stored
+    assert mlx_lm_classes.text(found) == mlx_lm.TABLE.read_text(encoding="utf-8")
+
+
+def test_logits_follow_transformers_only_where_the_rules_say_so() -> None:
+    """Where nothing of the setting arrives, a model that still agreed would refute the rules."""
+    agreed = [line for line in EVIDENCE["lines"] if isinstance(line.get("logits"), float)]
+    followed = [line for line in agreed if line["logits"] < mlx_lm_classes.FOLLOWS]
+    assert len(followed) > 100
+    for line in followed:
+        arrived = set(line["arrives"].values())
+        # What stands in a setting of type default is its base.
+        assert arrived <= ({"plain"} if line["type"] == "default" else {"own", "plain"})
+        assert line["type"] in ("default", "proportional") or "own" in arrived
+
+
+@pytest.mark.parametrize("method", ["linear", "llama3", "yarn", "ntk"])
+def test_mlx_lm_reads_the_keys_of_transformers_4(method: str, tmp_path: Path) -> None:
+    assert not verified(tmp_path, method, v4=True, runtime="mlx-lm").wrong
+    lost = verified(tmp_path, method, v4=False, runtime="mlx-lm")
+    assert "theta-lost" in traps(lost)
+    assert all("--v4-keys" in finding.remedy for finding in lost.wrong)
+    assert not verified(tmp_path, method, "qwen3", v4=False, runtime="mlx-lm").wrong
+
+
+def test_mlx_lm_computes_attention_factors_itself(tmp_path: Path) -> None:
+    yarn = verified(tmp_path, "yarn", v4=True, runtime="mlx-lm", attention_factor=1.3)
+    assert traps(yarn) == {"attention-factor-ignored"}
+    assert traps(verified(tmp_path, "ntk_mixed", v4=True, runtime="mlx-lm")) == {
+        "attention-factor-ignored"
+    }
+    ramp = verified(tmp_path, "yarn", v4=True, runtime="mlx-lm", truncate=False)
+    assert traps(ramp) == {"truncate-ignored"}
+
+
+def test_mlx_lms_classes_that_drop_a_scaling_and_those_that_it_lacks(tmp_path: Path) -> None:
+    dropped = verified(tmp_path, "linear", "mixtral", v4=True, runtime="mlx-lm")
+    assert traps(dropped) == {"factors-dropped"}
+    assert not verified(tmp_path, "ntk", "mixtral", v4=True, runtime="mlx-lm").wrong
+    none = verified(tmp_path, "ntk", "falcon", v4=False, runtime="mlx-lm")
+    assert "has no class for it" in str(none.runtimes["mlx-lm"].refused)
+    failed = verified(tmp_path, "yarn", "nemotron", v4=True, runtime="mlx-lm")
+    assert "only supports 'linear'" in str(failed.runtimes["mlx-lm"].refused)
+    untried = verified(tmp_path, "ntk", "olmo", v4=False, runtime="mlx-lm")
+    assert "was not measured" in str(untried.runtimes["mlx-lm"].unread)
+
+
+def test_mlx_lm_turns_phi_3_by_its_long_list_always(tmp_path: Path) -> None:
+    config = load_config(CONFIGS / "phi-3-mini-128k.json")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
+    assert found.runtimes["mlx-lm"].refused is None
+    assert traps(found) == {"short-text-taxed"}
+
+
+def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) -> None:
+    growing = {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 512,
+        "llama_4_scaling_beta": 0.1,
+    }
+    for family, lost in (("ministral3", False), ("llama", True)):
+        config = source(family, rope_theta=None, rope_parameters=growing)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
+        assert ("position-scaling-lost" in traps(found)) == lost
+        assert bool(found.wrong) == lost
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "v4", "wrong"),
+    [
+        ("llama", "linear", True, {"length-limit"}),  # the stated length is the original
+        ("llama", "llama3", True, set()),
+        ("llama", "ntk", True, set()),
+        ("llama", "yarn", True, {"factors-dropped", "attention-factor-dropped"}),
+        ("llama", "ntk", False, {"theta-lost"}),
+        ("qwen2", "yarn", True, {"frequencies-differ"}),  # the original length is left out
+        ("qwen2", "yarn", False, {"refused"}),
+        ("qwen2", "linear", True, {"refused", "length-limit"}),
+        ("cohere", "linear", True, {"factors-dropped", "length-limit"}),
+        ("mistral", "ntk", True, {"refused"}),
+    ],
+)
+def test_ollamas_own_converter(
+    family: str, method: str, v4: bool, wrong: set[str], tmp_path: Path
+) -> None:
+    assert traps(verified(tmp_path, method, family, v4=v4, runtime="ollama")) == wrong
+
+
+def test_ollama_classes_that_are_not_written_down_are_not_established(tmp_path: Path) -> None:
+    found = verified(tmp_path, "ntk", "gemma2", v4=True, runtime="ollama")
+    assert found.verdict_in("ollama") == "not established"
+    assert set(ollama._OTHERS).isdisjoint(ollama._LLAMA)
+
+
+def test_an_ollama_user_is_told_of_num_ctx(tmp_path: Path) -> None:
+    found = verified(tmp_path, "linear", v4=True, runtime="ollama")
+    (told,) = [finding for finding in found.warnings if finding.trap == "short-by-default"]
+    assert f"PARAMETER num_ctx {TARGET}" in told.remedy
+    assert not told.wrong

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 import ropewalk as rw
 from ropewalk.data.store import TokenStore
@@ -146,11 +147,13 @@ def test_the_example_of_the_documentation_runs(
 def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path: Path) -> None:
     built = rw.build_data("bundled", corpora, tmp_path / "tokens")
     [axes] = rw.describe_data(tmp_path / "tokens", length=128).figure().axes
-    heights = [bar.get_height() for bar in axes.patches]
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
     assert sum(heights) == pytest.approx(100)
     assert [text.get_text() for text in axes.texts] == ["window of 128"]
-    assert axes.lines[0].get_xdata()[0] == pytest.approx(7)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert np.asarray(axes.lines[0].get_xdata())[0] == pytest.approx(7)
+    legend = axes.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
     share = built.domains[0].tokens / built.tokens
     assert labels[0] == f"code ({100 * share:.0f}%)"
     assert np.isfinite(heights).all()

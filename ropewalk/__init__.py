@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ropewalk.api.bound import bound as bound
     from ropewalk.api.compare_methods import compare_methods as compare_methods
     from ropewalk.api.compare_runs import compare_runs as compare_runs
+    from ropewalk.api.data import build_data as build_data
+    from ropewalk.api.data import describe_data as describe_data
     from ropewalk.api.evaluate import evaluate as evaluate
     from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints
     from ropewalk.api.export import export as export
@@ -60,6 +62,8 @@ _VERBS = (
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},
+    "build_data": "ropewalk.api.data",
+    "describe_data": "ropewalk.api.data",
     "export_preview": "ropewalk.api.export",
     "extend_preview": "ropewalk.api.extend",
     "load": "ropewalk.models.load",

@@ -46,7 +46,19 @@ ROOMS = {
     "outputs": Row(("errors",)),
     "run_directory": Row(("errors", "outputs", "untrusted")),
     "records": Row(("errors", "values")),
-    "data": Row(("errors", "extras", "untrusted"), lazily=("pyarrow",)),
+    "data": Row(
+        (
+            "errors",
+            "extras",
+            "progress",
+            "untrusted",
+            "values",
+            "run_directory",
+            "attention",
+        ),
+        needs=("numpy",),
+        lazily=("pyarrow",),
+    ),
     "theory": Row((*VALUES, "outputs", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
@@ -261,9 +273,14 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "extras", "api", "progress", "run_directory"),
+            *("errors", "untrusted", "extras", "api", "progress", "run_directory", "context_plan"),
             *("models.source", "searching.model.settings", "searching.model.results", "reports"),
         ),
+        needs=("numpy",),
+        wires=True,
+    ),
+    "api.data": Row(
+        ("errors", "extras", "lengths", "progress", "values", "api", "data", "models.source"),
         needs=("numpy",),
         wires=True,
     ),
@@ -277,12 +294,12 @@ ROOMS = {
     ),
     "cli": Row(
         (
-            *(*VALUES, "values", "progress", "api", "context_plan", "scaling", "planning"),
+            *(*VALUES, "values", "progress", "api", "api.data", "context_plan", "scaling"),
+            "planning",
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
-            "audit.files.check",
-            *("pipeline.settings", "number_formats.results"),
+            *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),
         lazily=("rich",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -125,29 +125,32 @@ def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple
 
 def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     """The texts to measure on; a corpus may be larger than memory, and little of it is needed."""
-    from ropewalk.data.corpora import Document, read_documents
-
-    if isinstance(corpus, str | Path):
-        as_path(corpus, "corpus")
-        documents = read_documents(corpus, field=field)
-    else:
-        if not isinstance(corpus, Iterable):
-            raise InvalidValue(
-                "corpus", corpus, "must be a path or a list of texts", "write ['first text', …]"
-            )
-        documents = (
-            item if isinstance(item, Document) else Document(f"text {i}", _text(item, i))
-            for i, item in enumerate(corpus, start=1)
-        )
     taken: list[Document] = []
     characters = 0
-    for document in documents:
+    for document in documents_in(corpus, field):
         if characters > MOST_CHARACTERS:
             notice(f"using the first {len(taken):,} documents of {corpus}")
             break
         taken.append(document)
         characters += len(document.text)
     return taken
+
+
+def documents_in(corpus: Corpus, field: str) -> Iterator[Document]:
+    """All texts of a corpus, one after the other."""
+    from ropewalk.data.corpora import Document, read_documents
+
+    if isinstance(corpus, str | Path):
+        as_path(corpus, "corpus")
+        return read_documents(corpus, field=field)
+    if not isinstance(corpus, Iterable):
+        raise InvalidValue(
+            "corpus", corpus, "must be a path or a list of texts", "write ['first text', …]"
+        )
+    return (
+        item if isinstance(item, Document) else Document(f"text {i}", _text(item, i))
+        for i, item in enumerate(corpus, start=1)
+    )
 
 
 def _text(item: object, number: int) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp
+from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp, module_of
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
@@ -54,18 +54,19 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
             print(context.get_help())
 
     for verb in verbs:
-        module = importlib.import_module(f"ropewalk.cli.{verb}")
+        module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
         app.command(name=verb, cls=VerbHelp, epilog=module.EXAMPLE)(module.command)
     return app
 
 
 def call(arguments: Sequence[str]) -> int:
     """Do one call and return its exit status; what is wrong is a RopewalkError."""
+    arguments = _one_word(arguments)
     called = arguments[0] if arguments else ""
     with required_by(called), _warnings_in_words():
         command = get_command(command_line(_verbs_of(called)))
         try:
-            with command.make_context("ropewalk", list(arguments)) as context:
+            with command.make_context("ropewalk", arguments) as context:
                 command.invoke(context)
         except typer.Exit as done:
             return int(done.exit_code)
@@ -74,6 +75,19 @@ def call(arguments: Sequence[str]) -> int:
             said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
             raise InputError(f"{said}; see `ropewalk {verb}--help`") from None
     return 0
+
+
+def _one_word(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the words of a verb in one."""
+    first, rest = " ".join(arguments[:2]), list(arguments[2:])
+    if first in VERBS and len(arguments) > 1:
+        return [first, *rest]
+    several = [verb for verb in VERBS if arguments and verb.startswith(f"{arguments[0]} ")]
+    if several and arguments[1:2] == ["--help"]:
+        return ["--help"]
+    if several:
+        raise InputError(f"{first}: write {' or '.join(several)}; see `ropewalk --help`")
+    return list(arguments)
 
 
 def _verbs_of(called: str) -> Sequence[str]:

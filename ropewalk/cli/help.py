@@ -25,6 +25,7 @@ GROUPS = {
     "From a config alone": ("inspect", "plan", "bound", "methods"),
     "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
     "For a runtime": ("export", "verify"),
+    "For training": ("data build", "data describe"),
 }
 # Values of options that few people need.
 RARE_VALUES = {
@@ -102,9 +103,14 @@ class RootHelp(TyperGroup):
         _write_end(formatter, self.epilog or "")
 
 
+def module_of(verb: str) -> str:
+    """The file of a verb, which may have two words."""
+    return verb.replace(" ", "_")
+
+
 def _first_line(verb: str) -> str:
     """What a verb's help begins with, from its source: importing all verbs takes much longer."""
-    source = Path(__file__).with_name(f"{verb}.py").read_text(encoding="utf-8")
+    source = Path(__file__).with_name(f"{module_of(verb)}.py").read_text(encoding="utf-8")
     [command] = (
         node
         for node in ast.parse(source).body

@@ -55,6 +55,20 @@ class Encoder:
         """The tokens of a text in the middle of a sequence."""
         return np.array(self._ids(text), dtype=np.int64)
 
+    def batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of whole texts; a fast tokenizer uses every core.
+
+        None is special: a text that spells one, as `<|end|>`, does not end there.
+        """
+        if not texts:
+            return []
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        for ids in encoded["input_ids"]:
+            self.check(ids)
+        return list(encoded["input_ids"])
+
     def sequence(self, text: str) -> IntArray:
         """The tokens of a whole sequence, BOS included."""
         ids = self._ids(text)

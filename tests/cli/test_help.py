@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ropewalk import __version__
 from ropewalk.cli import VERBS, command_line
-from ropewalk.cli.help import GROUPS, RARE_VALUES
+from ropewalk.cli.help import GROUPS, RARE_VALUES, module_of
 from ropewalk.evaluation.perplexity import DEFINITIONS
 from ropewalk.number_formats.arms import ARMS
 from tests.gguf.gguf_files import header_only
@@ -35,7 +35,7 @@ def test_the_help_of_a_verb_is_whole_and_has_an_example(verb: str) -> None:
     text = helped(verb, "--help")
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[LENGTH…]...", "")
-    module = importlib.import_module(f"ropewalk.cli.{verb}")
+    module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
     assert words(inspect.getdoc(module.command) or "") in words(text)
     assert f"Example:\n  {module.EXAMPLE}\n" in text
     assert "docs/ of the source distribution" in text
@@ -52,7 +52,7 @@ def test_the_root_help_groups_all_verbs_and_cuts_none_off() -> None:
     for heading, verbs in GROUPS.items():
         section = text.split(f"\n{heading}:\n")[1].split("\n\n")[0]
         for verb in verbs:
-            module = importlib.import_module(f"ropewalk.cli.{verb}")
+            module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
             first = (inspect.getdoc(module.command) or "").partition("\n\n")[0]
             assert f"{verb} {words(first)}" in words(section)
 

@@ -231,7 +231,7 @@ def test_scales_multiply_queries_once(llama: tuple[str, ContextPlan], tmp_path: 
     with pytest.raises(Unsupported, match=r"out hold those of this plan already"):
         install(folded, plan)
     with pytest.raises(Unsupported, match=r"out hold those of this plan already"):
-        fold(Checkpoint.open(tmp_path / "out"), plan)
+        fold(Checkpoint.open(str(tmp_path / "out")), plan)
     install(folded, replace(plan, query_scales=None))
     assert plan.query_scales is not None
     others = {index: 2 * own for index, own in plan.query_scales.layers.items()}

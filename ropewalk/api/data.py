@@ -1,0 +1,230 @@
+"""`data`: text to tokens on disk, and how they fill training windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ropewalk.api.common import Corpus, Length, as_length, as_path, documents_in
+from ropewalk.data.mixtures import Group, Mixture, groups
+from ropewalk.data.packing import Filling, Overflow
+from ropewalk.data.store import TokenStore, build
+from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
+from ropewalk.errors import InvalidValue
+from ropewalk.extras import required_by
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Model, resolve
+from ropewalk.progress import Progress, silent
+from ropewalk.values import Result, Value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALONE = "text"
+"""The domain of a corpus that is given without a name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Domain(Value):
+    """The documents of one domain."""
+
+    name: str
+    documents: int
+    tokens: int
+    mean: float
+    longest: int
+    by_length: tuple[int, ...]
+    """Tokens of documents of 1, 2 to 3, 4 to 7, … tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading(Value):
+    """Documents of one kind in an epoch."""
+
+    name: str
+    tokens: int
+    repeated: float
+    """How many times each is read on average."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fill(Value):
+    """The windows of the first epoch."""
+
+    length: int
+    arrangement: str
+    windows: int
+    filled: float
+    """The share of their places that holds a token of a document."""
+    dropped: float
+    """The share of the tokens of the documents read that is in no window."""
+    whole: float
+    """The share of the documents that are in one window from beginning to end."""
+    groups: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DataDescription(Result):
+    """A store of tokens, and how an epoch of it fills windows."""
+
+    folder: str
+    tokenizer_sha256: str
+    domains: tuple[Domain, ...]
+    fill: Fill | None = None
+
+    @property
+    def documents(self) -> int:
+        return sum(domain.documents for domain in self.domains)
+
+    @property
+    def tokens(self) -> int:
+        return sum(domain.tokens for domain in self.domains)
+
+    def derived(self) -> dict[str, object]:
+        return {"documents": self.documents, "tokens": self.tokens}
+
+    def summary(self) -> str:
+        longest = max(domain.longest for domain in self.domains)
+        shares = ", ".join(f"{d.name} {d.tokens / self.tokens:.1%}" for d in self.domains)
+        told = (
+            f"{self.folder}: {self.tokens:,} tokens in {self.documents:,} documents, the longest "
+            f"of {longest:,} ({shares})."
+        )
+        if self.fill is None:
+            return told
+        fill = self.fill
+        return (
+            f"{told} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
+            f"({fill.arrangement}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
+            f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
+        )
+
+    def figure(self) -> Figure:
+        """Tokens by the length of the documents that they are in, and by domain."""
+        from ropewalk.reports.data import lengths_figure
+
+        by_length = {domain.name: domain.by_length for domain in self.domains}
+        return lengths_figure(by_length, None if self.fill is None else self.fill.length)
+
+
+@required_by("data build")
+def build_data(
+    tokenizer: Model,
+    corpora: Corpus | Mapping[str, Corpus],
+    folder: str | Path,
+    *,
+    field: str = "text",
+    allow_download: bool = False,
+    progress: Progress = silent,
+) -> DataDescription:
+    """Tokenise a corpus, or several by the names of their domains, into a folder.
+
+    `tokenizer` is the model whose tokenizer to use. A build that was killed goes on where it was.
+    Each corpus is a file, a folder, a list of texts, or `python`, the standard library of the
+    running Python. Windows are made when they are read, so one store serves every length.
+    """
+    from ropewalk.evaluation.encoding import Encoder
+    from ropewalk.models.load import load_tokenizer
+
+    named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
+    place = as_path(folder, "folder")
+    source = resolve(tokenizer, allow_download=allow_download)
+    encoder = Encoder(load_tokenizer(source.folder))
+    texts = {name: documents_in(own, field) for name, own in named.items()}
+    read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
+    store = build(
+        place,
+        texts,
+        encoder.batch,
+        tokenizer=encoder.fingerprint,
+        sources=[*source.places, *(path for path in read if path.exists())],
+        progress=progress,
+    )
+    return _described(store)
+
+
+def describe_data(
+    folder: str | Path,
+    *,
+    length: Length | None = None,
+    arrangement: Arrangement = "anchor",
+    filling: Filling = "best_fit",
+    overflow: Overflow = "cut",
+    shares: Mapping[str, float] | None = None,
+    tokens: int | None = None,
+    long_from: Length = 4096,
+    long_share: float | None = None,
+    target: Length | None = None,
+    check: bool = False,
+    progress: Progress = silent,
+) -> DataDescription:
+    """The documents of a store; with `length`, also how an epoch fills windows of that length.
+
+    `shares` of tokens by domain, and `long_share`, that of documents of at least `long_from`
+    tokens in each domain, make documents be read more or less often. `check` compares every file
+    with its checksum.
+    """
+    store = TokenStore(as_path(folder, "folder"))
+    if check:
+        store.check(progress)
+    if length is None:
+        asked = (arrangement, filling, overflow, shares, tokens, long_from, long_share, target)
+        if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
+            raise InvalidValue(
+                "length", length, "must be given with settings of windows", "write '32k'"
+            )
+        return _described(store)
+    settings = WindowSettings(
+        as_length(length),
+        arrangement,
+        target=None if target is None else as_length(target, "target"),
+        filling=filling,
+        overflow=overflow,
+        mixture=Mixture(tokens, shares, as_length(long_from, "long_from"), long_share),
+    )
+    # Of a tokenizer that has both; which tokens they are does not matter.
+    windows = Windows(store, settings, SpecialTokens(0, 0))
+    packing = windows.packing
+    kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
+    return _described(
+        store,
+        Fill(
+            settings.length,
+            settings.arrangement,
+            len(windows),
+            packing.tokens / (len(windows) * settings.length),
+            packing.dropped,
+            packing.whole,
+            tuple(_read(kind, store, windows) for kind in kinds),
+        ),
+    )
+
+
+def _read(kind: Group, store: TokenStore, windows: Windows) -> Reading:
+    own = np.zeros(len(store), dtype=bool)
+    own[kind.documents] = True
+    drawn = windows.drawn[own[windows.drawn]]
+    tokens = int(store.lengths[drawn].sum())
+    return Reading(kind.name, tokens, tokens / kind.available)
+
+
+def _described(store: TokenStore, fill: Fill | None = None) -> DataDescription:
+    domains = []
+    for index, name in enumerate(store.domains):
+        lengths = store.lengths[store.of_domain == index]
+        bins = np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64)
+        domains.append(
+            Domain(
+                name,
+                lengths.size,
+                int(lengths.sum()),
+                float(lengths.mean()) if lengths.size else 0.0,
+                int(lengths.max(initial=0)),
+                tuple(np.bincount(bins, lengths).astype(np.int64).tolist()),
+            )
+        )
+    return DataDescription(str(store.folder), store.tokenizer_sha256, tuple(domains), fill)

@@ -1,0 +1,388 @@
+"""Tokenised documents on disk, mapped into memory: written once, read by every epoch and rank.
+
+A store is a run directory (run_directory.py), so building one can be killed and started again:
+
+    run.json               the texts and the tokenizer
+    shards.jsonl           one line for each finished shard, with the checksums of its files
+    tokens-00000.bin       the tokens of a shard's documents in their order, as uint32
+    documents-00000.bin    the length and the domain of each, as int64
+    manifest.json          written last: a store without it is not finished
+
+Documents have no special tokens. Those depend on how windows are made (windows.py), so one store
+serves every way of making them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.progress import Progress, Status, silent
+from ropewalk.run_directory import Journal, RunDirectory
+from ropewalk.untrusted import Fields, read_json
+
+FORMAT = "ropewalk-tokens-1"
+MANIFEST, SHARDS, COMMAND = "manifest.json", "shards.jsonl", "data build"
+SHARD = 2**24
+"""Tokens from which on a shard is written."""
+BATCH = 2**22
+"""Characters that are tokenised at once, at least: a fast tokenizer uses every core for them."""
+MOST_DOMAINS = 1000
+LONGEST_NAME = 100
+MOST_SHARDS = 100_000
+MOST_BYTES = 64 * 2**20  # of a manifest
+MAPPED = 64
+"""Shards that are mapped at the same time: each holds a file open."""
+TOKEN, FIELD = np.dtype("<u4"), np.dtype("<i8")
+
+IntArray = NDArray[np.int64]
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+"""Texts to tokens, without special tokens."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished shard, as its line in the journal and in the manifest has it."""
+
+    documents: int
+    tokens: int
+    tokens_sha256: str
+    documents_sha256: str
+    texts_sha256: str
+    """Of all texts up to the end of this shard."""
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
+
+    def to_json(self) -> dict[str, object]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> Shard:
+        fields = Fields(value, path)
+        return fields.build(
+            cls,
+            documents=fields.integer("documents"),
+            tokens=fields.integer("tokens"),
+            tokens_sha256=fields.text("tokens_sha256"),
+            documents_sha256=fields.text("documents_sha256"),
+            texts_sha256=fields.text("texts_sha256"),
+        )
+
+
+def build(
+    folder: str | Path,
+    texts: Mapping[str, Iterable[Document]],
+    encode: Encode,
+    *,
+    tokenizer: str,
+    sources: Sequence[Path] = (),
+    shard: int = SHARD,
+    progress: Progress = silent,
+) -> TokenStore:
+    """Tokenise texts by domain into a folder, or go on where a killed build was.
+
+    `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to.
+    """
+    _check_names(list(texts), "corpus")
+    configuration = {"tokenizer_sha256": tokenizer, "domains": list(texts), "shard": shard}
+    with RunDirectory(folder, COMMAND, configuration, apart_from=sources) as directory:
+        _Build(directory, texts, encode, shard, progress).run()
+    return TokenStore(folder)
+
+
+def _check_names(names: Sequence[object], key: str) -> None:
+    if not 1 <= len(names) <= MOST_DOMAINS:
+        raise InvalidValue(
+            key,
+            f"{len(names)} domains",
+            f"must be between 1 and {MOST_DOMAINS}",
+            "give at least one corpus",
+        )
+    for name in names:
+        good = isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
+        if not good or names.count(name) > 1:
+            raise InvalidValue(
+                key,
+                name,
+                f"must be a different name of at most {LONGEST_NAME} characters for each domain",
+                "write 'books' or 'code'",
+            )
+
+
+class _Build:
+    """Documents in, shards out; those that the journal has are read again, not tokenised."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        texts: Mapping[str, Iterable[Document]],
+        encode: Encode,
+        shard: int,
+        progress: Progress,
+    ) -> None:
+        self._directory, self._encode, self._shard = directory, encode, shard
+        self._names, self._progress = list(texts), progress
+        self._documents = chain.from_iterable(
+            ((domain, document.text) for document in documents)
+            for domain, documents in enumerate(texts.values())
+        )
+        self._digest = hashlib.sha256()
+        self._journal = directory.journal(SHARDS)
+        self._done = _shards(self._journal)
+        self._tokens = 0
+
+    def run(self) -> None:
+        for number, shard in enumerate(self._done):
+            self._again(shard, number)
+        if (self._directory.path / MANIFEST).exists():
+            if next(self._documents, None) is not None:
+                raise self._changed("the store was finished")
+            return
+        waiting: list[_Tokenised] = []
+        size = 0
+        for domain, tokens in self._tokenised(self._documents):
+            waiting.append((domain, tokens))
+            size += tokens.size
+            if size >= self._shard:
+                self._write(waiting)
+                waiting, size = [], 0
+        if not self._tokens + size:
+            raise InputError("the corpus contains no tokens; give one with text in it")
+        if waiting:
+            self._write(waiting)
+        manifest = {
+            "format": FORMAT,
+            "tokenizer_sha256": self._directory.configuration["tokenizer_sha256"],
+            "domains": self._names,
+            "shards": [shard.to_json() for shard in self._done],
+        }
+        self._directory.write(MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+    def _again(self, shard: Shard, number: int) -> None:
+        """Read the texts of a finished shard; tokenise them only if its files are damaged."""
+        documents = islice(self._documents, shard.documents)
+        if self._is_whole(shard, number):
+            for domain, text in documents:
+                self._taken(domain, text)
+        else:
+            content = _contents(list(self._tokenised(documents)))
+            for kind, expected in shard.checksums.items():
+                if hashlib.sha256(content[kind]).hexdigest() != expected:
+                    raise self._changed(f"shard {number} was built")
+                self._directory.write(_name(kind, number), content[kind])
+        if self._digest.hexdigest() != shard.texts_sha256:
+            raise self._changed(f"shard {number} was built")
+        self._tokens += shard.tokens
+
+    def _is_whole(self, shard: Shard, number: int) -> bool:
+        return all(
+            _checksum(self._directory.path / _name(kind, number)) == expected
+            for kind, expected in shard.checksums.items()
+        )
+
+    def _changed(self, since: str) -> InputError:
+        return InputError(
+            f"{self._directory.path}: the texts have changed since {since}; build into a new "
+            "directory"
+        )
+
+    def _taken(self, domain: int, text: str) -> None:
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"a document of {self._names[domain]} is not valid Unicode (character "
+                f"{error.start} is half of a surrogate pair); repair the corpus"
+            ) from None
+        self._digest.update(b"%d %d " % (domain, len(raw)))
+        self._digest.update(raw)
+
+    def _tokenised(self, documents: Iterator[tuple[int, str]]) -> Iterator[_Tokenised]:
+        """Each document's tokens; the digest covers the documents yielded so far, and no more."""
+        waiting: list[tuple[int, str]] = []
+        characters = 0
+        for domain, text in documents:
+            waiting.append((domain, text))
+            characters += len(text)
+            if characters >= BATCH:
+                yield from self._encoded(waiting)
+                waiting, characters = [], 0
+        if waiting:
+            yield from self._encoded(waiting)
+
+    def _encoded(self, waiting: list[tuple[int, str]]) -> Iterator[_Tokenised]:
+        before = self._digest.copy()
+        for domain, text in waiting:  # refuses what no tokenizer takes
+            self._taken(domain, text)
+        self._digest = before
+        encoded = self._encode([text for _, text in waiting])
+        for (domain, text), ids in zip(waiting, encoded, strict=True):
+            self._taken(domain, text)
+            yield domain, np.array(ids, dtype=TOKEN)
+
+    def _write(self, documents: list[_Tokenised]) -> None:
+        number, content = len(self._done), _contents(documents)
+        for kind, raw in content.items():
+            self._directory.write(_name(kind, number), raw)
+        shard = Shard(
+            len(documents),
+            len(content["tokens"]) // TOKEN.itemsize,
+            hashlib.sha256(content["tokens"]).hexdigest(),
+            hashlib.sha256(content["documents"]).hexdigest(),
+            self._digest.hexdigest(),
+        )
+        self._journal.append([shard.to_json()])
+        self._done.append(shard)
+        self._tokens += shard.tokens
+        self._progress(Status("tokenising", 0.0, f"{self._tokens / 1e6:,.1f}M tokens"))
+
+
+_Tokenised = tuple[int, NDArray[np.uint32]]
+"""A document's domain and its tokens."""
+
+
+def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
+    table = np.array([(tokens.size, domain) for domain, tokens in documents], dtype=FIELD)
+    return {
+        "tokens": b"".join(tokens.tobytes() for _, tokens in documents),
+        "documents": table.tobytes(),
+    }
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number:05}.bin"
+
+
+def _checksum(path: Path) -> str | None:
+    """None for what is not a file, so that a pipe is not waited for."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _shards(journal: Journal) -> list[Shard]:
+    return [
+        Shard.from_json(record, f"{journal.path}[{i}]") for i, record in enumerate(journal.records)
+    ]
+
+
+class TokenStore:
+    """Documents by their number, without reading the others."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Open a finished store; the sizes of its files must be those in its manifest."""
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not path.exists() and (self.folder / SHARDS).exists():
+            raise InputError(f"{folder}: is not finished; run the same `data build` again")
+        fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
+        if (found := fields.text("format")) != FORMAT:
+            raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}")
+        self.tokenizer_sha256 = fields.text("tokenizer_sha256")
+        names = fields.items("domains")
+        _check_names(names, fields.of("domains"))
+        self.domains = tuple(map(str, names))
+        shards = fields.items("shards")
+        fields.close()
+        if not 1 <= len(shards) <= MOST_SHARDS:
+            raise InputError(
+                f"{path}: has {len(shards):,} shards, which must be between 1 and {MOST_SHARDS:,}"
+            )
+        self.shards = tuple(
+            Shard.from_json(shard, f"{path}: shards[{i}]") for i, shard in enumerate(shards)
+        )
+        tables = [self._table(number) for number in range(len(self.shards))]
+        self.lengths, self.of_domain = (_read_only(np.concatenate(tables)[:, i]) for i in (0, 1))
+        counts = np.array([shard.documents for shard in self.shards])
+        self._first = np.cumsum(counts) - counts
+        begins = np.cumsum(self.lengths) - self.lengths
+        self._begins = begins - np.repeat(begins[self._first], counts)
+        self._maps: dict[int, NDArray[np.uint32]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process opens the folder itself."""
+        return TokenStore, (self.folder,)
+
+    def __repr__(self) -> str:
+        return f"<TokenStore {self.folder}: {self.lengths.sum():,} tokens>"
+
+    def __len__(self) -> int:
+        return int(self.lengths.size)
+
+    def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
+        """Those of a document from one place to another."""
+        document = range(len(self))[document]
+        number = int(np.searchsorted(self._first, document, side="right")) - 1
+        begin = int(self._begins[document])
+        start, end, _ = slice(start, end).indices(int(self.lengths[document]))
+        if start >= end:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(self._mapped(number)[begin + start : begin + end], dtype=np.int64)
+
+    def check(self, progress: Progress = silent) -> None:
+        """Compare every file with its checksum."""
+        for number, shard in enumerate(self.shards):
+            progress(Status("checking", number / len(self.shards)))
+            for kind, expected in shard.checksums.items():
+                path = self.folder / _name(kind, number)
+                if _checksum(path) != expected:
+                    raise _damaged(path, "its checksum is not the one in the manifest")
+
+    def _mapped(self, number: int) -> NDArray[np.uint32]:
+        if number not in self._maps:
+            if len(self._maps) >= MAPPED:
+                del self._maps[next(iter(self._maps))]  # the one that was mapped first
+            path, count = self.folder / _name("tokens", number), self.shards[number].tokens
+            try:
+                self._maps[number] = np.memmap(path, TOKEN, "r", shape=(count,))
+            except (OSError, ValueError) as error:
+                raise InputError(f"{path}: cannot be read ({error})") from None
+        return self._maps[number]
+
+    def _table(self, number: int) -> IntArray:
+        """The lengths and domains of a shard's documents, once its files have the right sizes."""
+        shard = self.shards[number]
+        sizes = {
+            "tokens": shard.tokens * TOKEN.itemsize,
+            "documents": shard.documents * 2 * FIELD.itemsize,
+        }
+        for kind, size in sizes.items():
+            path = self.folder / _name(kind, number)
+            if not path.is_file():
+                raise _damaged(path, "there is no such file")
+            if path.stat().st_size != size or shard.documents < 1:
+                raise _damaged(path, "its size is not the one in the manifest")
+        table = np.fromfile(path, FIELD).reshape(-1, 2).astype(np.int64)
+        lengths, domains = table[:, 0], table[:, 1]
+        good = (
+            0 <= lengths.min() <= lengths.max() <= shard.tokens
+            and int(lengths.sum()) == shard.tokens
+            and 0 <= domains.min() <= domains.max() < len(self.domains)
+        )
+        if not good:
+            raise _damaged(path, "its lengths or domains do not fit the manifest")
+        return table
+
+
+def _read_only(array: IntArray) -> IntArray:
+    own = np.ascontiguousarray(array)
+    own.flags.writeable = False
+    return own
+
+
+def _damaged(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"{path}: is damaged ({reason}); run the same `data build` again to repair it"
+    )

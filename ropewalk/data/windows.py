@@ -1,0 +1,278 @@
+"""Training windows: tokens, what each should predict, and what attends to what.
+
+A window is a function of the store, the settings, and (seed, epoch, index). It does not depend on
+workers, ranks or what was read before, so a run can go on anywhere.
+
+    full           documents in a row, all visible (what most pretraining does)
+    bookends       the same, between BOS and EOS (LongRoPE's chunks)
+    intra          each document sees itself; positions run on
+    reset          the same, positions start again in each document
+    anchor         a first token that all see, then `intra` (AnchorAttention)
+    interleaved    `anchor`, with documents in pieces that alternate
+    skip           `anchor`, positions skip ahead within documents up to `target` (PoSE)
+
+Labels are shifted here, since the next token of a document need not stand next in its window: the
+label of a place is the token that follows it in its document. Where none follows (at the end of a
+piece, at the anchor, in padding) and where the next one belongs to a domain tag, there is no label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.attention.layout import AttentionLayout
+from ropewalk.data.mixtures import Mixture, documents_of, groups
+from ropewalk.data.packing import Filling, Overflow, Packing, Piece, pack
+from ropewalk.data.store import TokenStore
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.untrusted import whole_number
+from ropewalk.values import check_member, frozen
+
+IntArray = NDArray[np.int64]
+Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
+
+IGNORED: Final = -100
+"""The label of a place that predicts nothing, as torch's cross entropy has it."""
+ANCHORED: Final = ("anchor", "interleaved", "skip")
+LEAST: Final = 4  # tokens of a window: the anchor, or BOS and EOS, and something to predict
+MOST: Final = 2**26
+ORDER_OF_WINDOWS, IN_WINDOW = 3, 4  # as in mixtures.py
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Those of a tokenizer, None where it has none."""
+
+    bos: int | None
+    eos: int | None
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    length: int
+    arrangement: Arrangement = "anchor"
+    tags: Mapping[str, Sequence[int]] | None = None
+    """Tokens that begin each document, by domain."""
+    chunks: int = 2
+    """Parts of a document that are interleaved, or between which positions skip."""
+    target: int | None = None
+    """The length that positions `skip` up to."""
+    filling: Filling = "best_fit"
+    overflow: Overflow = "cut"
+    mixture: Mixture = field(default_factory=Mixture)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not LEAST <= whole_number(self.length, "length") <= MOST:
+            raise InvalidValue(
+                "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
+            )
+        check_member(self.arrangement, get_args(Arrangement), "arrangement")
+        if whole_number(self.chunks, "chunks") < 2:
+            raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
+        if (self.arrangement == "skip") != (self.target is not None):
+            raise InvalidValue(
+                "target",
+                self.target,
+                "must be given for the arrangement `skip`, and for no other",
+                "give the length that the model is planned for",
+            )
+        if self.target is not None and not self.length <= self.target <= MAX_LENGTH:
+            raise InvalidValue(
+                "target",
+                self.target,
+                f"must be between {self.length}, a window's length, and {MAX_LENGTH}",
+                "give the length that the model is planned for",
+            )
+        if whole_number(self.seed, "seed") < 0:
+            raise InvalidValue("seed", self.seed, "must be 0 or more", "0 is usual")
+        if self.tags is not None:
+            own = {name: _checked_tag(name, tag) for name, tag in self.tags.items()}
+            object.__setattr__(self, "tags", frozen(own))
+
+
+def _checked_tag(domain: str, tag: object) -> tuple[int, ...]:
+    if isinstance(tag, str | bytes) or not isinstance(tag, Sequence):
+        raise InvalidValue(f"tags.{domain}", tag, "must be a list of tokens", "write [7, 8]")
+    for i, token in enumerate(tag):
+        if whole_number(token, f"tags.{domain}[{i}]") < 0:
+            raise InvalidValue(f"tags.{domain}[{i}]", token, "is not a token", "give 0 or more")
+    return tuple(tag)
+
+
+class Window(NamedTuple):
+    tokens: IntArray
+    labels: IntArray
+    """`IGNORED` where nothing is predicted."""
+    layout: AttentionLayout
+
+
+class Windows(Sequence[Window]):
+    """Those of one epoch."""
+
+    def __init__(
+        self,
+        store: TokenStore,
+        settings: WindowSettings,
+        special: SpecialTokens,
+        epoch: int = 0,
+    ) -> None:
+        if whole_number(epoch, "epoch") < 0:
+            raise InvalidValue("epoch", epoch, "must be 0 or more", "the first epoch is 0")
+        self.store, self.settings, self.epoch = store, settings, epoch
+        self._special = special
+        self._before, self._after = self._surroundings()
+        self._tags = self._tags_by_domain()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process finds out itself which documents go where."""
+        return Windows, (self.store, self.settings, self._special, self.epoch)
+
+    def __len__(self) -> int:
+        return len(self.packing)
+
+    def __getitem__(self, index: int) -> Window:  # type: ignore[override]
+        index = range(len(self))[index]
+        random = np.random.default_rng([self.settings.seed, IN_WINDOW, self.epoch, index])
+        pieces = [self.packing[int(self._order[index])][i] for i in self._shuffled(index, random)]
+        return self._window([self._read(piece) for piece in pieces], random)
+
+    @cached_property
+    def drawn(self) -> IntArray:
+        """The documents of this epoch, in the order in which they are read."""
+        settings, store = self.settings, self.store
+        kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
+        return documents_of(kinds, store.lengths, seed=settings.seed, epoch=self.epoch)
+
+    @cached_property
+    def packing(self) -> Packing:
+        """Of the documents in `drawn`, with their tags and ends."""
+        room = self.settings.length - len(self._before) - len(self._after)
+        return pack(
+            self._whole_lengths,
+            room,
+            filling=self.settings.filling,
+            overflow=self.settings.overflow,
+        )
+
+    @cached_property
+    def _whole_lengths(self) -> IntArray:
+        tags = np.array([len(tag) for tag in self._tags])
+        own = self.store.lengths[self.drawn] + tags[self.store.of_domain[self.drawn]]
+        return np.asarray(own + (self._special.eos is not None))
+
+    @cached_property
+    def _order(self) -> IntArray:
+        """Best fit begins with the longest documents; training should not."""
+        random = np.random.default_rng([self.settings.seed, ORDER_OF_WINDOWS, self.epoch])
+        return random.permutation(len(self.packing))
+
+    def _shuffled(self, index: int, random: np.random.Generator) -> list[int]:
+        count = len(self.packing[int(self._order[index])])
+        if self.settings.filling == "greedy":
+            return list(range(count))
+        return list(map(int, random.permutation(count)))
+
+    def _read(self, piece: Piece) -> tuple[IntArray, int]:
+        """Its tokens, and how many of them are of a tag."""
+        document = int(self.drawn[piece.document])
+        tag = self._tags[int(self.store.of_domain[document])]
+        end = () if self._special.eos is None else (self._special.eos,)
+        length = int(self.store.lengths[document])
+        text = self.store.tokens(
+            document, max(0, piece.start - len(tag)), max(0, piece.end - len(tag))
+        )
+        tagged = tag[piece.start : piece.end]
+        ended = end if piece.end == len(tag) + length + len(end) else ()
+        return np.concatenate([tagged, text, ended]).astype(np.int64), len(tagged)
+
+    def _window(self, documents: list[tuple[IntArray, int]], random: np.random.Generator) -> Window:
+        """In document order first; the layout then says where each token stands."""
+        labels = [np.full(len(self._before), IGNORED)]
+        for tokens, tagged in documents:
+            own = np.append(tokens[1:], IGNORED)
+            own[: max(0, tagged - 1)] = IGNORED  # what follows is of the tag
+            labels.append(own)
+        layout = self._layout([tokens.size for tokens, _ in documents], random)
+        tokens = np.concatenate([self._before, *(tokens for tokens, _ in documents), self._after])
+        label = np.concatenate([*labels, np.full(len(self._after), IGNORED)])
+        return self._laid(tokens, label, layout)
+
+    def _laid(self, tokens: IntArray, labels: IntArray, layout: AttentionLayout) -> Window:
+        length, own = self.settings.length, layout.order
+        filled = self._special.eos if self._special.eos is not None else 0
+        window = np.full(length, filled), np.full(length, IGNORED)
+        for whole, part in zip(window, (tokens, labels), strict=True):
+            whole[own] = part
+        return Window(*window, layout.padded_to(length))
+
+    def _layout(self, lengths: list[int], random: np.random.Generator) -> AttentionLayout:
+        match self.settings.arrangement:
+            case "intra":
+                return AttentionLayout.intra_document(lengths)
+            case "reset":
+                return AttentionLayout.intra_document_reset(lengths)
+            case "anchor":
+                return AttentionLayout.anchor(lengths)
+            case "interleaved":
+                return AttentionLayout.interleaved(
+                    lengths, chunks=self.settings.chunks, seed=int(random.integers(2**32))
+                )
+            case "skip":
+                assert self.settings.target
+                return _skipping(lengths, self.settings.chunks, self.settings.target, random)
+        extra = len(self._before) + len(self._after)
+        return AttentionLayout.full([sum(lengths) + extra])
+
+    def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What stands before and after the documents of a window."""
+        bos, eos = self._special.bos, self._special.eos
+        first = bos if bos is not None else eos
+        if self.settings.arrangement in ANCHORED:
+            if first is None:
+                raise InputError(
+                    "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
+                    "arrangement, such as intra"
+                )
+            return (first,), ()
+        if self.settings.arrangement == "bookends":
+            if first is None or eos is None:
+                raise InputError(
+                    "the tokenizer has no EOS to end a window with; choose another arrangement, "
+                    "such as full"
+                )
+            return (first,), (eos,)
+        return (), ()
+
+    def _tags_by_domain(self) -> list[tuple[int, ...]]:
+        tags = self.settings.tags or {}
+        for name in tags:
+            check_member(name, self.store.domains, "tags")
+        return [tuple(tags.get(name, ())) for name in self.store.domains]
+
+
+def _skipping(
+    lengths: Sequence[int], chunks: int, target: int, random: np.random.Generator
+) -> AttentionLayout:
+    """Each document starts above the anchor, and skips ahead between its chunks.
+
+    The places where it skips and the places that it reaches are uniform, so over many windows
+    every position up to the target, and every distance, is trained.
+    """
+    positions = [np.zeros(1, dtype=np.int64)]
+    for length in lengths:
+        cuts = np.sort(random.choice(length, size=min(chunks, length) - 1, replace=False))
+        skipped = np.sort(random.integers(0, target - length, size=cuts.size))
+        ahead = np.zeros(length, dtype=np.int64)
+        for cut, skip in zip(cuts.tolist(), skipped.tolist(), strict=True):
+            ahead[cut:] = skip
+        positions.append(1 + np.arange(length) + ahead)
+    ids = np.repeat(np.arange(-1, len(lengths)), [1, *lengths])
+    return AttentionLayout(np.concatenate(positions), ids, 1)

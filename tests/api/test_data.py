@@ -1,0 +1,159 @@
+"""Building and describing token folders, as a function and as a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+
+import ropewalk as rw
+from ropewalk.data.store import TokenStore
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.models.load import load_tokenizer
+from ropewalk.models.source import resolve
+from tests.api.conformance import check_command, check_result
+
+PROSE = [f"The rope number {i} is {'longer and ' * (i % 7)}long." for i in range(40)]
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> dict[str, str]:
+    code = tmp_path / "code"
+    code.mkdir()
+    for i in range(5):
+        (code / f"{i}.py").write_text(f"def f{i}():\n    return {i}\n" * (4 ** (i + 1)))
+    rows = tmp_path / "prose.jsonl"
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in PROSE))
+    return {"code": str(code), "prose": str(rows)}
+
+
+def test_command_and_function_build_and_describe_the_same(
+    corpora: dict[str, str], tmp_path: Path
+) -> None:
+    given = [f"--corpus={name}={path}" for name, path in corpora.items()]
+    built = check_result(rw.build_data("bundled", corpora, tmp_path / "tokens"))
+    check_command(built, "data build", "bundled", *given, "-o", tmp_path / "tokens")
+    assert {domain.name: domain.documents for domain in built.domains} == {"code": 5, "prose": 40}
+    for domain in built.domains:
+        assert sum(domain.by_length) == domain.tokens
+    described = check_result(
+        rw.describe_data(
+            tmp_path / "tokens", length=512, shares={"code": 1, "prose": 3}, tokens=9999
+        )
+    )
+    words = ("--length", 512, "--share", "code=1", "--share", "prose=3", "--tokens", 9999)
+    assert "documents are cut" in described.summary()
+    check_command(described, "data describe", tmp_path / "tokens", *words)
+    assert described.fill is not None
+    read = {group.name: group.tokens for group in described.fill.groups}
+    assert read["prose"] == pytest.approx(7499, abs=100)  # a document more or less
+    assert read["code"] > 0
+    assert described.fill.groups[1].repeated > 1
+
+
+def test_documents_are_tokenised_as_the_model_reads_them(
+    corpora: dict[str, str], tmp_path: Path
+) -> None:
+    tokenizer = load_tokenizer(resolve("bundled").folder)
+    spelled = f"It ends with {tokenizer.eos_token}, and goes on."
+    rw.build_data("bundled", [*PROSE, spelled], tmp_path / "tokens")
+    store = TokenStore(tmp_path / "tokens")
+    assert tokenizer.eos_token_id not in store.tokens(-1)
+    assert tokenizer.decode(store.tokens(-1).tolist()) == spelled
+    for i, text in enumerate(PROSE):
+        expected = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert store.tokens(i).tolist() == expected
+
+
+SMALL_SHARDS = """
+from ropewalk.__main__ import main
+from ropewalk.data import store
+
+store.build.__kwdefaults__["shard"] = 20_000
+store.BATCH = 10_000
+main()
+"""
+
+
+def test_a_killed_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SMALL_SHARDS, "data", "build", "bundled", "--corpus"]
+    whole, killed, texts = tmp_path / "whole", tmp_path / "killed", tmp_path / "texts.jsonl"
+    texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 200)
+    command.append(str(texts))
+    subprocess.run([*command, "-o", whole], check=True, capture_output=True)
+    assert len(list(whole.glob("tokens-*.bin"))) > 3
+    started = subprocess.Popen(
+        [*command, "-o", str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not (killed / "tokens-00001.bin").exists():
+        assert started.poll() is None, "it ended before it could be killed"
+        time.sleep(0.001)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    assert not (killed / "manifest.json").exists()
+    with pytest.raises(InputError, match="is not finished; run the same `data build` again"):
+        rw.describe_data(killed)
+    subprocess.run([*command, "-o", killed], check=True, capture_output=True)
+    for file in whole.iterdir():
+        if file.name not in ("events.jsonl", "lock"):
+            assert (killed / file.name).read_bytes() == file.read_bytes()
+
+
+def test_bad_input_is_one_line(corpora: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file or folder"):
+        rw.build_data("bundled", "nowhere.txt", tmp_path / "tokens")
+    assert not (tmp_path / "tokens").exists()
+    with pytest.raises(InvalidValue, match=r"the source .* is never written to"):
+        rw.build_data("bundled", corpora, Path(corpora["code"]) / "tokens")
+    with pytest.raises(InputError, match=r"manifest\.json: there is no such file"):
+        rw.describe_data(tmp_path)
+    rw.build_data("bundled", corpora, tmp_path / "tokens")
+    with pytest.raises(InvalidValue, match="length = None: must be given"):
+        rw.describe_data(tmp_path / "tokens", long_share=0.5)
+    with pytest.raises(InvalidValue, match="length = None: must be given"):
+        rw.describe_data(tmp_path / "tokens", arrangement="full")
+    with pytest.raises(InvalidValue, match=r"shares\.verse = 1: the corpus has no text of this"):
+        rw.describe_data(tmp_path / "tokens", length=64, shares={"verse": 1})
+    content = bytearray((tmp_path / "tokens" / "tokens-00000.bin").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "tokens" / "tokens-00000.bin").write_bytes(content)
+    with pytest.raises(InputError, match="is damaged"):
+        rw.describe_data(tmp_path / "tokens", check=True)
+
+
+def test_the_example_of_the_documentation_runs(
+    corpora: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "training.md"
+    [example] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    rw.build_data("bundled", corpora, "tokens")
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["tokens"].shape == names["labels"].shape == (32_768,)
+    assert names["layout"].length == 32_768
+
+
+def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path: Path) -> None:
+    built = rw.build_data("bundled", corpora, tmp_path / "tokens")
+    [axes] = rw.describe_data(tmp_path / "tokens", length=128).figure().axes
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
+    assert sum(heights) == pytest.approx(100)
+    assert [text.get_text() for text in axes.texts] == ["window of 128"]
+    assert np.asarray(axes.lines[0].get_xdata())[0] == pytest.approx(7)
+    legend = axes.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
+    share = built.domains[0].tokens / built.tokens
+    assert labels[0] == f"code ({100 * share:.0f}%)"
+    assert np.isfinite(heights).all()

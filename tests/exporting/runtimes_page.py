@@ -96,9 +96,9 @@ def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
     rows = matrix(plan, config)
     followed, _ = expressible(plan, config, "transformers", approximate=True)
     keys = "--v4-keys"
-    reading = mlx_lm.read(text_config(stock_config(config, followed)), None)  # without its tower
+    reading = mlx_lm.read(text_config(stock_config(config, followed)))  # without its tower
     try:
-        older = mlx_lm.read(text_config(stock_config(config, followed, v4_keys=True)), None)
+        older = mlx_lm.read(text_config(stock_config(config, followed, v4_keys=True)))
     except RopewalkError:  # a setting for each layer type
         older = replace(reading, refused="")
     if older.refused is None and older.unread is None:

@@ -48,13 +48,8 @@ ROOMS = {
     "records": Row(("errors", "values")),
     "data": Row(
         (
-            "errors",
-            "extras",
-            "progress",
-            "untrusted",
-            "values",
-            "run_directory",
-            "attention",
+            *("errors", "extras", "lengths", "progress", "untrusted", "values"),
+            *("run_directory", "attention"),
         ),
         needs=("numpy",),
         lazily=("pyarrow",),

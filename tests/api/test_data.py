@@ -17,7 +17,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import ropewalk as rw
-from ropewalk.data.store import TokenStore
+from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
@@ -85,15 +85,17 @@ main()
 """
 
 
-def test_a_killed_command_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SMALL_SHARDS, "data", "build", "bundled", "--corpus"]
+def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(build.__kwdefaults__, "shard", 20_000)
     whole, killed, texts = tmp_path / "whole", tmp_path / "killed", tmp_path / "texts.jsonl"
-    texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 200)
-    command.append(str(texts))
-    subprocess.run([*command, "-o", whole], check=True, capture_output=True)
+    texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 80)
+    rw.build_data("bundled", texts, whole)
     assert len(list(whole.glob("tokens-*.bin"))) > 3
+    command = [sys.executable, "-c", SMALL_SHARDS, "data", "build", "bundled"]
     started = subprocess.Popen(
-        [*command, "-o", str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "--corpus", str(texts), "-o", str(killed)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     while not (killed / "tokens-00001.bin").exists():
         assert started.poll() is None, "it ended before it could be killed"
@@ -103,7 +105,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     assert not (killed / "manifest.json").exists()
     with pytest.raises(InputError, match="is not finished; run the same `data build` again"):
         rw.describe_data(killed)
-    subprocess.run([*command, "-o", killed], check=True, capture_output=True)
+    rw.build_data("bundled", texts, killed)
     for file in whole.iterdir():
         if file.name not in ("events.jsonl", "lock"):
             assert (killed / file.name).read_bytes() == file.read_bytes()

@@ -172,7 +172,7 @@ def evaluate(
     if inputs is not None and not named:
         raise InputError("official inputs are given and not asked for; add the task ruler")
     if inputs is not None and chosen is None:
-        chosen = inputs.lengths
+        chosen = inputs.lengths(named)
     Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
     if inputs is not None:
         inputs.check(named, chosen or (), samples)

@@ -27,7 +27,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.untrusted import Fields, one_of, parse_json, read_json, text_value
 
 MANIFEST = "manifest.json"
-LARGEST_FILE, LONGEST_LINE = 2**30, 64 * 2**20
+LARGEST_FILE, LONGEST_LINE, LONGEST_PATH = 2**30, 64 * 2**20, 255
 
 
 def string_match_all(written: str, references: tuple[str, ...]) -> float:
@@ -87,15 +87,33 @@ class Official:
     files: Mapping[tuple[str, int], tuple[str, str]]
     """Path and hash."""
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(sorted({length for _, length in self.files}))
+    def lengths(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Those at which all of these tasks have a file."""
+        by_name = [{length for task, length in self.files if task == name} for name in names]
+        found = set.intersection(*by_name)
+        if not found:
+            raise InvalidValue(
+                "official",
+                str(self.folder),
+                f"has no length at which there is a file for each of {', '.join(names)}",
+                "add the files, or ask for fewer tasks",
+            )
+        return tuple(sorted(found))
 
     def check(self, names: Sequence[str], lengths: Sequence[int], count: int) -> None:
         """Read every file that is needed once, and refuse what does not match the manifest."""
         for name in names:
             for length in lengths:
                 self._lines(name, length, count)
+
+    def check_tokens(
+        self, names: Sequence[str], lengths: Sequence[int], encoder: Encoder, count: int
+    ) -> None:
+        """Refuse prompts that are too long for this tokenizer, before anything is measured."""
+        for name in names:
+            for length in lengths:
+                for _ in self.samples(name, length, encoder, count):
+                    pass
 
     def samples(self, name: str, length: int, encoder: Encoder, count: int) -> Iterator[Sample]:
         """The first of a file. A sample may take BOS besides, which RULER does not count."""
@@ -136,20 +154,20 @@ class Official:
             )
         path, digest = self.files[name, length]
         kept = self._kept(path, digest, count)
-        return [_read(line, f"{path}, line {i}") for i, line in enumerate(kept, start=1)]
+        return [_read(line, f"{path}, line {number}") for number, line in kept]
 
-    def _kept(self, path: str, digest: str, count: int) -> list[bytes]:
-        """The first lines of a file that has this hash, read once for both."""
+    def _kept(self, path: str, digest: str, count: int) -> list[tuple[int, bytes]]:
+        """The first lines with content of a file that has this hash, by their numbers."""
         place = self.folder / path
         if not place.resolve().is_relative_to(self.folder.resolve()):
             raise InvalidValue("path", path, "leads out of the folder", "keep the files inside it")
         if not place.is_file():
             raise InputError(f"{place}: there is no such file, and the manifest names it")
-        found, size = hashlib.sha256(), 0
-        kept: list[bytes] = []
+        found, size, number = hashlib.sha256(), 0, 0
+        kept: list[tuple[int, bytes]] = []
         with place.open("rb") as file:
             while line := file.readline(LONGEST_LINE + 1):
-                size += len(line)
+                size, number = size + len(line), number + 1
                 if len(line) > LONGEST_LINE or size > LARGEST_FILE:
                     raise InputError(
                         f"{place}: has more than {LARGEST_FILE:,} bytes, or {LONGEST_LINE:,} in a "
@@ -157,12 +175,14 @@ class Official:
                     )
                 found.update(line)
                 if len(kept) < count and line.strip():
-                    kept.append(line)
+                    kept.append((number, line))
         if found.hexdigest() != digest:
             raise InputError(
                 f"{place}: its SHA-256 is {found.hexdigest()}, and the manifest says {digest}; "
                 "give the file that the manifest was made for"
             )
+        if not kept:
+            raise InputError(f"{place}: is empty; give a file with a sample in each line")
         return kept
 
 
@@ -177,6 +197,7 @@ def read(folder: Path) -> Official:
         path, task, length = own.text("path"), own.text("task"), own.integer("length")
         digest = own.text("sha256")
         own.close()
+        _check_path(path, own.of("path"))
         one_of(task, tuple(names), own.of("task"))
         check_measured(length, own.of("length"))
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -188,6 +209,16 @@ def read(folder: Path) -> Official:
         files[names[task], length] = path, digest
     fields.close()
     return Official(folder, identity(sorted([*key, *file] for key, file in files.items())), files)
+
+
+def _check_path(path: str, key: str) -> None:
+    if not path.strip() or "\0" in path or len(path) > LONGEST_PATH or Path(path).is_absolute():
+        raise InvalidValue(
+            key,
+            path,
+            f"must be the path of a file in this folder, of at most {LONGEST_PATH} characters",
+            "write '4096/vt/validation.jsonl'",
+        )
 
 
 def _read(line: bytes, source: str) -> tuple[str, tuple[str, ...]]:

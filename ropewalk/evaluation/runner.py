@@ -67,6 +67,10 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         check_memory(self.loaded.model, max(self.settings.lengths), "lengths")
+        if self.official is not None:
+            named = [name for name in self.settings.tasks if name in official.every()]
+            lengths, count = self.settings.lengths, self.settings.samples
+            self.official.check_tokens(named, lengths, self.encoder, count)
 
     def run(
         self,

@@ -169,7 +169,10 @@ class Scorer:
         rows = np.zeros((len(hidden), 0), dtype=np.int64)
         done: dict[int, IntArray] = {}
         while True:
-            chosen = self._finish(self._head(hidden)).argmax(-1)
+            logits = self._finish(self._head(hidden))
+            if logits.isnan().any():  # argmax would take one for the most likely token
+                raise self._not_numbers(cache.get_seq_length())
+            chosen = logits.argmax(-1)
             rows = np.concatenate([rows, chosen.cpu().numpy()], axis=1)
             for i, row in enumerate(rows):
                 if i not in done and (len(row) == count or ended(row)):

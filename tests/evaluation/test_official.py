@@ -89,6 +89,11 @@ def test_scores_are_those_of_ruler() -> None:
         ({"sha256": None}, {}, "must be a string"),
         ({"path": "../../outside.jsonl"}, {}, "leads out of the folder"),
         ({"path": "256/none.jsonl"}, {}, "no such file, and the manifest names it"),
+        ({"path": "a\0b"}, {}, "must be the path of a file in this folder"),
+        ({"path": "x/" * 3000}, {}, "must be the path of a file in this folder"),
+        ({"path": ""}, {}, "must be the path of a file in this folder"),
+        ({"path": "/etc/passwd"}, {}, "must be the path of a file in this folder"),
+        ({}, {"tasks": ["vt", "cwe"]}, "no length at which there is a file for each of vt, cwe"),
         ({"task": "niah"}, {}, "niah.*is not one of the choices"),
         ({"more": 1}, {}, "more.*not a known key"),
         ({}, {"tasks": ["cwe"], "lengths": [LENGTH]}, "cwe at 256.: is not in the manifest"),
@@ -128,6 +133,35 @@ def test_a_line_of_another_form_is_refused(line: str, message: str, tmp_path: Pa
     (folder / "manifest.json").write_text(json.dumps({"files": [{**entry, "sha256": digest}]}))
     with pytest.raises(RopewalkError, match=message):
         read(folder).check(["vt"], [LENGTH], 1)
+
+
+def test_blank_lines_are_counted_and_nothing_else_is_a_sample(tmp_path: Path) -> None:
+    folder = _folder(tmp_path)
+    path = folder / str(LENGTH) / "vt" / "validation.jsonl"
+    for content, message in (("\n\n{}\n", r"line 3: input.*is missing"), ("\n", "is empty")):
+        path.write_text(content)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        entry = {"path": f"{LENGTH}/vt/validation.jsonl", "task": "vt", "length": LENGTH}
+        (folder / "manifest.json").write_text(json.dumps({"files": [{**entry, "sha256": digest}]}))
+        with pytest.raises(RopewalkError, match=message):
+            read(folder).check(["vt"], [LENGTH], 1)
+
+
+def test_prompts_that_are_too_long_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*arguments: object) -> None:
+        raise AssertionError("measured before the inputs were known to fit")
+
+    folder = _folder(tmp_path, ("vt", "cwe"))
+    path = folder / str(LENGTH) / "cwe" / "validation.jsonl"
+    path.write_text(json.dumps({"input": "a b " * 300, "outputs": ["a"]}))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][1]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(Scorer, "write", never)
+    with pytest.raises(RopewalkError, match=r"cwe/validation\.jsonl, line 1: takes"):
+        _evaluate(folder, tasks=["vt", "cwe"])
 
 
 def test_a_line_without_an_end_is_not_read_whole(

@@ -101,6 +101,16 @@ def test_logits_that_are_no_numbers_are_no_scores() -> None:
         scorer.score(_sequences(20), [5])
 
 
+def test_what_is_written_from_no_numbers_is_no_answer() -> None:
+    """The most likely token of NaN would be the first one."""
+    model = tiny.model(rms_norm_eps=2e-4)  # not the one that other tests share
+    scorer = Scorer(model)
+    with torch.no_grad():
+        model.model.norm.weight[0] = torch.nan
+    with pytest.raises(RopewalkError, match=r"NaN.* at a length of 20"):
+        scorer.write(_sequences(20), 3)
+
+
 def test_what_is_written_greedily_is_right_by_teacher_forcing() -> None:
     scorer = Scorer(tiny.model())
     prompts = _sequences(20, 20)

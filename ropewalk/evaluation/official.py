@@ -139,7 +139,7 @@ class Official:
         return [_read(line, f"{path}, line {i}") for i, line in enumerate(kept, start=1)]
 
     def _kept(self, path: str, digest: str, count: int) -> list[bytes]:
-        """The first lines of a file that has this hash, read once for both."""
+        """The first lines of a file, and its hash checked, from one pass over its bytes."""
         place = self.folder / path
         if not place.resolve().is_relative_to(self.folder.resolve()):
             raise InvalidValue("path", path, "leads out of the folder", "keep the files inside it")

@@ -317,6 +317,12 @@ def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
     return fields.text("command"), fields.mapping("configuration")
 
 
+def read_versions(path: str | Path) -> dict[str, str]:
+    """The versions that the numbers of a run directory come from."""
+    file = Path(path) / CONFIGURATION
+    return Fields(read_json(file), f"{file}: ").texts("versions")
+
+
 def _line(record: Mapping[str, object]) -> bytes:
     """A record as a line, its checksum as the last member of the object."""
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.

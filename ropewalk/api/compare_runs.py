@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from ropewalk.api.common import as_path
 from ropewalk.api.evaluate import RESULTS, SIGNIFICANT, Evaluated
 from ropewalk.errors import InputError
-from ropewalk.evaluation.results import MethodComparison, Pair, compare_pairs, labels, summarise
+from ropewalk.evaluation.results import (
+    MethodComparison,
+    Pair,
+    compare_pairs,
+    labels,
+    means,
+    summarise,
+)
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.reports.comparison import comparison_figure, difference_panels
-from ropewalk.run_directory import RECORDS, read_configuration, read_journal
-from ropewalk.untrusted import Fields, read_json
+from ropewalk.run_directory import RECORDS, read_configuration, read_journal, read_versions
+from ropewalk.untrusted import Fields, read_json, text_value
 from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
 SAME = (
     *("tasks", "lengths", "samples", "seed", "mode"),
-    *("tokenizer_sha256", "bos", "corpus_sha256"),
+    *("official", "tokenizer_sha256", "bos", "corpus_sha256"),
 )
 """What decides the samples of a run, and how their answers are read."""
 
@@ -37,7 +45,7 @@ class ComparedRuns(Result):
     second: str
     """The folders, as they were given."""
     changes: tuple[str, ...]
-    """What else differs between the runs, such as weights or plans."""
+    """What else differs between the runs, such as weights, plans or versions of packages."""
     first_results: tuple[EvalResult, ...]
     second_results: tuple[EvalResult, ...]
     """Of the methods compared, with their means over groups of tasks."""
@@ -92,19 +100,27 @@ class ComparedRuns(Result):
 class _Run(NamedTuple):
     path: Path
     configuration: dict[str, object]
-    found: Evaluated
+    versions: dict[str, str]
     records: list[EvalRecord]
 
     @property
     def subjects(self) -> dict[str, Subject]:
-        return {name: own for own, name in labels(r.subject for r in self.found.results).items()}
+        return {name: own for own, name in labels(r.subject for r in self.records).items()}
 
     def of(self, subject: Subject) -> list[EvalRecord]:
         return [r for r in self.records if r.subject == subject and is_compared(r)]
 
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        from ropewalk.evaluation.settings import groups_of
+
+        fields = Fields(self.configuration, f"{self.path}: ")
+        tasks = [text_value(name, fields.of("tasks")) for name in fields.items("tasks")]
+        return groups_of(tasks, fields.text("mode"))
+
     def results(self, subjects: Sequence[Subject]) -> tuple[EvalResult, ...]:
-        everything = (*self.found.results, *self.found.means)
-        return tuple(r for r in everything if r.subject in subjects)
+        """Computed from the records, with the means over groups of tasks."""
+        own = [r for r in self.records if r.subject in subjects]
+        return (*summarise(own), *means(own, self.groups()))
 
 
 def compare_runs(first: str | Path, second: str | Path) -> ComparedRuns:
@@ -113,21 +129,17 @@ def compare_runs(first: str | Path, second: str | Path) -> ComparedRuns:
     A method is compared with the method of the same name in the other run; where each run has one
     method, these two are compared. Runs of other samples, tasks, modes or tokenizers are refused.
     """
-    from ropewalk.evaluation.tasks import means_of
-
     one, two = _read(as_path(first, "first")), _read(as_path(second, "second"))
     _check_same_samples(one, two)
     matched = _matched(one, two)
     pairs: list[Pair] = [(a, one.of(a), b, two.of(b)) for a, b in matched]
-    tasks = Fields(one.configuration, f"{one.path}: ").take("tasks")
-    assert isinstance(tasks, list)
     return ComparedRuns(
         first=str(first),
         second=str(second),
         changes=tuple(_changes(one, two, matched)),
         first_results=one.results([a for a, _ in matched]),
         second_results=two.results([b for _, b in matched]),
-        comparisons=tuple(compare_pairs(pairs, means_of(tasks))),
+        comparisons=tuple(compare_pairs(pairs, one.groups())),
     )
 
 
@@ -149,12 +161,26 @@ def _read(path: Path) -> _Run:
         EvalRecord.from_json(line, f"{path / RECORDS}: record {i}")
         for i, line in enumerate(lines, start=1)
     ]
-    if tuple(summarise(records)) != found.results:
+    if not _same_values(summarise(records), found.results):
         raise InputError(
             f"{path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, or "
             "evaluate again"
         )
-    return _Run(path, configuration, found, records)
+    return _Run(path, configuration, read_versions(path), records)
+
+
+def _same_values(computed: Sequence[EvalResult], stored: Sequence[EvalResult]) -> bool:
+    """Whether results are of the same samples, and equal up to rounding, which machines differ in.
+
+    Intervals may be those of another version of ropewalk. They are computed from the records.
+    """
+    one, two = (
+        {(r.subject, r.task, r.mode, r.length, r.metric, r.samples): r.value for r in results}
+        for results in (computed, stored)
+    )
+    return one.keys() == two.keys() and all(
+        math.isclose(value, two[key], rel_tol=1e-9, abs_tol=1e-12) for key, value in one.items()
+    )
 
 
 def _check_same_samples(one: _Run, two: _Run) -> None:
@@ -190,6 +216,13 @@ def _changes(one: _Run, two: _Run, matched: Sequence[tuple[Subject, Subject]]) -
         for key in ("dtype", "device")
         if a.get(key) != b.get(key)
     ]
+    found += [
+        f"{name}: {one.versions.get(name)} and {two.versions.get(name)}"
+        for name in dict.fromkeys([*one.versions, *two.versions])
+        if one.versions.get(name) != two.versions.get(name)
+    ]
+    if a.get("config_sha256") != b.get("config_sha256"):
+        found.insert(0, "the model's config")
     if any(first.plan_id != second.plan_id for first, second in matched):
         found.insert(0, "plans")
     if a.get("weights_sha256") != b.get("weights_sha256"):

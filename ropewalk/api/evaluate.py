@@ -60,7 +60,7 @@ class Evaluated(Result):
     results: tuple[EvalResult, ...]
     means: tuple[EvalResult, ...]
     """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
-    is that of all retrieval tasks that were asked."""
+    is that of all retrieval tasks that were asked, less those that the mode leaves out."""
     effective_lengths: tuple[EffectiveLength, ...]
     """How far each subject works by these means: pass, fail or undecided at each length."""
     comparisons: tuple[MethodComparison, ...]
@@ -152,7 +152,7 @@ def evaluate(
     warning.
     """
     from ropewalk.evaluation.official import every, read
-    from ropewalk.evaluation.settings import Settings, all_groups, expanded
+    from ropewalk.evaluation.settings import Settings, expanded, groups_of
 
     # All that can be refused without a model is refused before one is loaded.
     target = None if to is None else as_length(to, "to")
@@ -189,7 +189,6 @@ def evaluate(
     )
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.evaluation.runner import Evaluation
-    from ropewalk.evaluation.tasks import means_of
     from ropewalk.models.load import load
 
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
@@ -223,7 +222,7 @@ def evaluate(
                 "there is nothing to measure; give longer lengths or other tasks"
             )
         results = summarise(records)
-        groups = {**all_groups(), **means_of(tasks)}
+        groups = groups_of(tasks, mode)
         averaged = means(records, groups)
         compared = compare_methods(
             (r for r in records if r.length == max(chosen) and is_compared(r)), groups

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.api.common import as_path
+from ropewalk.api.common import as_documents, as_list, as_path
 from ropewalk.api.evaluate import Evaluated, evaluate
 from ropewalk.errors import InputError
 from ropewalk.evaluation.results import Spread, spreads
@@ -48,6 +48,7 @@ class EvaluatedCheckpoints(Result):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.evaluated, "evaluated")
+        check_filled(self.spreads, "spreads")
 
     def summary(self) -> str:
         longest = max(s.length for s in self.spreads)
@@ -111,6 +112,13 @@ def evaluate_checkpoints(
     runs = None if run is None else as_path(run, "run")
     if runs is not None and (runs / CONFIGURATION).exists():
         raise InputError(f"{runs}: is itself a run directory; give a new folder for the runs")
+    # Each checkpoint takes all of them, and an iterator can be used once only.
+    for key in ("plans", "methods", "tasks", "lengths"):
+        if settings.get(key) is not None:
+            settings[key] = as_list(settings[key], key)
+    if "corpus" in settings:
+        field = settings.get("field", "text")
+        settings["corpus"] = as_documents(settings["corpus"], field, notice)
     evaluated = []
     for path in found:
         evaluated.append(
@@ -122,10 +130,17 @@ def evaluate_checkpoints(
                 **settings,
             )
         )
+    shared = spreads((*own.results, *own.means) for own in evaluated)
+    if not shared:
+        raise InputError(
+            f"{place}: no task, length and method was scored for all of "
+            f"{', '.join(path.name for path in found)}, so there is no mean; give lengths that all "
+            "of them can be measured at, or fewer checkpoints"
+        )
     result = EvaluatedCheckpoints(
         folder=str(folder),
         checkpoints=tuple(path.name for path in found),
-        spreads=tuple(spreads((*own.results, *own.means) for own in evaluated)),
+        spreads=tuple(shared),
         evaluated=tuple(evaluated),
     )
     if runs is not None:

@@ -9,6 +9,7 @@ import typer
 
 from ropewalk.api.compare_runs import ComparedRuns, compare_runs
 from ropewalk.cli.shared import (
+    HOW_COMPARED,
     JsonOption,
     OverwriteOption,
     check_outputs,
@@ -87,11 +88,7 @@ def _show(found: ComparedRuns) -> None:
             rows.add_section()
         console.print(rows)
     console.print(found.summary(), soft_wrap=True)
-    console.print(
-        "Rates: exact McNemar test and Newcombe's paired interval; means over tasks, losses and "
-        "several answers of a text: Student's t. 95% intervals; p-values are adjusted by Holm",
-        soft_wrap=True,
-    )
+    console.print(f"{HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm", soft_wrap=True)
 
 
 def _value(result: EvalResult) -> str:

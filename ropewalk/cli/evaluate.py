@@ -13,6 +13,7 @@ from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_che
 from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
+    HOW_COMPARED,
     CorpusOption,
     DeviceOption,
     DownloadOption,
@@ -329,8 +330,8 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
     names = labels(result.subject for result in found.results)
     total = len(found.comparisons)
     console.print(
-        f"\nPaired on the same samples at {format_length(found.comparisons[0].length)}; p by "
-        f"McNemar or Student's t, Holm over all {total} pairs:",
+        f"\nPaired on the same samples at {format_length(found.comparisons[0].length)}; p "
+        f"adjusted by Holm over all {total} pairs:",
         soft_wrap=True,
     )
     for c in found.significant:
@@ -344,6 +345,7 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
         )
     untested = sum(c.adjusted_p is None for c in found.comparisons)
     if rest := total - untested - len(found.significant):
-        console.print(f"  {rest} pairs are undecided: their samples show no difference")
+        console.print(f"  {rest} pairs are undecided")
     if untested:
         console.print(f"  {untested} pairs have too few samples for an interval or a test")
+    console.print(HOW_COMPARED, soft_wrap=True)

@@ -34,6 +34,12 @@ ModelArgument = Annotated[
 RunnableModel = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")
 ]
+HOW_COMPARED = (
+    "Rates: Newcombe's interval, p by McNemar; means over tasks, several answers of a text: "
+    "Newcombe's interval, p by Student's t; partial scores, losses: Student's t for both"
+)
+"""The interval and the p-value of a difference may come from different tests."""
+
 CorpusOption = Annotated[
     str,
     typer.Option(

@@ -68,6 +68,12 @@ def all_groups() -> dict[str, tuple[str, ...]]:
     return {**tasks.groups(), **official.groups()}
 
 
+def groups_of(asked: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:
+    """The groups whose means a run shows, less the tasks that its mode always leaves out."""
+    scored = [name for name in asked if mode != "shared_context" or shares(name)]
+    return {**all_groups(), **tasks.means_of(scored)}
+
+
 def expanded(names: Sequence[str]) -> tuple[str, ...]:
     """The tasks that are named, with the members of a group in place of its name."""
     groups = all_groups()

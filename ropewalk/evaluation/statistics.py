@@ -389,7 +389,10 @@ def compare_rates(
             both * part, only_first * part, only_second * part, neither * part, size.z
         )
         if not whole and differences.std() > 0:
-            low, high = mean_interval(differences, None, clusters) or (None, None)
+            interval = mean_interval(differences, None, clusters)
+            low, high = (
+                (max(-1.0, interval[0]), min(1.0, interval[1])) if interval else (None, None)
+            )
         p_value = (
             mcnemar(int(only_first), int(only_second))
             if size.z is None and whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from typer.testing import CliRunner
 import ropewalk as rw
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
+from ropewalk.evaluation.official import groups
+from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.statistics import compare_mean_rates, compare_rates, holm
 from ropewalk.records import is_main_answer
 from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
+from tests.evaluation.test_official import official_folder
 
 SETTINGS: dict[str, Any] = {
     "methods": ["none", "linear"],
@@ -42,7 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_runs_are_compared_sample_by_sample(runs: tuple[Path, Path]) -> None:
     found = check_result(rw.compare_runs(*runs))
-    assert found.changes == ("weights",)
+    assert found.changes == ("weights", "the model's config")
     assert {found.label(c) for c in found.comparisons} == {"none", "linear"}
     from ropewalk.api.compare_runs import _read
 
@@ -80,6 +84,75 @@ def test_runs_are_compared_sample_by_sample(runs: tuple[Path, Path]) -> None:
     assert {c.task for c in found.comparisons} == {*SETTINGS["tasks"], "retrieval"}
     tested = [c for c in found.comparisons if c.comparison.p_value is not None]
     assert [c.adjusted_p for c in tested] == holm([c.comparison.p_value or 0.0 for c in tested])
+
+
+def test_versions_that_differ_are_named(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(runs[0], tmp_path / "other"))
+    content = json.loads((other / "run.json").read_text())
+    own = content["versions"]["torch"]
+    content["versions"]["torch"] = "1.0"
+    (other / "run.json").write_text(json.dumps(content))
+    assert rw.compare_runs(runs[0], other).changes == (f"torch: {own} and 1.0",)
+
+
+def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    """Other means, other intervals and rounding in results.json change nothing."""
+    expected = rw.compare_runs(*runs)
+    own = [rw.evaluate(tiny.loaded(), **SETTINGS)]
+    assert expected.first_results == (*own[0].results, *own[0].means)
+    for emptied in (False, True):
+        other = Path(shutil.copytree(runs[0], tmp_path / f"{emptied}"))
+        told = json.loads((other / "results.json").read_text())
+        assert told["means"]
+        for mean in told["means"]:
+            mean["value"] = 0.123
+        if emptied:
+            told["means"] = []
+        for result in told["results"]:
+            result["value"] = math.nextafter(result["value"], 2)
+            result["low"] = None
+        (other / "results.json").write_text(json.dumps(told))
+        found = rw.compare_runs(other, runs[1])
+        assert found.first_results == expected.first_results
+        assert found.comparisons == expected.comparisons
+        shown = CliRunner().invoke(
+            cli.command_line(["compare"]), ["compare", str(other), str(runs[1])]
+        )
+        assert shown.exit_code == 0, shown.output
+
+
+def test_the_means_of_official_inputs_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scorer, "write", lambda self, prompts, *_: [prompts[0][:3]])
+    names = tuple(name.replace("-", "_") for name in groups()["ruler"])
+    settings = {"mode": "generate", "samples": 1, "corpus": tiny.documents()}
+    for run in ("a", "b"):
+        official = official_folder(tmp_path / "inputs" / run, names)
+        asked: dict[str, Any] = {"tasks": ["ruler"], "official": official, **settings}
+        rw.evaluate(tiny.loaded(), run=tmp_path / run, **asked)
+    found = rw.compare_runs(tmp_path / "a", tmp_path / "b")
+    assert {"ruler", "ruler-11"} <= {c.task for c in found.comparisons}
+    assert {"ruler", "ruler-11"} <= {r.task for r in found.first_results}
+    fewer = official_folder(tmp_path / "inputs" / "c", ("vt",))
+    for run, official in (("c", tmp_path / "inputs" / "a"), ("d", fewer)):
+        asked = {"tasks": ["vt"], "official": official, **settings}
+        rw.evaluate(tiny.loaded(), run=tmp_path / run, **asked)
+    with pytest.raises(InputError, match=r"since they differ in official \("):
+        rw.compare_runs(tmp_path / "c", tmp_path / "d")
+
+
+def test_means_leave_out_the_tasks_that_a_mode_leaves_out(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        **SETTINGS,
+        "methods": ["none"],
+        "tasks": ["passkey", "kv", "niah-multikey-2-syn"],
+        "mode": "shared_context",
+    }
+    evaluated = rw.evaluate(tiny.loaded(), run=tmp_path / "run", **asked)
+    assert [mean.task for mean in evaluated.means] == ["retrieval"]
+    found = rw.compare_runs(tmp_path / "run", tmp_path / "run")
+    assert {c.task for c in found.comparisons} == {"kv", "niah-multikey-2-syn", "retrieval"}
 
 
 def test_a_run_and_itself_are_undecided(runs: tuple[Path, Path]) -> None:

@@ -86,6 +86,7 @@ main()
 
 
 def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert build.__kwdefaults__ is not None
     monkeypatch.setitem(build.__kwdefaults__, "shard", 20_000)
     whole, killed, texts = tmp_path / "whole", tmp_path / "killed", tmp_path / "texts.jsonl"
     texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 80)

@@ -62,7 +62,30 @@ def test_the_last_checkpoints_in_the_order_of_training(
     assert (runs / "checkpoints.json").is_file()
     assert (runs / "figures" / "checkpoints.png").is_file()
     compared = rw.compare_runs(*(runs / name for name in found.checkpoints))
-    assert compared.changes == ("weights",)
+    assert compared.changes == ("weights", "the model's config")
+
+
+def test_iterators_are_used_up_once_for_all_checkpoints(trained: Path) -> None:
+    found = rw.evaluate_checkpoints(
+        trained,
+        last=2,
+        corpus=(document.text for document in tiny.documents()),
+        methods=iter(["linear"]),
+        to=256,
+        tasks=iter(["perplexity"]),
+        lengths=iter([128]),
+        samples=5,
+    )
+    told = [{(r.method, r.task, r.length) for r in own.results} for own in found.evaluated]
+    assert told == [{("linear", "perplexity", 128)}] * 2
+
+
+def test_checkpoints_without_a_common_score_are_refused(corpus: Path, tmp_path: Path) -> None:
+    for step, window in ((1, 32), (2, 256)):
+        tiny.model(max_position_embeddings=window).save_pretrained(tmp_path / f"at-{step}")
+        tiny.tokenizer().save_pretrained(tmp_path / f"at-{step}")
+    with pytest.raises(InputError, match="no task, length and method was scored for all of at-1"):
+        rw.evaluate_checkpoints(tmp_path, corpus=corpus, tasks=["perplexity"], samples=2)
 
 
 def test_the_command_prints_what_the_function_returns(trained: Path, corpus: Path) -> None:

@@ -20,7 +20,7 @@ from tests.evaluation import tiny
 LENGTH = 256
 
 
-def _folder(folder: Path, names: tuple[str, ...] = ("vt",), **changes: Any) -> Path:
+def official_folder(folder: Path, names: tuple[str, ...] = ("vt",), **changes: Any) -> Path:
     files = []
     for name in names:
         path = folder / str(LENGTH) / name / "validation.jsonl"
@@ -45,7 +45,7 @@ def _evaluate(folder: Path | None, **changes: Any) -> Any:
 
 
 def test_inputs_of_the_manifest_are_asked_as_they_are(tmp_path: Path) -> None:
-    found = _evaluate(_folder(tmp_path / "inputs"), run=tmp_path / "run")
+    found = _evaluate(official_folder(tmp_path / "inputs"), run=tmp_path / "run")
     [result] = found.results
     assert (result.task, result.mode, result.length) == ("vt", "generate", LENGTH)
     assert (result.metric, result.samples) == ("string_match_all", 2)
@@ -56,7 +56,7 @@ def test_inputs_of_the_manifest_are_asked_as_they_are(tmp_path: Path) -> None:
     assert _encoder().text(sample.prompt) == "VAR A0 = 12. VAR B = A0. Who is 12? Answer:"
     assert sample.allowance == 30
     with pytest.raises(RopewalkError, match="official"):  # other inputs under the same run
-        _evaluate(_folder(tmp_path / "others", ("vt", "cwe")), run=tmp_path / "run")
+        _evaluate(official_folder(tmp_path / "others", ("vt", "cwe")), run=tmp_path / "run")
 
 
 def _encoder() -> Encoder:
@@ -68,7 +68,7 @@ def test_only_all_thirteen_make_the_official_mean(
 ) -> None:
     monkeypatch.setattr(Scorer, "write", lambda self, prompts, *_: [prompts[0][:3]])
     names = tuple(name.replace("-", "_") for name in groups()["ruler"])
-    found = _evaluate(_folder(tmp_path, names), tasks=["ruler"], samples=1)
+    found = _evaluate(official_folder(tmp_path, names), tasks=["ruler"], samples=1)
     assert {result.task for result in found.results} == set(every())
     assert [mean.task for mean in found.means] == ["ruler", "ruler-11"]
 
@@ -108,7 +108,7 @@ def test_what_does_not_match_is_refused_by_name(
     files: dict[str, Any], call: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "outside.jsonl").write_text("{}")
-    folder = _folder(tmp_path / "some" / "inputs", **files)
+    folder = official_folder(tmp_path / "some" / "inputs", **files)
     with pytest.raises(RopewalkError, match=message) as caught:
         _evaluate(**{"folder": folder, **call})
     assert "\n" not in str(caught.value)
@@ -125,7 +125,7 @@ def test_what_does_not_match_is_refused_by_name(
     ],
 )
 def test_a_line_of_another_form_is_refused(line: str, message: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path)
+    folder = official_folder(tmp_path)
     path = folder / str(LENGTH) / "vt" / "validation.jsonl"
     path.write_text(line)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -169,4 +169,4 @@ def test_a_line_without_an_end_is_not_read_whole(
 ) -> None:
     monkeypatch.setattr("ropewalk.evaluation.official.LONGEST_LINE", 50)
     with pytest.raises(RopewalkError, match="50 in a line"):
-        read(_folder(tmp_path)).check(["vt"], [LENGTH], 1)
+        read(official_folder(tmp_path)).check(["vt"], [LENGTH], 1)

@@ -284,6 +284,12 @@ def test_clusters_that_agree_exactly_are_not_taken_for_certainty() -> None:
     assert found.p_value == 2**-4
 
 
+def test_the_interval_of_answers_right_in_part_is_one_of_differences_of_rates() -> None:
+    first, second = [1, 1, 0.75, 1, 1], [0, 0, 0, 0.25, 0]
+    assert compare_rates(first, second).high == 1
+    assert compare_rates(second, first).low == -1
+
+
 def test_the_interval_of_answers_right_in_part_agrees_with_the_test() -> None:
     """As counts of right and wrong, ten points on each of twenty answers would decide nothing."""
     rng = np.random.default_rng(0)

@@ -136,7 +136,7 @@ def test_a_line_of_another_form_is_refused(line: str, message: str, tmp_path: Pa
 
 
 def test_blank_lines_are_counted_and_nothing_else_is_a_sample(tmp_path: Path) -> None:
-    folder = _folder(tmp_path)
+    folder = official_folder(tmp_path)
     path = folder / str(LENGTH) / "vt" / "validation.jsonl"
     for content, message in (("\n\n{}\n", r"line 3: input.*is missing"), ("\n", "is empty")):
         path.write_text(content)
@@ -153,7 +153,7 @@ def test_prompts_that_are_too_long_are_refused_before_anything_is_measured(
     def never(*arguments: object) -> None:
         raise AssertionError("measured before the inputs were known to fit")
 
-    folder = _folder(tmp_path, ("vt", "cwe"))
+    folder = official_folder(tmp_path, ("vt", "cwe"))
     path = folder / str(LENGTH) / "cwe" / "validation.jsonl"
     path.write_text(json.dumps({"input": "a b " * 300, "outputs": ["a"]}))
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -129,6 +129,7 @@ def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[Asked]:
             _check_code(task.rpartition("::")[2], name)
     found: list[Asked] = []
     covered: dict[str, tuple[str, int | None]] = {}
+    within: set[str] = set()
     compared = frozenset(
         member
         for benchmark, tasks in own.values()
@@ -146,11 +147,23 @@ def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[Asked]:
                     f"{name} and {other} both include {task}, with different numbers of examples "
                     "in the prompt; score them in two runs"
                 )
-        if not covered.keys() >= set(tasks):
+        scored_apart = _has_score(index[benchmark.task]) and benchmark.task not in within
+        if scored_apart or not covered.keys() >= set(tasks):
+            within |= _groups(index, {"group": benchmark.task})
             found.append(Asked(name, benchmark, compared))
             covered = dict.fromkeys(tasks, (name, benchmark.examples)) | covered
     order = list(own)
     return sorted(found, key=lambda one: order.index(one.name))
+
+
+def _groups(index: Mapping[str, Any], member: Any) -> set[str]:
+    """The names of the index within a member of a group."""
+    own = member if isinstance(member, dict) else {"task": member}
+    name = str(own["group"] if "group" in own else own["task"])
+    inner = index[name].cfg if name in index and index[name].cfg else own
+    members = inner.get("task")
+    nested = [_groups(index, m) for m in (members if isinstance(members, list) else ())]
+    return {name}.union(*nested)
 
 
 def _has_score(entry: Any) -> bool:

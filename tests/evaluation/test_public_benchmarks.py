@@ -66,6 +66,9 @@ def test_a_task_named_alone_and_in_its_group_runs_once() -> None:
     assert [run.name for run in runs] == ["hellaswag", "mmlu"]
     assert runs[0].compared == {"law", "hellaswag", "mmlu", "mmlu_law"}
     assert [run.name for run in asked(INDEX, ["arc-c", "arc_challenge"])] == ["arc-c"]
+    both = asked(INDEX, ["law_tasks", "mmlu_law"])
+    assert [run.name for run in both] == ["law_tasks", "mmlu_law"], "the group has its own score"
+    assert [run.name for run in asked(INDEX, ["mmlu", "even"])] == ["mmlu", "even"]
     [run] = asked(INDEX, ["arcs"])
     assert {"arc_challenge", "hellaswag"} <= run.compared
     with pytest.raises(InputError, match=r"arc-c and arcs both include arc_challenge, with diff"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,10 +12,13 @@ from ropewalk.api.common import Length, PlanLike, as_length, as_list, as_path, a
 from ropewalk.evaluation.conditions import check_methods, conditions_of
 from ropewalk.evaluation.statistics import (
     Comparison,
+    Interval,
+    compare_mean_rates,
     compare_means,
     compare_rates,
     holm,
     mean_interval,
+    mean_rate_interval,
     rate_interval,
 )
 from ropewalk.extras import required_by
@@ -25,6 +28,7 @@ from ropewalk.untrusted import check_count
 from ropewalk.values import Result, Value, check_filled
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.conditions import Condition
     from ropewalk.evaluation.public_benchmarks import BenchmarkScores
 
 NAMES = ("hellaswag", "mmlu", "arc-c", "truthfulqa")
@@ -32,16 +36,18 @@ NAMES = ("hellaswag", "mmlu", "arc-c", "truthfulqa")
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkResult(Value):
-    """One metric of one task, under one plan."""
+    """One metric of one task or group, under one plan."""
 
     method: str
     plan_id: str
     task: str
     metric: str
+    """With the harness's filter after a comma, unless that is `none`."""
     value: float
     """As the harness reports it."""
     low: float | None
-    """The 95% interval over questions; None for fewer than five."""
+    """The 95% interval over questions; None for fewer than five, and where the value is not a mean
+    of their scores."""
     high: float | None
     samples: int
 
@@ -99,9 +105,10 @@ def benchmarks(
     """Score public benchmarks under each plan, with the plan installed in the harness's model.
 
     `names` are hellaswag, mmlu, arc-c, truthfulqa, longbench (the in-context tasks of its first
-    version), longbench2, or any other task of lm-evaluation-harness or of `tasks_folder`. `limit`
-    takes the first questions only. `allow_download` fetches data from the hub; without it they must
-    be in the local cache. Needs the extra `eval`.
+    version), longbench2, or any other task of lm-evaluation-harness or of `tasks_folder`. Plans are
+    compared on these names only: a group that has a score is compared as a whole. `limit` takes the
+    first questions of each task only. `allow_download` fetches data from the hub; without it they
+    must be in the local cache. Needs the extra `eval`.
     """
     from ropewalk.evaluation.public_benchmarks import check_names
 
@@ -133,7 +140,7 @@ def benchmarks(
     loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
     conditions = conditions_of(loaded.present_plan, methods, given, target)
     advance = share(progress, "scoring")
-    found: list[tuple[str, str, BenchmarkScores]] = []
+    found: list[tuple[Condition, list[BenchmarkScores]]] = []
     for i, condition in enumerate(conditions):
         plan = condition.plan or loaded.present_plan
         # Stock runtimes take the step of a plan that the sequence at hand needs.
@@ -150,21 +157,50 @@ def benchmarks(
                 limit=limit,
                 allow_download=allow_download,
             )
-        found += [(condition.method, condition.plan_id, own) for own in scores]
+        found.append((condition, scores))
         advance((i + 1) / len(conditions))
     return Benchmarked(
         model=loaded.name,
         harness=version("lm_eval"),
-        results=tuple(_result(*own) for own in found),
+        results=tuple(_result(condition, own) for condition, scores in found for own in scores),
         comparisons=tuple(_comparisons(found)),
     )
 
 
-def _result(method: str, plan_id: str, own: BenchmarkScores) -> BenchmarkResult:
-    scores = list(own.scores.values())
-    interval = rate_interval(scores) if _are_rates(scores) else mean_interval(scores)
-    low, high = interval or (None, None)
-    return BenchmarkResult(method, plan_id, own.task, own.metric, own.value, low, high, len(scores))
+def _result(condition: Condition, own: BenchmarkScores) -> BenchmarkResult:
+    low, high = _interval(own) or (None, None)
+    samples = sum(len(scores) for scores in own.scores.values())
+    return BenchmarkResult(
+        condition.method, condition.plan_id, own.task, own.metric, own.value, low, high, samples
+    )
+
+
+def _interval(own: BenchmarkScores) -> Interval | None:
+    if own.weighting is None:
+        return None
+    tasks = _tasks(own.scores)
+    scores, weights = _pooled(tasks), _weights(tasks, own)
+    if not _are_rates(scores):
+        return mean_interval(scores, weights)
+    # Tasks of a group that differ make a pooled rate's interval too wide, never too narrow.
+    return rate_interval(scores) if own.weighting == "questions" else mean_rate_interval(tasks)
+
+
+_Tasks = list[tuple[list[float], list[tuple[str, int]]]]
+"""By task, its scores and what identifies the questions."""
+
+
+def _tasks(scores: Mapping[str, Mapping[int, float]]) -> _Tasks:
+    return [(list(own.values()), [(task, i) for i in own]) for task, own in scores.items()]
+
+
+def _pooled(tasks: _Tasks) -> list[float]:
+    return [score for scores, _ in tasks for score in scores]
+
+
+def _weights(tasks: _Tasks, own: BenchmarkScores) -> list[float]:
+    by_task = own.weighting == "tasks"
+    return [1 / len(scores) if by_task else 1.0 for scores, _ in tasks for _ in scores]
 
 
 def _are_rates(scores: Sequence[float]) -> bool:
@@ -172,20 +208,36 @@ def _are_rates(scores: Sequence[float]) -> bool:
 
 
 def _comparisons(
-    found: Sequence[tuple[str, str, BenchmarkScores]],
+    found: Sequence[tuple[Condition, Sequence[BenchmarkScores]]],
 ) -> list[BenchmarkComparison]:
+    """Every two plans on the same questions, with Holm's adjustment over all of them."""
     pairs: list[tuple[str, str, str, str, Comparison]] = []
-    for (first, _, a), (second, _, b) in combinations(found, 2):
-        if (a.task, a.metric) != (b.task, b.metric):
+    for (first, ours), (second, theirs) in combinations(found, 2):
+        if first.plan_id == second.plan_id:
             continue
-        shared = [i for i in a.scores if i in b.scores]
-        own, other = [a.scores[i] for i in shared], [b.scores[i] for i in shared]
-        compared = (
-            compare_rates(own, other)
-            if _are_rates(own + other)
-            else compare_means(own, other, [1.0] * len(own))
-        )
-        pairs.append((a.task, a.metric, first, second, compared))
+        others = {(b.task, b.metric): b for b in theirs}
+        for a in ours:
+            b = others.get((a.task, a.metric))
+            compared = _compared(a, b) if a.compared and b is not None else None
+            if compared is not None:
+                pairs.append((a.task, a.metric, first.method, second.method, compared))
     known = [(i, c.p_value) for i, (*_, c) in enumerate(pairs) if c.p_value is not None]
     adjusted = dict(zip((i for i, _ in known), holm([p for _, p in known]), strict=True))
     return [BenchmarkComparison(*own, adjusted.get(i)) for i, own in enumerate(pairs)]
+
+
+def _compared(a: BenchmarkScores, b: BenchmarkScores) -> Comparison | None:
+    """None where the difference of the values is not that of mean scores of the same questions."""
+    same = {task: own.keys() for task, own in a.scores.items()} == {
+        task: own.keys() for task, own in b.scores.items()
+    }
+    if not same or a.weighting is None or a.weighting != b.weighting:
+        return None
+    first = _tasks(a.scores)
+    second = _tasks({t: {i: b.scores[t][i] for i in own} for t, own in a.scores.items()})
+    own, other = _pooled(first), _pooled(second)
+    if not _are_rates(own + other):
+        return compare_means(own, other, _weights(first, a))
+    if a.weighting == "questions":
+        return compare_rates(own, other)
+    return compare_mean_rates(first, second)

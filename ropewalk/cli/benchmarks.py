@@ -71,7 +71,7 @@ def command(
     with progress_bar() as progress:
         found = benchmarks(
             model,
-            names.split(","),
+            [name.strip() for name in names.split(",")],
             plans=plans or (),
             methods=methods or (),
             to=target,

@@ -50,6 +50,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "  - {metric: acc, aggregation: mean, higher_is_better: true}\n"
         "  - {metric: acc_norm, aggregation: mean, higher_is_better: true}\n"
     )
+    first, head = (folder / "lines.yaml").read_text(), "task: tiny_lines\n"
+    (folder / "more.yaml").write_text(first.replace(head, "task: more_lines\ntag: tiny_tag\n"))
+    (folder / "group.yaml").write_text(
+        "group: tiny_group\n"
+        "task: [tiny_tag, tiny_lines]\n"
+        "aggregate_metric_list:\n"
+        "  - {metric: acc, weight_by_size: false}\n"
+    )
     return folder
 
 
@@ -100,9 +108,47 @@ def test_the_command_prints_what_the_function_returns(folder: Path) -> None:
     check_command(found, "benchmarks", *words)
 
 
+def test_a_group_is_compared_as_a_whole(folder: Path) -> None:
+    found = rw.benchmarks(
+        "bundled",
+        ["tiny_lines", "tiny_group"],
+        methods=["none", "ntk"],
+        to="4k",
+        tasks_folder=folder,
+        limit=4,
+    )
+    rows = [(r.task, r.metric, r.samples) for r in found.results if r.method == "none"]
+    tasks = ("more_lines", "tiny_lines")
+    assert rows[0] == ("tiny_group", "acc", 8)
+    assert sorted(rows[1:]) == [(task, m, 4) for task in tasks for m in ("acc", "acc_norm")]
+    values = {(r.method, r.task): r for r in found.results if r.metric == "acc"}
+    whole = values["none", "tiny_group"]
+    assert whole.value == pytest.approx(values["none", "tiny_lines"].value)
+    assert whole.low is not None
+    compared = [(c.task, c.metric) for c in found.comparisons]
+    assert compared == [("tiny_group", "acc"), ("tiny_lines", "acc"), ("tiny_lines", "acc_norm")]
+
+
+def test_no_task_with_remote_code_escapes() -> None:
+    from lm_eval.tasks import TaskManager
+
+    from ropewalk.evaluation.public_benchmarks import asked, leaves
+
+    index = TaskManager().task_index
+    refusing = {"ruler", "babilong"}
+    own = {name for name, entry in index.items() if refusing & {*Path(entry.yaml_path or "").parts}}
+    assert "niah_single_1" in own
+    for name in (*own, "longcxt"):
+        with pytest.raises(Unsupported, match="trusts remote"):
+            asked(index, ["hellaswag", name])
+    assert len(leaves(index, "mmlu")) == 57
+
+
 def test_what_is_not_run_is_refused(folder: Path) -> None:
     with pytest.raises(Unsupported, match="niah_single_1: its code in the harness trusts remote"):
         rw.benchmarks("bundled", ["niah_single_1"])
+    with pytest.raises(Unsupported, match=r"part of longcxt\): its code in the harness trusts"):
+        rw.benchmarks("bundled", ["longcxt"])
     with pytest.raises(UnknownName, match="hellaswag"):
         rw.benchmarks("bundled", ["hellaswagg"])
     with pytest.raises(InputError, match=r"hellaswag: its data are not in the local cache"):

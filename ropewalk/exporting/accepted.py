@@ -3,10 +3,10 @@
 Both refuse more, unless an environment variable allows it. Read in their released wheels
 (`_get_and_verify_max_len` of vLLM 0.33, `get_context_length` of SGLang 0.5.23):
 
-- vLLM takes the least of the lengths that the config states, or `model_max_length`, which stands
-  above them, times the factor of every rope type but llama3, longrope and YaRN; Gemma 3 states its
-  scaled length, and no factor counts. The tokenizer's limit counts for
-  models that pool over absolute positions only.
+- vLLM takes the shortest length that the config states, or `model_max_length` in its place, and
+  multiplies it by the factor of every rope type but llama3, longrope and YaRN. Gemma 3 states its
+  scaled length, so no factor counts there. The tokenizer's limit counts only for models that pool
+  over absolute positions.
 - SGLang takes the first stated length, times the factor, where the setting states no original
   length and is not llama3; transformers fills that length in for YaRN and longrope.
 

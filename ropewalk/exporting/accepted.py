@@ -25,10 +25,12 @@ from ropewalk.schedule import MAX_FACTOR
 _VLLM_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 _SGLANG_LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
 _STATED_SCALED = ("su", "longrope", "llama3", "yarn")
+_ONE_LENGTH = ("dbrx",)
+"""Model types whose config class keeps their own name and max_position_embeddings as one value."""
 
 
 def by_vllm(config: Config) -> int | None:
-    reader = ConfigReader(config)
+    reader = _reader(config)
     stated = [_whole(reader.get("max_position_embeddings"))]
     stated += [_whole(reader.config.get(key)) for key in _VLLM_LENGTHS]
     lengths = [length for length in stated if length is not None]
@@ -43,7 +45,7 @@ def by_vllm(config: Config) -> int | None:
 
 
 def by_sglang(config: Config) -> int | None:
-    reader = ConfigReader(config)
+    reader = _reader(config)
     stated = (_whole(reader.config.get(key)) for key in _SGLANG_LENGTHS)
     length = next((each for each in stated if each is not None), None)
     if length is None:
@@ -58,6 +60,15 @@ def by_sglang(config: Config) -> int | None:
 
 
 BY_ENGINE: Mapping[str, Callable[[Config], int | None]] = {"vllm": by_vllm, "sglang": by_sglang}
+
+
+def _reader(config: Config) -> ConfigReader:
+    """The config as its class has it: of two names of one value, max_position_embeddings wins."""
+    reader = ConfigReader(config)
+    own, key = reader.family.names.get("max_position_embeddings"), "max_position_embeddings"
+    if reader.model_type in _ONE_LENGTH and own and reader.config.get(key) is not None:
+        return ConfigReader({**reader.config, own: reader.config[key]})
+    return reader
 
 
 def _whole(value: object) -> int | None:

@@ -90,7 +90,7 @@ def audit(
         if set(runtimes) - set(OF_FILES):
             raise InputError(
                 f"{source.name}: is a GGUF file, which only {' and '.join(OF_FILES)} load here; "
-                "leave the runtimes away, or give the folder that it was converted from"
+                "omit --runtime, or give the folder that it was converted from"
             )
         return _of_file(source.path, plan, length, runtimes or (gguf.RUNTIME,), run, progress)
     return _of_folder(source.path, plan, length, runtimes or USUAL, run, progress)
@@ -141,6 +141,7 @@ def _of_folder(
         length=length or served,
         plan=meant,
         planned=plan is not None,
+        asked=plan is not None or length is not None,
         config=config,
         chunks=text_config(stated).get(DUAL_CHUNK),
         tokenizer_limit=limit,
@@ -208,6 +209,7 @@ def _of_file(
         length=length or served,
         plan=plan,
         planned=plan is not None,
+        asked=plan is not None or length is not None,
     )
     weighed, words = gguf_file.weights(header), gguf_file.tokenizer(header)
     content = of_file(header, _comparing(progress))

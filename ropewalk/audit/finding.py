@@ -40,6 +40,8 @@ class Subject:
     """What it should do: the user's plan, else what its own config says; None: nothing known."""
     planned: bool = False
     """The plan is the user's."""
+    asked: bool = False
+    """The length is the user's or the plan's, not read from the config."""
     config: Config | None = None
     """Without `chunks`, which its reader would refuse."""
     chunks: object = None

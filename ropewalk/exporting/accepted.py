@@ -3,10 +3,10 @@
 Both refuse more, unless an environment variable allows it. Read in their released wheels
 (`_get_and_verify_max_len` of vLLM 0.33, `get_context_length` of SGLang 0.5.23):
 
-- vLLM takes the least of the lengths that the config states, or `model_max_length`, which stands
-  above them, times the factor of every rope type but llama3, longrope and YaRN; Gemma 3 states its
-  scaled length, and no factor counts. The tokenizer's limit counts for
-  models that pool over absolute positions only.
+- vLLM takes the shortest length that the config states, or `model_max_length` in its place, and
+  multiplies it by the factor of every rope type but llama3, longrope and YaRN. Gemma 3 states its
+  scaled length, so no factor counts there. The tokenizer's limit counts only for models that pool
+  over absolute positions.
 - SGLang takes the first stated length, times the factor, where the setting states no original
   length and is not llama3; transformers fills that length in for YaRN and longrope.
 
@@ -25,10 +25,12 @@ from ropewalk.schedule import MAX_FACTOR
 _VLLM_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 _SGLANG_LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
 _STATED_SCALED = ("su", "longrope", "llama3", "yarn")
+_ONE_LENGTH = ("dbrx",)
+"""Model types whose config class keeps their own name and max_position_embeddings as one value."""
 
 
 def by_vllm(config: Config) -> int | None:
-    reader = ConfigReader(config)
+    reader = _reader(config)
     stated = [_whole(reader.get("max_position_embeddings"))]
     stated += [_whole(reader.config.get(key)) for key in _VLLM_LENGTHS]
     lengths = [length for length in stated if length is not None]
@@ -43,7 +45,7 @@ def by_vllm(config: Config) -> int | None:
 
 
 def by_sglang(config: Config) -> int | None:
-    reader = ConfigReader(config)
+    reader = _reader(config)
     stated = (_whole(reader.config.get(key)) for key in _SGLANG_LENGTHS)
     length = next((each for each in stated if each is not None), None)
     if length is None:
@@ -58,6 +60,15 @@ def by_sglang(config: Config) -> int | None:
 
 
 BY_ENGINE: Mapping[str, Callable[[Config], int | None]] = {"vllm": by_vllm, "sglang": by_sglang}
+
+
+def _reader(config: Config) -> ConfigReader:
+    """The config as its class has it: of two names of one value, max_position_embeddings wins."""
+    reader = ConfigReader(config)
+    own, key = reader.family.names.get("max_position_embeddings"), "max_position_embeddings"
+    if reader.model_type in _ONE_LENGTH and own and reader.config.get(key) is not None:
+        return ConfigReader({**reader.config, own: reader.config[key]})
+    return reader
 
 
 def _whole(value: object) -> int | None:

@@ -37,6 +37,8 @@ ROUNDING = 2.0**-20
 """Of a base, in parts: twice as much as what frequencies in float32 are off by."""
 _BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
 """What reaches a rotary module whatever becomes of the scaling; the last is ropewalk's own key."""
+_OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
+"""Classes that take the base from this part of the config, and nothing from the rope setting."""
 GROWTH_IN_ROPE, GROWTH_BESIDE = QUERY_GROWTH, "llama_4_scaling"
 """Queries grow with their position: in a rope setting for transformers, next to it for vLLM."""
 
@@ -66,6 +68,8 @@ class ModelClass:
     by: str = ""
     part: bool = False
     reads: tuple[str, ...] = ()
+    own_base: float | None = None
+    """The base in the part of the config that it reads instead of the setting."""
 
     def __str__(self) -> str:
         return f"{ENGINE_NAMES[self.engine]} {self.version}'s class for {self.architecture}"
@@ -77,6 +81,10 @@ class ModelClass:
         """
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
         plain = {key: setting[key] for key in _BASE_AND_SHARE if key in setting}
+        if self.architecture in _OWN_BASE:
+            if self.own_base is None:
+                raise KeyError(f"{_OWN_BASE[self.architecture]}.rope_theta")
+            return {**plain, "rope_theta": int(self.own_base)}
         base = plain.get("rope_theta")
         if self.base == "whole" and isinstance(base, int | float) and math.isfinite(base):
             plain["rope_theta"] = int(base)
@@ -113,6 +121,12 @@ class ModelClass:
             return None
         return next((name for name in (GROWTH_IN_ROPE, GROWTH_BESIDE) if name in self.reads), "")
 
+    @property
+    def remedy(self) -> str:
+        """What helps where another base in the setting does not."""
+        part = _OWN_BASE.get(self.architecture)
+        return f"write the base into {part}.rope_theta, or use another runtime" if part else ""
+
     def refusal(self, setting: Config, *, nested: bool = False) -> str:
         """Why a setting has no effect, or another, in this class; empty where it has its own."""
         kind = str(setting.get("rope_type", "default"))
@@ -122,6 +136,9 @@ class ModelClass:
             got = self.handed(setting, nested=nested)
         except KeyError as error:
             return f"{self} fails on rope type {kind!r}, for it looks for {error.args[0]}"
+        part = _OWN_BASE.get(self.architecture)
+        if part and (kind != "default" or got["rope_theta"] != setting.get("rope_theta")):
+            return f"{self} reads the base from {part}.rope_theta, and nothing of the rope setting"
         if kind != "default" and str(got.get("rope_type", "default")) == "default":
             return f"{self} does not pass the scaling on; only another base (ntk) reaches it"
         if got.get("rope_type", "default") != kind:
@@ -198,7 +215,15 @@ def model_class(config: Config, engine: str) -> ModelClass:
         by=row.get("by", ""),
         part=row.get("part", False),
         reads=tuple(row.get("reads", ())),
+        own_base=_own_base(config, name),
     )
+
+
+def _own_base(config: Config, name: str) -> float | None:
+    part = text_config(config).get(_OWN_BASE.get(name, ""))
+    base = part.get("rope_theta") if isinstance(part, Mapping) else None
+    usable = isinstance(base, int | float) and not isinstance(base, bool) and math.isfinite(base)
+    return float(base) if usable and base is not None else None
 
 
 @cache

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +36,7 @@ from ropewalk.exporting.configs import (
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf.rotation import FAMILIES, rope
-from ropewalk.models.config import ConfigReader, text_config
+from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
@@ -81,6 +81,10 @@ def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
         return (here, *engines, *_of_file(plan, source))
     rows = [_transformers(plan, source), *(_engine(plan, source, name) for name in ENGINES)]
     exported = _exported(plan, source)
+    if _keeps_its_scaling(plan, source.present_plan):
+        written = _written_by_the_converter(source)
+        if written or exported.refused:
+            return (*rows, *_unmodified(plan, source, known=written))
     return (*rows, _llama_cpp(plan, source, exported), _ollama(plan, source, exported))
 
 
@@ -181,6 +185,61 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
         return _Export(refused=_reason(error, "llama.cpp"))
     allow = " --approximate" if near else ""
     return _Export(near, f"{_export(source, 'llama.cpp', FILE)}{allow}")
+
+
+def _keeps_its_scaling(plan: ContextPlan, present: ContextPlan) -> bool:
+    """Whether a model is scaled already, and the plan changes nothing of it but the length."""
+    if _is_plain(present) or set(plan.schedules) != set(present.schedules):
+        return False
+    for layer_type, own in present.schedules.items():
+        steps = plan.schedules[layer_type]
+        if len(steps) != len(own):
+            return False
+        for step, kept in zip(steps, own, strict=True):
+            old = kept.schedule
+            alike = replace(step.schedule, length=old.length, recipe=old.recipe)
+            if alike != old:
+                return False
+    return True
+
+
+def _written_by_the_converter(source: Source) -> bool:
+    """Whether a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
+    present = source.present_plan
+    if set(present.schedules) != {FULL_ATTENTION} or len(present.steps()) > 1:
+        return False
+    if ConfigReader(source.config).model_type not in _ARCHITECTURES:
+        return False
+    try:
+        flags = _rope_flags(present.longest())
+    except Unsupported:
+        return False
+    # An original length that is not stated would be taken from the stated one, which is raised.
+    ropes = ConfigReader(source.config).layer_settings().values()
+    stated = all(rope.get(ORIGINAL_LENGTH) for rope in ropes)
+    return "--rope-scaling" in flags and (stated or "yarn" not in flags)
+
+
+def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serving, Serving]:
+    """A GGUF file of the model as it is, for a plan that leaves its scaling alone."""
+    length, reader = plan.target_length, ConfigReader(source.config)
+    stated = reader.get("max_position_embeddings")
+    short = isinstance(stated, int) and stated < length
+    flags: tuple[str, ...] = ()
+    if short and (architecture := _ARCHITECTURES.get(reader.model_type)):
+        flags = ("--override-kv", f"{architecture}.context_length=int:{length}")
+    fit: Fit = "exact" if known else "unknown"
+    reason = f"on an unmodified GGUF file of the model, here {FILE}"
+    if not known:
+        reason += f"; how llama.cpp rotates model type {reader.model_type!r} was not examined"
+    longer = f", {_NOT_RUN}" if known else ""
+    if short:
+        key = reader.written("max_position_embeddings")
+        longer += f"; convert it from a config with {key} = {length}, for Ollama serves no more"
+    return (
+        Serving("llama.cpp", fit, reason, (_llama_server(FILE, length, *flags),)),
+        Serving("ollama", fit, f"{reason}{longer}", modelfile(FILE, length)),
+    )
 
 
 def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:

@@ -6,18 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
+from ropewalk.audit.reading import Reading
 from ropewalk.audit.result import Audit
 from ropewalk.audit.rules import mlx_lm, ollama
 from ropewalk.exporting.configs import stock_config
-from ropewalk.models.config import load_config, present_plan
+from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.audit.corpus import TARGET, source
 from tests.external import mlx_lm_classes
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 EVIDENCE = json.loads(
     (Path(mlx_lm_classes.__file__).with_suffix(".json")).read_text(encoding="utf-8")
 )
@@ -39,7 +42,7 @@ def traps(audit: Audit) -> set[str]:
 def test_the_table_is_what_the_evidence_says() -> None:
     stored = mlx_lm._table()
     versions, lines = EVIDENCE["versions"], EVIDENCE["lines"]
-    found = mlx_lm_classes.table(versions["mlx-lm"], stored["classes"], lines)
+    found = mlx_lm_classes.table(versions["mlx-lm"], stored["classes"], stored["served_as"], lines)
     assert found == stored
     assert mlx_lm_classes.text(found) == mlx_lm.TABLE.read_text(encoding="utf-8")
 
@@ -119,9 +122,9 @@ def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) 
         ("llama", "ntk", True, set()),
         ("llama", "yarn", True, {"factors-dropped", "attention-factor-dropped"}),
         ("llama", "ntk", False, {"theta-lost"}),
-        ("qwen2", "yarn", True, {"frequencies-differ"}),  # the original length is left out
+        ("qwen2", "yarn", True, {"refused"}),
         ("qwen2", "yarn", False, {"refused"}),
-        ("qwen2", "linear", True, {"refused", "length-limit"}),
+        ("qwen2", "linear", True, {"refused"}),
         ("cohere", "linear", True, {"factors-dropped", "length-limit"}),
         ("mistral", "ntk", True, {"refused"}),
     ],
@@ -130,6 +133,83 @@ def test_ollamas_own_converter(
     family: str, method: str, v4: bool, wrong: set[str], tmp_path: Path
 ) -> None:
     assert traps(verified(tmp_path, method, family, v4=v4, runtime="ollama")) == wrong
+
+
+def ollama_reads(family: str, **changes: Any) -> Reading:
+    return ollama.read({**stock_config(source(family), present_plan(source(family))), **changes})
+
+
+V4 = {"rope_parameters": None, "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize("scaling", [{"factor": 1.0}, {"rope_type": "yarn", "factor": 4.0}])
+def test_ollamas_converter_of_qwen2_fails_on_a_number_as_factor(scaling: Config) -> None:
+    read = ollama_reads("qwen2", **V4, rope_scaling=scaling)
+    assert "fails on a number here" in str(read.refused)
+    assert ollama_reads("qwen2", **V4, rope_scaling={"type": "mrope"}).refused is None
+
+
+def test_ollamas_converter_of_llama_has_no_heads_of_their_own_width() -> None:
+    own = source("llama")
+    head = own["hidden_size"] // own["num_attention_heads"]
+    assert ollama_reads("llama", **V4, head_dim=head).refused is None
+    assert "head_dim" in str(ollama_reads("llama", **V4, head_dim=2 * head).refused)
+
+
+def test_ollamas_converter_of_llama_loses_llama3_without_a_base_next_to_it(tmp_path: Path) -> None:
+    config = {**source("llama"), "rope_parameters": None, "rope_theta": 1e4}
+    config["rope_scaling"] = {
+        "rope_type": "llama3",
+        "factor": 4.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512,
+    }
+    assert not ollama.read(config).notes
+    del config["rope_theta"]
+    read = ollama.read({**config, "rope_scaling": {**config["rope_scaling"], "rope_theta": 1e4}})
+    (note,) = read.notes
+    assert "does not read this setting" in note
+    (steps,) = read.layers.values()
+    plain = 1e4 ** -(
+        np.arange(len(steps[-1].inverse_frequencies)) / len(steps[-1].inverse_frequencies)
+    )
+    np.testing.assert_allclose(steps[-1].inverse_frequencies, plain)
+
+
+@pytest.mark.parametrize(
+    ("family", "lengths", "limit"),
+    [
+        ("cohere", {"model_max_length": 8192, "max_position_embeddings": 4096}, 8192),
+        ("cohere", {"model_max_length": 0, "max_position_embeddings": 4096}, 4096),
+        ("llama", {"model_max_length": 8192, "max_position_embeddings": 4096}, 4096),
+        ("llama", {"max_position_embeddings": 0, "n_ctx": 2048}, 2048),
+        ("qwen2", {"max_position_embeddings": 4096, "n_ctx": 2048}, 4096),
+    ],
+)
+def test_each_converter_of_ollama_looks_for_the_length_in_its_own_keys(
+    family: str, lengths: Config, limit: int
+) -> None:
+    assert ollama_reads(family, **V4, **lengths).limit == limit
+
+
+def test_mlx_lm_reads_the_older_name_of_a_rope_type_first(tmp_path: Path) -> None:
+    scaling = {"type": "linear", "rope_type": "dynamic", "factor": 4.0}
+    config = {**source("llama"), "rope_parameters": None, "rope_theta": 1e4}
+    both, alone = (
+        mlx_lm.read({**config, "rope_scaling": setting})
+        for setting in (scaling, {**scaling, "rope_type": "linear"})
+    )
+    for one, other in zip(both.layers.values(), alone.layers.values(), strict=True):
+        assert len(one) == len(other) == 1
+        np.testing.assert_array_equal(one[0].inverse_frequencies, other[0].inverse_frequencies)
+
+
+def test_mlx_lm_serves_some_model_types_by_the_class_of_another() -> None:
+    read = mlx_lm.read(load_config(PUBLISHED / "kimi-k2.json"))
+    assert read.unread is None
+    assert read.refused is None
+    assert mlx_lm._row("xverse") == mlx_lm._row("llama")
 
 
 def test_ollama_classes_that_are_not_written_down_are_not_established(tmp_path: Path) -> None:
@@ -143,3 +223,23 @@ def test_an_ollama_user_is_told_of_num_ctx(tmp_path: Path) -> None:
     (told,) = [finding for finding in found.warnings if finding.trap == "short-by-default"]
     assert f"PARAMETER num_ctx {TARGET}" in told.remedy
     assert not told.wrong
+
+
+def test_a_length_that_the_config_leaves_open_fails_no_runtime_until_it_is_asked_for() -> None:
+    path = PUBLISHED / "llama2-7b-32k.json"
+    found = rw.verify(path, runtimes=["ollama"], run=False)
+    (note,) = [finding for finding in found.warnings if finding.trap == "length-limit"]
+    assert not note.wrong
+    assert "asked for" not in note.what
+    assert "export a GGUF file" in note.remedy
+    assert "when the server starts" not in note.remedy
+    (wrong,) = rw.verify(path, length=2**18, runtimes=["ollama"], run=False).wrong
+    assert "256k is asked for" in wrong.what
+
+
+def test_a_runtime_that_does_not_load_a_model_has_no_length(tmp_path: Path) -> None:
+    for family, verdict in (("mistral", "wrong"), ("gemma2", "not established")):
+        found = verified(tmp_path, "linear", family, v4=True, runtime="ollama")
+        assert found.verdict_in("ollama") == verdict
+        said = {finding.trap for finding in found.warnings}
+        assert said.isdisjoint({"length-limit", "short-by-default"})

@@ -105,7 +105,9 @@ def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
         reading = older
     else:
         keys = ""
-    fine = Cell("exact", keys)
+    # Of a config with a part for text, as the model is published, mlx-lm's class was not measured.
+    only = ["text-only configs"] if "text_config" in config else []
+    fine = Cell("exact", ", ".join([*only, *([keys] if keys else [])]))
     if why := reading.refused or reading.unread:
         cells = dict.fromkeys(rows, Cell("refused" if reading.refused else "unknown", why))
         return {feature: {mlx_lm.RUNTIME: cell} for feature, cell in cells.items()}

@@ -20,6 +20,7 @@ from ropewalk.planning.extension import extend_plan
 from tests.external.model_classes import differences, read, written
 
 TARGET = 32768
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 ATTENTION = {
     "whole": "get_rope(64, max_position=9, rope_parameters=config.rope_parameters)",
     "lost": "get_rope(64, max_position=9)",
@@ -315,3 +316,30 @@ def test_the_language_model_inside_another_decides() -> None:
     outer = {"model_type": "gemma3", "text_config": small("gemma3_text")}
     assert model_class(outer, "vllm").architecture == "Gemma3ForCausalLM"
     assert model_class(outer, "vllm").by_layer
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path) -> None:
+    config = json.loads((PUBLISHED / "dbrx.json").read_text(encoding="utf-8"))
+    present = present_plan(config)
+    expressible(present, config, engine, approximate=False)
+    for method in ("ntk", "linear"):
+        plan = extend_plan(present, 2 * TARGET, method)
+        with pytest.raises(Unsupported, match=r"base from attn_config\.rope_theta, and"):
+            expressible(plan, config, engine, approximate=True)
+    plan = extend_plan(present, 2 * TARGET, "ntk")
+    (tmp_path / "config.json").write_text(json.dumps(serving_config(config, plan, engine=engine)))
+    (wrong,) = rw.verify(tmp_path, runtimes=[engine], run=False).wrong
+    assert wrong.trap == "theta-lost"
+    assert "attn_config.rope_theta" in wrong.what
+    assert "write the base into attn_config.rope_theta" in wrong.remedy
+    del config["attn_config"]["rope_theta"]
+    read = BY_RULES[engine]({**config, "rope_parameters": {"rope_theta": 5e5}})
+    assert "looks for attn_config.rope_theta" in str(read.refused)
+
+
+def test_dbrx_has_one_length_under_two_names() -> None:
+    config = json.loads((PUBLISHED / "dbrx.json").read_text(encoding="utf-8"))
+    for change, length in (({}, 32768), ({"max_position_embeddings": 65536}, 65536)):
+        for engine in ("vllm", "sglang"):
+            assert BY_RULES[engine]({**config, **change}).limit == length

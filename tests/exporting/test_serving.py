@@ -192,6 +192,22 @@ def test_an_approximation_names_what_is_approximated() -> None:
     assert log_n["transformers"].reason.startswith("log-n: its mean over the target")
 
 
+def test_a_plan_that_leaves_a_scaling_alone_is_served_by_an_unmodified_file() -> None:
+    *_, llama, ollama = rw.plan(PUBLISHED / "qwen3-8b-yarn.json", "128k").serving
+    assert (llama.fit, ollama.fit) == ("exact", "exact")
+    override = "--override-kv qwen3.context_length=int:131072"
+    assert llama.lines == (f"llama-server -m MODEL.gguf -c 131072 {override}",)
+    assert "convert it from a config with max_position_embeddings = 131072" in ollama.reason
+    assert "num_ctx 131072" in ollama.lines[0]
+
+
+def test_a_file_of_a_class_that_was_not_examined_is_unknown() -> None:
+    for row in rw.plan(PUBLISHED / "gemma-4-e4b.json", "128k").serving[3:]:
+        assert row.fit == "unknown"
+        assert "'gemma4_text' was not examined" in row.reason
+        assert row.lines
+
+
 def test_a_tokenizer_that_states_less_needs_an_export(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

@@ -119,7 +119,8 @@ class MLX:
         self.versions = {d.metadata["Name"]: d.version for d in versions}
         files = (Path(str(utils.__file__)).parent / "models").glob("*.py")
         names = {path.stem for path in files if "class ModelArgs" in path.read_text("utf-8")}
-        self.classes = sorted({*names, *utils.MODEL_REMAPPING})
+        self.served_as: dict[str, str] = dict(utils.MODEL_REMAPPING)
+        self.classes = sorted({*names, *self.served_as})
 
     def built(self, config: Config) -> Any:
         """The model without weights: its arrays are made when they are read, which they never are.
@@ -307,7 +308,9 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:120]
 
 
-def table(version: str, classes: list[str], lines: list[dict[str, Any]]) -> dict[str, Any]:
+def table(
+    version: str, classes: list[str], served_as: Mapping[str, str], lines: list[dict[str, Any]]
+) -> dict[str, Any]:
     """The rows of the product, from the evidence; families of which nothing arrived are left out.
 
     Those miss keys of their own in what transformers writes, whatever is said of positions.
@@ -339,13 +342,15 @@ def table(version: str, classes: list[str], lines: list[dict[str, Any]]) -> dict
             for layers in row.get(rules.V5, {}).values()
             for arrived in layers.values()
         )
-    return {"version": version, "classes": classes, "types": rows}
+    return {"version": version, "classes": classes, "served_as": served_as, "types": rows}
 
 
 def text(found: dict[str, Any]) -> str:
     """One line for each family."""
     rows = ",\n  ".join(f"{json.dumps(n)}: {json.dumps(row)}" for n, row in found["types"].items())
-    head = f'"version": {json.dumps(found["version"])},\n "classes": {json.dumps(found["classes"])}'
+    head = ",\n ".join(
+        f'"{key}": {json.dumps(found[key])}' for key in ("version", "classes", "served_as")
+    )
     return f'{{{head},\n "types": {{\n  {rows}\n }}}}\n'
 
 
@@ -366,7 +371,7 @@ def main() -> int:
                 lines += measured(mlx, family, dict(own), Path(room))
             except Exception as error:
                 lines.append({"family": family, "not built": said(error)})
-    found = table(mlx.versions["mlx-lm"], mlx.classes, lines)
+    found = table(mlx.versions["mlx-lm"], mlx.classes, mlx.served_as, lines)
     stored = json.loads(rules.TABLE.read_text("utf-8")) if rules.TABLE.exists() else {"types": {}}
     for name in sorted({*found["types"], *stored["types"]}):
         if found["types"].get(name) != stored["types"].get(name):

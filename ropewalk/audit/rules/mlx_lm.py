@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.audit.reading import Reading, by_rules, kind_of, known, share, whole, without
+from ropewalk.audit.reading import Reading, by_rules, known, share, whole, without
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
@@ -68,18 +68,18 @@ def read(config: Config) -> Reading:
         if outcome.startswith("refused"):
             raise InvalidValue(
                 "rope_type",
-                kind_of(rope),
+                _kind(rope),
                 f"fails in {served}, {outcome.removeprefix('refused: ')}",
                 old_keys if form == V5 else "use another method, or another runtime",
             )
         if outcome == "other":
             raise Unsupported(
-                f"{served} computes something of its own from rope type {kind_of(rope)!r}; judge "
+                f"{served} computes something of its own from rope type {_kind(rope)!r}; judge "
                 "it by running it there"
             )
         if outcome != "plain":
             said.append((f"{served} does not read {form}", old_keys))
-        elif kind_of(rope) != "default":
+        elif _kind(rope) != "default":
             said.append((f"{served} does not pass the scaling on", ""))
         base = rope["rope_theta"] if outcome == "plain" else float(outcome.removeprefix("base "))
         return reader.steps({"rope_theta": base, **_place(rope), **share(rope)})
@@ -91,15 +91,16 @@ def read(config: Config) -> Reading:
 
 def reads_growth(config: Config) -> bool | None:
     """Whether its class lets queries grow with their position; None: it was not measured."""
-    row = _table()["types"].get(ConfigReader(config).model_type)
+    row = _row(ConfigReader(config).model_type)
     return None if row is None else bool(row.get("growth"))
 
 
 def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     """The schedules of a setting that arrives in mlx-lm's own rotary classes."""
-    kind = kind_of(rope)
-    if kind == "su" or rope.get("type") == "su":
+    kind = _kind(rope)
+    if rope.get("type") == "su":
         raise InvalidValue("type", "su", "mlx-lm knows it as longrope", "write longrope")
+    rope = {**without(rope, {"type"}), ROPE_TYPE: kind}
     if kind in _ORIGINAL:  # it never looks beside the setting
         rope = {ORIGINAL_LENGTH: _ORIGINAL[kind], **rope}
         reader = _without_outer_length(reader)
@@ -126,6 +127,12 @@ def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     return reader.steps(known(rope))
 
 
+def _kind(rope: Config) -> str:
+    """The rope type, as mlx-lm takes it: by the older key first."""
+    kind = str(rope.get("type") or rope.get(ROPE_TYPE) or "default")
+    return "longrope" if kind == "su" else kind
+
+
 def version() -> str:
     return str(_table()["version"])
 
@@ -142,7 +149,7 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
         raise InvalidValue(
             "model_type", kind, f"mlx-lm {table['version']} has no class for it", "use another"
         )
-    row = table["types"].get(kind)
+    row = _row(kind)
     if row is None:
         raise Unsupported(
             f"what mlx-lm's class of {shortened(kind)} makes of a setting was not measured; judge "
@@ -156,7 +163,7 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
         form = SHORT
     layers = row.get(form, {})
     outcomes = {**layers.get("", {}), **layers.get(layer_type, {})}  # what fails has no layers
-    name = kind_of(rope)
+    name = _kind(rope)
     outcome = outcomes.get("default" if name == "mrope" else name, outcomes.get(ANY))
     if outcome is None:
         raise Unsupported(
@@ -185,6 +192,14 @@ def _without_outer_length(reader: ConfigReader) -> ConfigReader:
 def _place(rope: Mapping[str, object]) -> Config:
     """Whose setting it is."""
     return {key: rope[key] for key in ("layer_type",) if key in rope}
+
+
+def _row(model_type: str) -> dict[str, Any] | None:
+    """What was measured of a model type, or of the one whose class serves it."""
+    table = _table()
+    served: str = table["served_as"].get(model_type, model_type)
+    row: dict[str, Any] | None = table["types"].get(served)
+    return row
 
 
 @cache

@@ -26,6 +26,13 @@ RUNTIME = "ollama"
 _LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")
 _NO_SCALING = ("CohereForCausalLM",)
 _QWEN2 = "Qwen2ForCausalLM"
+# Where each converter looks for the length: the first of these that is not 0.
+_LENGTH = "max_position_embeddings"
+_LENGTHS = {
+    **dict.fromkeys(_LLAMA, (_LENGTH, "n_ctx")),
+    **dict.fromkeys(_NO_SCALING, ("model_max_length", _LENGTH, "n_ctx")),
+    _QWEN2: (_LENGTH,),
+}
 # It has these, and what each makes of a setting is not written down here.
 _OTHERS = (
     *("MllamaForConditionalGeneration", "Llama4ForConditionalGeneration", "Olmo3ForCausalLM"),
@@ -73,9 +80,11 @@ def read(config: Config) -> Reading:
                 "is all that Ollama's converter reads of the base; without it the file states 0",
                 "export with --v4-keys, or to GGUF",
             )
+        if name in _LLAMA:
+            _check_head(reader)
         place = {key: rope[key] for key in ("layer_type",) if key in rope}
         plain = {"rope_theta": base or DEFAULT_BASE, **place, **share(rope)}
-        arrives = _converted(name, scaling)
+        arrives = _converted(name, scaling, base)
         if arrives.get("factor") != rope.get("factor", arrives.get("factor")):
             notes.append(f"Ollama's converter of {name} does not read this setting")
         # It looks for the original length in the scaling only.
@@ -83,21 +92,44 @@ def read(config: Config) -> Reading:
         return inner.steps(known({**plain, **arrives}))
 
     reading = by_rules(RUNTIME, config, seen, "by the declared length")
-    limit = whole(ConfigReader(config).get("max_position_embeddings"))
+    stated = ConfigReader(config).config
+    lengths = (whole(stated.get(key)) for key in _LENGTHS.get(name, (_LENGTH,)))
+    limit = next((length for length in lengths if length), None)
     return replace(reading, limit=limit, notes=tuple(notes), remedy=_EXPORT)
 
 
-def _converted(name: str, scaling: Config) -> Config:
+def _check_head(reader: ConfigReader) -> None:
+    """Llama's converter states the width of a head that the model's width would give."""
+    head, width, heads = map(reader.get, ("head_dim", "hidden_size", "num_attention_heads"))
+    head, width, heads = whole(head), whole(width), whole(heads)
+    if head and width and heads and head != width // heads:
+        raise InvalidValue(
+            "head_dim",
+            head,
+            f"Ollama's converter of Llama has {width} / {heads} dimensions turn",
+            _EXPORT,
+        )
+
+
+def _converted(name: str, scaling: Config, base: object) -> Config:
     """What of a scaling reaches the file."""
     if name in _LLAMA and scaling.get("type") == "linear":
         return {"rope_type": "linear", "factor": scaling.get("factor")}
     if name in _LLAMA and scaling.get("rope_type") == "llama3":
+        if not base:  # without it, it computes no factors
+            return {}
         return {ORIGINAL_LENGTH: 8192, **without(scaling, {"type"})}
-    if name == _QWEN2 and scaling.get("type") == "yarn":
-        # The original length is left out, and llama.cpp takes the stated one for it.
-        return {"rope_type": "yarn", "factor": scaling.get("factor")}
-    if name == _QWEN2 and scaling.get("type") not in (None, "", "mrope", "default"):
-        raise InvalidValue(
-            "rope_scaling.type", scaling["type"], "Ollama's converter fails on it", _EXPORT
-        )
+    if name == _QWEN2:
+        # It reads the factor as a list, and a number is none.
+        if scaling.get("type") not in (None, "", "mrope", "default"):
+            raise InvalidValue(
+                "rope_scaling.type", scaling["type"], "Ollama's converter fails on it", _EXPORT
+            )
+        if not isinstance(scaling.get("factor"), list | None):
+            raise InvalidValue(
+                "rope_scaling.factor",
+                scaling["factor"],
+                "Ollama's converter of Qwen2 fails on a number here",
+                _EXPORT,
+            )
     return {}

@@ -46,4 +46,6 @@ def read(config: Config) -> Reading:
         return reader.steps(known(rope))[-1:]
 
     reading = by_rules("sglang", config, seen, "by the length at hand")
-    return replace(reading, limit=by_sglang(config), notes=said_of(served, config))
+    notes = said_of(served, config)
+    remedy = served.remedy if notes else ""
+    return replace(reading, limit=by_sglang(config), notes=notes, remedy=remedy)

@@ -38,7 +38,9 @@ def read(config: Config) -> Reading:
         return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
 
     reading = by_rules("vllm", config, seen, switches_of(served, "by the declared length"))
-    return replace(reading, limit=by_vllm(config), notes=said_of(served, config))
+    notes = said_of(served, config)
+    remedy = served.remedy if notes else ""
+    return replace(reading, limit=by_vllm(config), notes=notes, remedy=remedy)
 
 
 def read_2025(config: Config) -> Reading:

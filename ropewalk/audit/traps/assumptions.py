@@ -28,7 +28,7 @@ def assumed(subject: Subject) -> Iterator[Finding]:
                 "assumption",
                 (),
                 assumption.text,
-                "a runtime that reads it otherwise does otherwise",
+                "a runtime that reads the config differently will serve a different model",
                 "correct the config, or check that this is meant",
                 wrong=False,
             )

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.reading import kind_of
+from ropewalk.audit.reading import Reading, kind_of
 from ropewalk.audit.rules import ollama
 from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.errors import RopewalkError
 from ropewalk.exporting.configs import window_everywhere
 from ropewalk.lengths import format_length
+from ropewalk.models.assumptions import assumptions
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
@@ -114,24 +116,43 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
 def length_limit(subject: Subject) -> Iterator[Finding]:
     if any(not_extended(subject)):
         return
-    for reading in subject.readings:
+    for reading in _serving(subject):
         limit = reading.limit
         if limit is None or limit >= subject.length:
             continue
+        longest = format_length(subject.length)
+        wanted = f"{longest} is asked for" if subject.asked else f"the config means {longest}"
         yield Finding(
             "length-limit",
             (reading.runtime,),
-            f"takes sequences up to {format_length(limit)}, and {format_length(subject.length)} is "
-            "asked for",
+            f"takes sequences up to {format_length(limit)}, and {wanted}",
             "longer requests are refused or cut",
             f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
-            "override it when the server starts (ropewalk plan prints the line)",
+            + (
+                reading.remedy
+                or "override it when the server starts (ropewalk plan prints the line)"
+            ),
+            # Where the config leaves its length open, the longer one is our own assumption.
+            wrong=subject.asked or not _length_is_open(subject),
         )
+
+
+def _serving(subject: Subject) -> Iterator[Reading]:
+    """Of the readings, those of runtimes that are known to load it."""
+    return (reading for reading in subject.readings if not (reading.refused or reading.unread))
+
+
+def _length_is_open(subject: Subject) -> bool:
+    try:
+        found = () if subject.config is None else assumptions(subject.config)
+    except RopewalkError:
+        return False
+    return any(assumption.name == "length-open" for assumption in found)
 
 
 def short_by_default(subject: Subject) -> Iterator[Finding]:
     """Ollama serves less than a file can, and says so only in its log."""
-    if any(reading.runtime == ollama.RUNTIME for reading in subject.readings):
+    if any(reading.runtime == ollama.RUNTIME for reading in _serving(subject)):
         yield Finding(
             "short-by-default",
             (ollama.RUNTIME,),

@@ -1,1 +1,1 @@
-"""Text to measure and train on."""
+"""Text to measure and train on: corpora, and tokens in windows."""

@@ -199,7 +199,7 @@ FAULTS = {
     ),
     "the gate compares no frequencies": Fault(
         "ropewalk/exporting/gate.py",
-        "if not (error <= units * _FLOAT32).all():",
+        "if not (excess <= 0).all():",
         "if False:",
         ("tests/exporting/test_transformers.py",),
     ),

@@ -141,8 +141,9 @@ class Windows(Sequence[Window]):
     def __getitem__(self, index: int) -> Window:  # type: ignore[override]
         index = range(len(self))[index]
         random = np.random.default_rng([self.settings.seed, IN_WINDOW, self.epoch, index])
-        pieces = [self.packing[int(self._order[index])][i] for i in self._shuffled(index, random)]
-        return self._window([self._read(piece) for piece in pieces], random)
+        pieces = self.packing[int(self._order[index])]
+        order = self._order_of_pieces(len(pieces), random)
+        return self._window([self._read(pieces[i]) for i in order], random)
 
     @cached_property
     def drawn(self) -> IntArray:
@@ -174,8 +175,7 @@ class Windows(Sequence[Window]):
         random = np.random.default_rng([self.settings.seed, ORDER_OF_WINDOWS, self.epoch])
         return random.permutation(len(self.packing))
 
-    def _shuffled(self, index: int, random: np.random.Generator) -> list[int]:
-        count = len(self.packing[int(self._order[index])])
+    def _order_of_pieces(self, count: int, random: np.random.Generator) -> list[int]:
         if self.settings.filling == "greedy":
             return list(range(count))
         return list(map(int, random.permutation(count)))

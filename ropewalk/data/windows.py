@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.attention.layout import AttentionLayout
-from ropewalk.data.mixtures import Mixture, documents_of, groups
+from ropewalk.data.mixtures import Group, Mixture, documents_of, groups
 from ropewalk.data.packing import Filling, Overflow, Packing, Piece, pack
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
@@ -146,11 +146,17 @@ class Windows(Sequence[Window]):
         return self._window([self._read(pieces[i]) for i in order], random)
 
     @cached_property
+    def groups(self) -> list[Group]:
+        """The kinds of documents, and how much an epoch reads of each."""
+        store = self.store
+        return groups(store.lengths, store.of_domain, store.domains, self.settings.mixture)
+
+    @cached_property
     def drawn(self) -> IntArray:
         """The documents of this epoch, in the order in which they are read."""
-        settings, store = self.settings, self.store
-        kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
-        return documents_of(kinds, store.lengths, seed=settings.seed, epoch=self.epoch)
+        return documents_of(
+            self.groups, self.store.lengths, seed=self.settings.seed, epoch=self.epoch
+        )
 
     @cached_property
     def packing(self) -> Packing:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
+from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.run_directory import Journal, RunDirectory
@@ -44,7 +45,6 @@ MAPPED = 64
 """Shards that are mapped at the same time: each holds a file open."""
 TOKEN, FIELD = np.dtype("<u4"), np.dtype("<i8")
 
-IntArray = NDArray[np.int64]
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 """Texts to tokens, without special tokens."""
 

@@ -24,18 +24,16 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.data.mixtures import Group, Mixture, documents_of, groups
-from ropewalk.data.packing import Filling, Overflow, Packing, Piece, pack
+from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, pack
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.untrusted import whole_number
 from ropewalk.values import check_member, frozen
 
-IntArray = NDArray[np.int64]
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
 
 IGNORED: Final = -100

@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     print_json,
     table,
 )
+from ropewalk.evaluation.statistics import is_significant
 
 EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
 
@@ -105,7 +106,7 @@ def _show(found: Benchmarked) -> None:
         own = c.comparison
         sure = own.low is not None and own.high is not None
         interval = f" ({own.low:+.3f} to {own.high:+.3f})" if sure else ""
-        told = "undecided" if c.adjusted_p is None or c.adjusted_p >= 0.05 else "differ"
+        told = "differ" if is_significant(c.adjusted_p) else "undecided"
         p = "" if c.adjusted_p is None else f", p = {c.adjusted_p:.2g}"
         console.print(
             f"  {c.task} {c.metric}: {c.first} − {c.second} = {own.difference:+.3f}{interval}{p}: "

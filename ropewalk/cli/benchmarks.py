@@ -13,8 +13,11 @@ from ropewalk.cli.shared import (
     DeviceOption,
     DtypeOption,
     JsonOption,
+    MethodsOption,
+    PlansOption,
     RunnableModel,
     StrictOption,
+    TargetOption,
     notify,
     print_json,
     table,
@@ -34,22 +37,9 @@ def command(
             "tasks of lm-evaluation-harness.",
         ),
     ] = ",".join(NAMES),
-    plans: Annotated[
-        list[Path] | None,
-        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="METHOD",
-            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
-    ] = None,
+    plans: PlansOption = None,
+    methods: MethodsOption = None,
+    target: TargetOption = None,
     tasks_folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="A folder with further tasks of the harness, as YAML."),

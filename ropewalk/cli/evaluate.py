@@ -20,8 +20,11 @@ from ropewalk.cli.shared import (
     DtypeOption,
     FieldOption,
     JsonOption,
+    MethodsOption,
+    PlansOption,
     RunnableModel,
     StrictOption,
+    TargetOption,
     notify,
     print_json,
     say,
@@ -49,22 +52,9 @@ EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
 
 def command(
     model: RunnableModel,
-    plans: Annotated[
-        list[Path] | None,
-        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="METHOD",
-            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
-    ] = None,
+    plans: PlansOption = None,
+    methods: MethodsOption = None,
+    target: TargetOption = None,
     tasks: Annotated[
         str,
         typer.Option(

@@ -29,8 +29,8 @@ from ropewalk.exporting import gate
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.folding import fold
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
-from ropewalk.exporting.writing import staged
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed

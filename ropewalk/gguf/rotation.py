@@ -13,13 +13,14 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
 DEFAULT_BASE = 10000.0
-# llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
+# The model types of folders whose graphs in llama.cpp, once converted, take a factor a pair.
 LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
@@ -36,6 +37,7 @@ _KEYS = {
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
 }
+_LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
 FAMILIES = ("llama", "mistral", "qwen2")
 """The model types that an export writes."""
 
@@ -160,14 +162,17 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     if kind == "linear" and factor > 1:
         scaled = linear.schedule(plain, context, factor=factor)
     elif kind == "yarn" and factor > 1:
-        scaled = yarn.schedule(
-            plain,
-            context,
-            beta_fast=header.number("rope.scaling.yarn_beta_fast") or 32.0,
-            beta_slow=header.number("rope.scaling.yarn_beta_slow") or 1.0,
-            factor=factor,
-        )
+        scaled = yarn.schedule(plain, context, factor=factor, **_betas(header))
     return replace(scaled, attention_scaling=scaled.attention_scaling * attention)
+
+
+def _betas(header: GGUFHeader) -> dict[str, float]:
+    """Between which turns YaRN's ramp lies; most architectures take 32 and 1 anyway."""
+    if not architecture(header.architecture).betas:
+        return {}
+    names = ("beta_fast", "beta_slow")
+    found = {name: header.number(f"rope.scaling.yarn_{name}") for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _divided_by(
@@ -184,14 +189,16 @@ def scaling_type(header: GGUFHeader) -> str:
     return str(header.get("rope.scaling.type") or "linear")
 
 
-def honours_factors(header: GGUFHeader) -> bool:
-    return header.architecture in LLAMA_CPP_FACTORS
+def honours_factors(header: GGUFHeader, tensor: str) -> bool:
+    """Whether llama.cpp's graph of this architecture divides the frequencies by this tensor."""
+    own = architecture(header.architecture)
+    return own.honours_factors and _LOADED_AS[tensor] in own.tensors
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:
     """λ as llama.cpp takes it: None where there is none, or where it does not look."""
     place = header.tensors.get(name)
-    if place is None or not honours_factors(header):
+    if place is None or not honours_factors(header, name):
         return None
     if place.kind != F32 or place.shape != (geometry.pairs,):
         return None

@@ -59,11 +59,12 @@ def model_of(header: GGUFHeader) -> nn.Module:
             "without experts can be built again in transformers"
         )
     weights: dict[str, Tensor] = {}
-    for tensor in GGUFReader(header.path).tensors:
-        if tensor.name in (FREQUENCIES, LONG, SHORT):
-            continue
-        values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        weights[_name(tensor.name)] = torch.from_numpy(values)
+    for path in sorted({place.path or header.path for place in header.tensors.values()}):
+        for tensor in GGUFReader(path).tensors:
+            if tensor.name in (FREQUENCIES, LONG, SHORT):
+                continue
+            values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+            weights[_name(tensor.name)] = torch.from_numpy(values)
     config = _config(header, weights)
     if header.architecture == "llama":
         _in_halves(weights, config.head_dim)

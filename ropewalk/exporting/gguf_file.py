@@ -155,7 +155,7 @@ def _write(
     def told(done: float) -> None:
         progress(Status("export", 0.5 * done, "copying tensors"))
 
-    keys = {**changes.keys, carried.PLAN: rewriting.text(plan.dumps())}
+    keys = {**changes.keys, carried.PLAN: rewriting.text(_told(plan))}
     ours = {carried.SHA256, carried.SIZE, carried.PLAN}
     if as_folder:  # its manifest has the digests
         place.mkdir()
@@ -173,6 +173,11 @@ def _write(
     progress(Status("export", 0.5, "digesting the file"))
     carried.seal(place)
     return place
+
+
+def _told(plan: ContextPlan) -> str:
+    """The plan as the file carries it: with the model's name, and no path of this machine."""
+    return replace(plan, model=carried.name_of(plan.model)).dumps()
 
 
 def _not_compared(parts: Sequence[GGUFHeader], check: bool) -> str:

@@ -201,19 +201,31 @@ def beside(
 
     `check` is that of `install`. It asks for weights whose attention can be seen to turn.
     """
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        quantity="log-probabilities",
+        max_difference=difference(model, plan, tokens, said, check=check),
+        tolerance=tolerance(dtype, len(tokens)),
+        tokens=len(tokens) - said.start,
+    )
+
+
+def difference(
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+    *,
+    check: bool = True,
+) -> float:
+    """How far what llama.cpp said is from a model that follows the plan, at most."""
     count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(
             torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
         ).logits[0]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
-    return Parity(
-        runtime=llama_cpp_run.runtime(),
-        quantity="log-probabilities",
-        max_difference=float(np.abs(planned - said.values).max()),
-        tolerance=tolerance(dtype, len(tokens)),
-        tokens=count,
-    )
+    return float(np.abs(planned - said.values).max())
 
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:

@@ -153,7 +153,8 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
             Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
             Serving("ollama", "exact", f"{own}, {_NOT_RUN}", modelfile(path, length)),
         )
-    export, near, refused = _export(source, "llama.cpp", EXTENDED), (), ""
+    export, refused = _export(source, "llama.cpp", EXTENDED), ""
+    near: tuple[str, ...] = ()
     try:
         header = read_model(path)
         setting = settings.setting_of(header, settings.check_plan(header, plan))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,24 @@ class GGUFModel:
 
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
-            writer.add_name(plan.model)
-            carried.reserve(writer, plan.dumps())
+            self._write_general(writer, plan)
+            carried.reserve(writer, replace(plan, model=carried.name_of(plan.model)).dumps())
             self._write_sizes(writer)
             self._write_rope(writer)
             tokenizer.write(writer)
             self._write_tensors(writer)
         finally:
             writer.close()
+
+    def _write_general(self, writer: Any, plan: ContextPlan) -> None:
+        """What people and hubs read: whose model it is, and how large. No path of this machine."""
+        import gguf
+
+        writer.add_type(gguf.GGUFType.MODEL)
+        writer.add_name(carried.name_of(plan.model))
+        experts = getattr(self.config, "num_local_experts", None) or 0
+        weights = sum(int(np.prod(shape)) for _, _, shape, _ in self._tensors())
+        writer.add_size_label(gguf.size_label(weights, 0, 0, experts))
 
     def _write_sizes(self, writer: Any) -> None:
         import gguf

@@ -148,11 +148,11 @@ class _File:
                 file.write(content)
                 at = _padded(at + len(content), alignment)
             file.flush()
-            for (header, name, size), place in zip(pieces, places, strict=True):
+            for (header, name, size), begin in zip(pieces, places, strict=True):
                 with header.path.open("rb") as source:
                     copy_span(
                         *(source.fileno(), header.tensors[name].start),
-                        *(file.fileno(), data + place, size),
+                        *(file.fileno(), data + begin, size),
                         progress,
                     )
             os.ftruncate(file.fileno(), data + end)

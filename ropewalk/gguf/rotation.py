@@ -162,17 +162,18 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     if kind == "linear" and factor > 1:
         scaled = linear.schedule(plain, context, factor=factor)
     elif kind == "yarn" and factor > 1:
-        scaled = yarn.schedule(plain, context, factor=factor, **_betas(header))
+        fast, slow = _betas(header)
+        scaled = yarn.schedule(plain, context, beta_fast=fast, beta_slow=slow, factor=factor)
     return replace(scaled, attention_scaling=scaled.attention_scaling * attention)
 
 
-def _betas(header: GGUFHeader) -> dict[str, float]:
+def _betas(header: GGUFHeader) -> tuple[float, float]:
     """Between which turns YaRN's ramp lies; most architectures take 32 and 1 anyway."""
-    if not architecture(header.architecture).betas:
-        return {}
-    names = ("beta_fast", "beta_slow")
-    found = {name: header.number(f"rope.scaling.yarn_{name}") for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    fast = slow = None
+    if architecture(header.architecture).betas:
+        fast = header.number("rope.scaling.yarn_beta_fast")
+        slow = header.number("rope.scaling.yarn_beta_slow")
+    return fast or 32.0, slow or 1.0
 
 
 def _divided_by(

@@ -84,8 +84,8 @@ def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
         return replace(found, attention=1.0)
     if not own.attn_factor:
         raise Unsupported(
-            f"architecture {own.name}: its graph in llama.cpp multiplies cos and sin by nothing; "
-            "plan without an attention scaling"
+            f"architecture {own.name}: normalises queries and keys once they are rotated, so that "
+            f"an attention scaling of {found.attention:.6g} has no effect; plan with 1"
         )
     return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
 
@@ -207,8 +207,8 @@ def _usable(header: GGUFHeader) -> Architecture:
     own = architecture(header.architecture)
     if not own.known:
         raise Unsupported(
-            f"architecture {header.architecture!r}: is not in the table of what llama.cpp "
-            f"{build()} honours, so no file is written for it; export another architecture"
+            f"architecture {header.architecture!r}: what llama.cpp {build()} honours in it is not "
+            "known here, so no file is written for it; convert and check it with llama.cpp itself"
         )
     if not own.rotates:
         raise Unsupported(
@@ -257,14 +257,14 @@ def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
     if [step.method for step in schedule.recipe] != ["yarn"] or not own.yarn:
         return None
     given, geometry = schedule.recipe[0].parameters, schedule.geometry
-    betas = float(given["beta_fast"]), float(given["beta_slow"])
+    betas = float(str(given["beta_fast"])), float(str(given["beta_slow"]))
     if not given["truncate"] or (betas != (32.0, 1.0) and not own.betas):
         return None
     if not np.array_equal(
         rebuild(schedule.recipe, geometry).rescale_factors, schedule.rescale_factors
     ):
         return None
-    s = float(given.get("factor") or schedule.length / geometry.original_length)
+    s = float(str(given.get("factor") or schedule.length / geometry.original_length))
     if s <= 1:
         return None
     said = f"{_TYPE} = yarn, {_FACTOR} = {s:.6g}"

@@ -164,14 +164,79 @@ def _follows_factors(stored: str, sources: Path, tmp_path: Path) -> None:
     )
 
 
-def test_factors_on_four_bits_are_copied_and_run(sources: Path, tmp_path: Path) -> None:
-    """The rounding of Q4_0 is not known here, so nothing is claimed of it."""
+def test_factors_on_four_bits_are_within_what_the_source_is_off(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far llama.cpp rounds with such weights is measured, on the source as it is."""
     source, out = sources / "Q4_0.gguf", tmp_path / "out.gguf"
-    exported = export(source, plan_of(source, "ntk_mixed"), out)
-    assert exported.parity is None
-    assert any("stored as Q4_0 is not known" in warning for warning in exported.warnings)
+    plan = plan_of(source, "ntk_mixed", 4096)
+    parity = proven(export(source, plan, out))
+    assert parity.passed
+    assert 0.05 < parity.tolerance < 3
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
     assert audit(out, run=False).verdict != "wrong"
+    honest = settings.changes
+    monkeypatch.setattr(
+        settings, "changes", lambda *given: replace(honest(*given), tensors={})
+    )  # the factors are forgotten
+    with pytest.raises(GateFailed, match="differ from the planned model's"):
+        export(source, plan, tmp_path / "wrong.gguf")
+
+
+K_TYPES = {"Q4_K": (12, 144, (0,)), "Q6_K": (14, 210, (208,))}
+"""GGML's number, the bytes of a block of 256, and where in it a scale in float16 stands."""
+
+
+def of_blocks(path: Path, kind: str) -> Path:
+    """A model of width 256 whose matrices are random blocks of a type: no package here quantises to
+    these, and any bytes are weights of theirs."""
+    number, size, scales = K_TYPES[kind]
+    random = np.random.default_rng(3)
+    keys = {
+        "context_length": 512,
+        "embedding_length": 256,
+        "block_count": 2,
+        "feed_forward_length": 256,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 4,
+        "rope.dimension_count": 64,
+    }
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in keys.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_float32("llama.rope.freq_base", 1e4)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "a"]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([0.0] * len(pieces))
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1])
+    names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+    matrices = {f"blk.{i}.{name}.weight": 256 for i in range(2) for name in names}
+    for name, rows in {"token_embd.weight": len(pieces), **matrices}.items():
+        blocks = random.integers(0, 256, (rows, size), dtype=np.uint8)
+        for at in scales:  # of a size that weights have
+            blocks[:, at : at + 2] = np.frombuffer(np.float16(2e-4).tobytes(), dtype=np.uint8)
+        if kind == "Q4_K":
+            blocks[:, 2:4] = np.frombuffer(np.float16(1.5e-3).tobytes(), dtype=np.uint8)
+        writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType(number))
+    for name in ["output_norm", *(f"blk.{i}.{n}_norm" for i in range(2) for n in ("attn", "ffn"))]:
+        writer.add_tensor(f"{name}.weight", np.ones(256, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", K_TYPES)
+@pytest.mark.parametrize("method", [*METHODS, "ntk_mixed"])
+def test_k_quants_follow_the_plan(kind: str, method: str, tmp_path: Path) -> None:
+    source, out = of_blocks(tmp_path / "a.gguf", kind), tmp_path / "b.gguf"
+    parity = proven(export(source, plan_of(source, method), out))
+    assert parity.passed
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
 
 
 def test_a_plan_replaces_the_scaling_that_the_file_has(sources: Path, tmp_path: Path) -> None:
@@ -192,7 +257,7 @@ def test_a_wrong_setting_is_noticed_and_nothing_is_left(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = sources / "F32.gguf"
-    plan, honest = plan_of(source, "linear"), settings.number
+    plan, honest = plan_of(source, "linear"), rewriting.number
     monkeypatch.setattr(
         settings, "number", lambda form, value: honest(form, 3.0 if value == 2.0 else value)
     )
@@ -273,11 +338,16 @@ def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> 
             setting_of(header, changed)
     for architecture, message in (
         ("mamba", "does not rotate in llama.cpp"),
-        ("kolibri", "is not in the table"),
+        ("kolibri", "honours in it is not known here"),
     ):
         path = header_only(tmp_path / f"{architecture}.gguf", architecture=architecture)
         with pytest.raises(Unsupported, match=message):
             setting_of(read_header(path), schedule)
+    # Its queries are normalised after their rotation: no factor in cos and sin has an effect.
+    normed = read_header(header_only(tmp_path / "n.gguf", architecture="hunyuan-dense"))
+    assert setting_of(normed, schedule).by_flags
+    with pytest.raises(Unsupported, match=r"an attention scaling of 1\.1 has no effect"):
+        setting_of(normed, replace(schedule, attention_scaling=1.1))
     other = header_only(tmp_path / "other.gguf")
     with pytest.raises(InvalidValue, match="this file has heads of 16"):
         export(other, plan_of(sources / "F32.gguf", "linear"), tmp_path / "b.gguf")

@@ -22,11 +22,11 @@ from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
-from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.rotation import GGUFRope, rope
 from ropewalk.models.config import BUNDLED, present_plan
-from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from tests.gguf.gguf_cases import (
@@ -188,6 +188,22 @@ def test_without_gguf_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(Unsupported, match=r"pip install 'ropewalk\[gguf\]'"):
         export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("model", ["a model", "models--org--a model/snapshots/0123456789abcdef"])
+def test_the_file_says_what_it_is_and_nothing_of_this_machine(model: str, tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / model)
+    edit_json(folder / "tokenizer_config.json", unk_token=load_tokenizer(folder).eos_token)
+    out = tmp_path / "out.gguf"
+    plan = replace(named_plan("linear", folder), model=str(folder))
+    export(folder, plan, out, check=False)
+    said = fields(out)
+    assert said["general.name"] == "a model"
+    assert said["general.type"] == "model"
+    assert said["general.size_label"].endswith(("K", "M"))
+    assert said["tokenizer.ggml.unknown_token_id"] == load_tokenizer(folder).eos_token_id
+    assert str(tmp_path) not in str(said)
+    assert ContextPlan.loads(said[carried.PLAN], "plan").id == plan.id
 
 
 def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1) -> list[bool]:

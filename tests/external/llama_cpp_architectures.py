@@ -89,7 +89,7 @@ def _row(name: str, files: Mapping[str, str]) -> Row:
     hparams = _method(files, parents, "load_arch_hparams")
     graph = _graph(files, [home, *parents])
     calls = [_arguments(graph, match) for match in _CALL.finditer(graph)]
-    if not calls:
+    if not calls or "LLM_TYPE_" in graph:  # no call, or one for some sizes of the model alone
         return {"rotates": "unknown"}
     factors = [_resolved(arguments[3], graph) for _, arguments in calls]
     taken = any(own != "nullptr" for own in factors)
@@ -109,11 +109,22 @@ def _row(name: str, files: Mapping[str, str]) -> Row:
         "freq_base": any("freq_base" in own[0] for own in turning),
         "linear": any("freq_scale" in own[1] for own in turning),
         "yarn": any("ext_factor" in own[2] for own in turning),
-        "attn_factor": any("attn_factor" in own[3] for own in turning),
+        "attn_factor": any("attn_factor" in own[3] for own in turning)
+        and not _normed_after(graph, hparams),
         "betas": all(key in hparams for key in _BETAS),
         "log_multiplier": "LLM_KV_ROPE_SCALING_YARN_LOG_MUL" in hparams,
         "windows": _windows(hparams, turning) if windows else "none",
     }
+
+
+def _normed_after(graph: str, hparams: str) -> bool:
+    """Whether queries are normalised once they are rotated, which takes any factor from them."""
+    for found in re.finditer(r"Qcur = ggml_rope_", graph):
+        rest = graph[found.end() :].partition("build_attn(")[0]
+        norm = re.search(r"(build_norm\(|ggml_rms_norm\(ctx0, )Qcur\b", rest)
+        if norm and ("use_kq_norm" not in rest[: norm.start()] or "use_kq_norm" in hparams):
+            return True
+    return False
 
 
 def _windows(hparams: str, turning: list[list[str]]) -> str:
@@ -145,11 +156,15 @@ def _method(files: Mapping[str, str], classes: list[str], method: str) -> str:
 
 
 def _graph(files: Mapping[str, str], classes: list[str]) -> str:
-    """The files in which the graph of the first class that has one is built."""
+    """Where the graph of the first class that has one is built, to the ends of the files."""
     for name in classes:
-        own = [t for t in files.values() if re.search(rf"{name}::graph\w*(<\w+>)?::\w+\(", t)]
-        if own:
-            return "\n".join(own)
+        found = [
+            text[graph.start() :]
+            for text in files.values()
+            if (graph := re.search(rf"{name}::graph\w*(<\w+>)?::\w+\(", text))
+        ]
+        if found:
+            return "\n".join(found)
     return ""
 
 

@@ -17,8 +17,8 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.gguf.architectures import Architecture, architecture, build
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
-from ropewalk.gguf.rotation import geometry_of
-from ropewalk.scaling import log_growth, rebuild, yarn
+from ropewalk.gguf.rotation import default_yarn, geometry_of
+from ropewalk.scaling import log_growth, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
 _LENGTH, _ORIGINAL = "context_length", "rope.scaling.original_context_length"
@@ -254,21 +254,13 @@ def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
 
 def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
     """llama.cpp's YaRN, where the factors are its very own over the plain frequencies."""
-    if [step.method for step in schedule.recipe] != ["yarn"] or not own.yarn:
+    s = default_yarn(schedule, betas=own.betas) if own.yarn else None
+    if s is None:
         return None
-    given, geometry = schedule.recipe[0].parameters, schedule.geometry
+    given = schedule.recipe[0].parameters
     betas = float(str(given["beta_fast"])), float(str(given["beta_slow"]))
-    if not given["truncate"] or (betas != (32.0, 1.0) and not own.betas):
-        return None
-    if not np.array_equal(
-        rebuild(schedule.recipe, geometry).rescale_factors, schedule.rescale_factors
-    ):
-        return None
-    s = float(str(given.get("factor") or schedule.length / geometry.original_length))
-    if s <= 1:
-        return None
     said = f"{_TYPE} = yarn, {_FACTOR} = {s:.6g}"
-    return Setting(geometry.base, yarn=s, betas=betas, said=said)
+    return Setting(schedule.geometry.base, yarn=s, betas=betas, said=said)
 
 
 def _sizes(geometry: RotaryGeometry) -> tuple[int, int]:

@@ -24,18 +24,20 @@ from ropewalk.exporting import gguf_file, llama_cpp
 from ropewalk.exporting.gguf_file import export
 from ropewalk.exporting.parity import Exported, Parity
 from ropewalk.gguf import rewriting, settings
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
 from ropewalk.gguf.parts import read_model, read_parts
 from ropewalk.gguf.settings import setting_of
 from ropewalk.models.config import BUNDLED
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN
+from tests.gguf import tiny_architectures
 from tests.gguf.gguf_cases import named_plan, searched, tiny_folder
 from tests.gguf.gguf_files import header_only, raw_file, split
 
 TARGET = 1024
 """Twice the window of the models here."""
-QUICK = 64
+QUICK = 48
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +108,15 @@ STORED = ["F32", "F16", "Q8_0", "Q4_0"]
 METHODS = ["ntk", "linear", "yarn"]
 
 
-@pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("stored", "method"),
+    [
+        *(("F32", method) for method in METHODS),
+        ("F16", "ntk"),
+        ("Q8_0", "yarn"),
+        ("Q4_0", "linear"),
+    ],
+)
 def test_what_flags_can_say_is_the_source_with_those_flags(
     stored: str, method: str, sources: Path, tmp_path: Path
 ) -> None:
@@ -325,6 +334,40 @@ def test_no_setting_of_the_source_survives_a_plan(key: str, sources: Path, tmp_p
     own = setting_of(header, plan_of(sources / "F32.gguf", "linear").longest())
     changes = settings.changes(header, own, TARGET, 512)
     assert f"llama.{key}" in {*changes.without, *changes.keys}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiny_architectures.known())
+def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> None:
+    """Beside the source with flags, to three times its window; factors where it takes them."""
+    source, out = tiny_architectures.made(tmp_path / "a.gguf", name), tmp_path / "b.gguf"
+    own = architecture(name)
+    if not own.rotates:
+        with pytest.raises(Unsupported, match="does not rotate|no positions"):
+            plan_of(source, "linear", 288)
+        return
+    for method in METHODS:
+        plan = plan_of(source, method, 288, **({"factor": 3.0} if method != "ntk" else {}))
+        exported = export(source, plan, out, overwrite=True)
+        if settings.flags_reach_all_layers(read_header(source)):
+            assert proven(exported).max_difference < 2e-3, method
+        else:
+            assert any("flags leave its layers" in said for said in exported.warnings)
+        assert set(copied(source, out)) == set(read_header(source).tensors)
+    plan = plan_of(source, "ntk_mixed", 288)
+    if not own.honours_factors:
+        with pytest.raises(Unsupported, match="the nearest that it can express is"):
+            export(source, plan, out, overwrite=True)
+        return
+    if own.attn_factor:
+        longest = replace(plan.longest(), attention_scaling=1.1)
+        plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(288, longest),)})
+    exported = export(source, plan, out, overwrite=True)
+    assert exported.parity is None or exported.parity.passed
+    found = rw.inspect(out).schedule
+    np.testing.assert_allclose(found.rescale_factors, plan.longest().rescale_factors, rtol=1e-6)
+    assert found.attention_scaling == pytest.approx(plan.longest().attention_scaling)
+    assert audit(out, run=False).verdict != "wrong"
 
 
 def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
+from ropewalk.audit.gguf_trial import compared
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -24,6 +25,7 @@ from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
+from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import GGUFRope, rope
 from ropewalk.models.config import BUNDLED, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
@@ -115,6 +117,33 @@ def test_every_family_computes_every_kind_of_plan(
     assert fields(tmp_path / "model.gguf")["general.architecture"] == architecture
     renamed = any("saved as architecture llama" in warning for warning in exported.warnings)
     assert renamed is (architecture != family)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "smollm3", "seed_oss"])
+@pytest.mark.usefixtures("quick")
+def test_families_whose_graphs_take_no_factors_have_base_linear_and_yarn(
+    family: str, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"num_hidden_layers": 4} if family == "smollm3" else {}
+    folder, out = tiny_folder(tmp_path / "model", family, **changes), tmp_path / "model.gguf"
+    for name in ("ntk", "yarn"):
+        plan = named_plan(name, folder)
+        assert proven(export(folder, plan, out, overwrite=True)).max_difference < 3e-4
+        assert fields(out)["general.architecture"] == family
+    sharper = named_plan("yarn", folder).longest()
+    sharper = replace(sharper, attention_scaling=1.2 * sharper.attention_scaling)
+    assert proven(export(folder, plan_of(sharper), out, overwrite=True)).passed
+    # The file's own weights, put into transformers, say the same as the folder's.
+    assert compared(read_header(out), sharper).passed
+    with pytest.raises(Unsupported, match="takes no factors by pair"):
+        export(folder, named_plan("searched", folder), out, overwrite=True)
+
+
+@pytest.mark.usefixtures("quick")
+def test_another_layer_at_rest_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", "smollm3", no_rope_layers=[1, 0, 1, 1])
+    with pytest.raises(Unsupported, match="leaves every fourth layer without rotation"):
+        export(folder, named_plan("linear", folder), tmp_path / "model.gguf")
 
 
 @pytest.mark.usefixtures("quick")

@@ -163,7 +163,7 @@ def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, 
     ("model", "method", "runtime", "reason"),
     [
         ("qwen3-8b", "ntk_mixed", "llama.cpp", "ignores factors by pair"),
-        ("qwen3-8b", "yarn", "ollama", "writes llama, mistral, qwen2 models only"),
+        ("command-r", "yarn", "ollama", "writes llama, mistral, qwen2, qwen3, smollm3, seed_oss"),
         ("gemma-3-4b", "ntk", "llama.cpp", "one schedule for all layers"),
         ("mixtral-8x7b", "yarn", "sglang", "does not pass the scaling on"),
         ("mistral-7b-v0.1", "ntk_mixed", "llama.cpp", "sliding_window = 4096"),

@@ -20,6 +20,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 TABLE = Path(__file__).with_name("tiny_architectures.json")
 ORIGINAL = 32
@@ -152,12 +153,12 @@ def write(
     writer.add_token_scores([0.0] * len(pieces))
     writer.add_token_types([2, 3, 3] + [6] * 256 + [1])
     for name, shape in tensors.items():
-        values = random.normal(0, 0.3, shape[::-1]).astype(np.float32)
+        values: NDArray[np.floating[Any]] = random.normal(0, 0.3, shape[::-1])
         if "norm" in name and name.endswith("weight"):
             values = 1 + values / 3
         if "ssm_a" in name:
             values = -np.abs(values)
-        writer.add_tensor(name, values)
+        writer.add_tensor(name, values.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

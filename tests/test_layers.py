@@ -74,7 +74,7 @@ ROOMS = {
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("models.assumptions", "gguf.header", "gguf.rotation"),
+            *("models.assumptions", "gguf.header", "gguf.parts", "gguf.rotation"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -139,9 +139,24 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
+    "gguf.sizes": Row(("gguf.header",)),
+    "gguf.architectures": Row(),
+    "gguf.parts": Row(("errors", "gguf.header")),
     "gguf.carried": Row(("gguf.header",)),
+    "gguf.rewriting": Row(("errors", "schedule", "gguf.header", "gguf.parts", "gguf.sizes")),
     "gguf.rotation": Row(
-        (*VALUES, "context_plan", "scaling", "models.families", "gguf.header"), needs=("numpy",)
+        (
+            *(*VALUES, "context_plan", "scaling", "models.families"),
+            *("gguf.header", "gguf.architectures"),
+        ),
+        needs=("numpy",),
+    ),
+    "gguf.settings": Row(
+        (
+            *("errors", "schedule", "context_plan", "scaling", "gguf.architectures"),
+            *("gguf.header", "gguf.rewriting", "gguf.rotation"),
+        ),
+        needs=("numpy",),
     ),
     "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
@@ -174,10 +189,24 @@ ROOMS = {
                 "exporting.accepted",
                 "exporting.configs",
                 "exporting.model_classes",
+                "gguf.parts",
                 "gguf.rotation",
+                "gguf.settings",
             ),
         ),
         needs=("numpy",),
+    ),
+    "exporting.staging": Row(("errors", "outputs", "exporting.places")),
+    "exporting.gguf_file": Row(
+        (
+            *("errors", "extras", "progress", "schedule", "context_plan"),
+            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("exporting.parity", "exporting.places", "exporting.staging", "exporting.tokens"),
+            *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
+            *("gguf.rewriting", "gguf.settings"),
+        ),
+        needs=("numpy",),
+        wires=True,  # what it is compared with needs torch, and the export does not
     ),
     "exporting.parity": Row(("errors", "values")),
     "exporting.manifest": Row(("errors", "untrusted", "values")),
@@ -188,6 +217,7 @@ ROOMS = {
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
+            *("exporting.staging", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -199,7 +229,7 @@ ROOMS = {
         (
             *("errors", "extras", "untrusted", "models.config", "audit.finding"),
             *("audit.files.check", "exporting.manifest", "exporting.tokens"),
-            *("gguf.carried", "gguf.header"),
+            *("gguf.carried", "gguf.header", "gguf.sizes"),
         ),
         lazily=("tokenizers", "transformers"),
     ),
@@ -220,6 +250,7 @@ ROOMS = {
             *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
             *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
+            "gguf.parts",
             *("audit.files", "audit.files.check"),
             *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
         ),

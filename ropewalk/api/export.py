@@ -92,6 +92,9 @@ def export(
     given, out = as_plan(plan), as_path(out, "out")
     source = resolve(model, allow_download=allow_download)
     inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
+    if source.kind == "GGUF file" and runtime == LLAMA_CPP:
+        stated_assumptions(source, notice, strict=strict)
+        return _of_file(source, given, out, dtype, approximate, overwrite, progress)
     check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
     folder = str(source.folder)
     stated_assumptions(source, notice, strict=strict)
@@ -135,6 +138,32 @@ def export(
     )
 
 
+def _of_file(
+    source: Source,
+    plan: ContextPlan,
+    out: Path,
+    dtype: str | None,
+    approximate: bool,
+    overwrite: bool,
+    progress: Progress,
+) -> Exported:
+    """A GGUF file from a GGUF file."""
+    from ropewalk.exporting import gguf_file
+
+    if dtype is not None:
+        raise InputError(
+            f"`dtype` is not for a GGUF file, whose weights are copied as they are; {dtype} needs "
+            "the folder that it was converted from"
+        )
+    assert source.path is not None
+    return gguf_file.export(
+        *(source.path, plan, out),
+        approximate=approximate,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
 def _check_dtype(dtype: str, runtime: str) -> None:
     if runtime != LLAMA_CPP:
         check_dtype(dtype, STORED)
@@ -158,6 +187,8 @@ def export_preview(
     """
     source, given = resolve(model, allow_download=allow_download), as_plan(plan)
     stated_assumptions(source, notice, strict=strict)
+    if source.kind == "GGUF file":
+        return _preview_of_file(source, given)
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
     approximations: dict[str, ContextPlan] = {}
@@ -172,6 +203,18 @@ def export_preview(
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
     return Preview(source.name, given.id, cells, losses)
+
+
+def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
+    """What of a plan a GGUF file can say; no other runtime loads one here."""
+    from ropewalk.exporting.gguf_file import said_of
+
+    assert source.path is not None
+    cell, loss = said_of(source.path, plan)
+    elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
+    cells = dict.fromkeys(RUNTIMES, elsewhere) | {LLAMA_CPP: cell}
+    near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
+    return Preview(source.name, plan.id, {"the plan": cells}, near)
 
 
 def _losses(

@@ -84,10 +84,10 @@ def _with_scales(found: Audit, scales: QueryScales) -> Audit:
 def _carried(path: Path) -> ContextPlan | None:
     """The plan that an export carries in its folder or file."""
     from ropewalk.gguf import carried
-    from ropewalk.gguf.header import read_header
+    from ropewalk.gguf.parts import read_model
 
     if path.suffix == ".gguf":
-        text = read_header(path).values.get(carried.PLAN)
+        text = read_model(path).values.get(carried.PLAN)
         return ContextPlan.loads(text, f"{path}: {carried.PLAN}") if isinstance(text, str) else None
     place = path / PLAN
     return ContextPlan.read(place) if place.is_file() else None

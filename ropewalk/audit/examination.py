@@ -17,7 +17,7 @@ from pathlib import Path
 from ropewalk.audit import stock_trial, traps
 from ropewalk.audit.files import gguf as gguf_file
 from ropewalk.audit.files.check import Check
-from ropewalk.audit.files.content import of_file, of_folder
+from ropewalk.audit.files.content import of_file, of_folder, of_parts
 from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
 from ropewalk.audit.finding import Subject
@@ -39,7 +39,7 @@ from ropewalk.errors import (
 )
 from ropewalk.extras import required_by
 from ropewalk.gguf import carried, llama_cpp_run
-from ropewalk.gguf.header import read_header
+from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.models.config import (
     DUAL_CHUNK,
@@ -185,7 +185,8 @@ def _of_file(
     progress: Progress,
 ) -> Audit:
     progress(Status("verify", 0.0, "reading"))
-    header = read_header(path)
+    parts = read_parts(path)
+    header = whole(parts)
     geometry = geometry_of(header)
     notes: tuple[str, ...] = ()
     own = header.values.get(carried.PLAN)
@@ -211,8 +212,11 @@ def _of_file(
         planned=plan is not None,
         asked=plan is not None or length is not None,
     )
-    weighed, words = gguf_file.weights(header), gguf_file.tokenizer(header)
-    content = of_file(header, _comparing(progress))
+    weighed, words = gguf_file.weights(header, parts), gguf_file.tokenizer(header)
+    if len(parts) > 1:
+        content = of_parts(path.parent, _comparing(progress))
+    else:
+        content = of_file(header, _comparing(progress))
     found = [*weighed.findings, *words.findings, *content.findings]
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]

@@ -38,7 +38,7 @@ _NEUTRAL = {
 
 def trial(header: GGUFHeader) -> Iterator[Finding]:
     """Load the file, and neutralise its settings one by one."""
-    small = header.path.stat().st_size <= MOST_BYTES
+    small = _bytes(header) <= MOST_BYTES
     try:
         count = min(TOKENS, _longest(header))
         whole = _log_probabilities(header.path, count)
@@ -61,11 +61,12 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
         )
     if not small:
         return
-    for name, start, content in _settings(header):
+    for name, own, start, content in _settings(header):
         with tempfile.TemporaryDirectory(prefix="ropewalk-verify-") as room:
-            copy = Path(room) / "neutral.gguf"
-            shutil.copyfile(header.path, copy)
-            with copy.open("r+b") as file:
+            for path in _files(header):  # all parts of a split model, under their names
+                shutil.copyfile(path, Path(room) / path.name)
+            copy = Path(room) / header.path.name
+            with (Path(room) / own.name).open("r+b") as file:
                 file.seek(start)
                 file.write(content)
             without = _log_probabilities(copy, count)
@@ -87,7 +88,7 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
     stored = stored_type(header)
     if stored not in llama_cpp.TOLERANCES:
         raise Unsupported(f"the rounding error of weights stored as {stored} is not known here")
-    if header.path.stat().st_size > MOST_BYTES:
+    if _bytes(header) > MOST_BYTES:
         raise Unsupported("it is too large to compute a second time")
     model = model_of(header)
     plan = ContextPlan(header.path.name, {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})
@@ -102,21 +103,30 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
     return llama_cpp.beside(model, plan, tokens, said, stored, check=False)
 
 
-def _settings(header: GGUFHeader) -> Iterator[tuple[str, int, bytes]]:
-    """Every rotary setting that says something, and the bytes that take it back."""
+def _settings(header: GGUFHeader) -> Iterator[tuple[str, Path, int, bytes]]:
+    """Every rotary setting that says something, and the bytes of a file that take it back."""
     for key, neutral in _NEUTRAL.items():
         value, place = header.number(key), header.places.get(f"{header.architecture}.{key}")
         if value is None or place is None or value == neutral:
             continue
         start, form = place
-        yield key, start, struct.pack(form, value * 2 if neutral is None else neutral)
+        yield key, header.path, start, struct.pack(form, value * 2 if neutral is None else neutral)
     for name in (FREQUENCIES, LONG):
         tensor = header.tensors.get(name)
         if tensor is None or tensor.kind != F32:
             continue
         factors = header.floats(name)
         if np.any(factors != 1):
-            yield name, tensor.start, np.ones(factors.size, dtype="<f4").tobytes()
+            neutral_factors = np.ones(factors.size, dtype="<f4").tobytes()
+            yield name, tensor.path or header.path, tensor.start, neutral_factors
+
+
+def _files(header: GGUFHeader) -> list[Path]:
+    return sorted({header.path, *(p.path for p in header.tensors.values() if p.path is not None)})
+
+
+def _bytes(header: GGUFHeader) -> int:
+    return sum(path.stat().st_size for path in _files(header))
 
 
 def _longest(header: GGUFHeader) -> int:

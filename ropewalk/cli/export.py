@@ -41,14 +41,20 @@ def command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="The folder, or GGUF file, to write."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="The folder, or GGUF file, to write. A split GGUF file becomes one file where OUT "
+            "ends in .gguf, and else a folder of its parts.",
+        ),
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
             metavar="FORMAT",
             help="float32, bfloat16 or float16 (default: the checkpoint's own); for llama.cpp F32, "
-            "F16, BF16 or Q8_0 (default: F32).",
+            "F16, BF16 or Q8_0 (default: F32). A GGUF file keeps its own.",
         ),
     ] = None,
     fold: Annotated[

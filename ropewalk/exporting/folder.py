@@ -22,9 +22,10 @@ from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
+from ropewalk.exporting.staging import staged
 from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.tokens import PROBE
-from ropewalk.exporting.writing import Rewrite, copy_companions, staged, write_json, write_weights
+from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model

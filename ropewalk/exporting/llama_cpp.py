@@ -10,7 +10,8 @@ What llama.cpp can say of a plan, the plainest that is exact:
 
 Any λ goes to the architecture `llama`, as which Qwen2 is saved then. YaRN, llama3 and LongRoPE are
 such a λ too: what llama.cpp makes of their own keys differs from what transformers does, or is
-dropped. Kept initial positions, log-n and a change of factors with the length are refused by name.
+dropped. Architectures that take no λ (gguf/architectures.py) have YaRN with its defaults, by keys.
+Kept initial positions, log-n and a change of factors with the length are refused by name.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from ropewalk.exporting import gate
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.folding import fold
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
-from ropewalk.exporting.writing import staged
 from ropewalk.gguf import carried, llama_cpp_run
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
-from ropewalk.gguf.rotation import rope
+from ropewalk.gguf.rotation import FAMILIES, rope
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
@@ -82,11 +84,14 @@ def export(
     checkpoint = Checkpoint.open(str(source))
     schedule = _schedule(checkpoint, plan)
     folded = None if plan.query_scales is None else fold(checkpoint, plan, attention=False)
-    tokenizer = load_tokenizer(checkpoint.folder)
+    tokenizer, config = load_tokenizer(checkpoint.folder), _config(checkpoint)
+    said = rope(schedule)
+    if config.model_type in FAMILIES and not _takes_factors(config.model_type):
+        said = said.without_factors(schedule)
     model = GGUFModel(
         checkpoint,
-        config=_config(checkpoint),
-        rope=rope(schedule),
+        config=config,
+        rope=said,
         length=plan.target_length,
         original_length=schedule.geometry.original_length,
         dtype=dtype,
@@ -94,7 +99,7 @@ def export(
     )
     words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
     warnings = [*(() if folded is None else folded.told), *words.warnings]
-    if model.architecture != model.config.model_type:
+    if model.architecture == "llama" != model.config.model_type:
         warnings.append(
             f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
             "too"
@@ -126,6 +131,11 @@ def export(
         if not parity.passed:
             raise NotTheSame(exported, parity)
     return exported
+
+
+def _takes_factors(model_type: str) -> bool:
+    """Whether the architecture that computes it takes factors; Qwen2's are computed by Llama's."""
+    return model_type in ("mistral", "qwen2") or architecture(model_type).honours_factors
 
 
 def tolerance(dtype: str, length: int) -> float:
@@ -201,19 +211,31 @@ def beside(
 
     `check` is that of `install`. It asks for weights whose attention can be seen to turn.
     """
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        quantity="log-probabilities",
+        max_difference=difference(model, plan, tokens, said, check=check),
+        tolerance=tolerance(dtype, len(tokens)),
+        tokens=len(tokens) - said.start,
+    )
+
+
+def difference(
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+    *,
+    check: bool = True,
+) -> float:
+    """How far what llama.cpp said is from a model that follows the plan, at most."""
     count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(
             torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
         ).logits[0]
     planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
-    return Parity(
-        runtime=llama_cpp_run.runtime(),
-        quantity="log-probabilities",
-        max_difference=float(np.abs(planned - said.values).max()),
-        tolerance=tolerance(dtype, len(tokens)),
-        tokens=count,
-    )
+    return float(np.abs(planned - said.values).max())
 
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:

@@ -35,7 +35,10 @@ from ropewalk.exporting.configs import (
 )
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
+from ropewalk.gguf import settings
+from ropewalk.gguf.parts import read_model
 from ropewalk.gguf.rotation import FAMILIES, rope
+from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.scaling import rebuild
@@ -44,7 +47,7 @@ from ropewalk.values import Value
 
 Runtime = Literal["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
-MODEL, FILE = "MODEL", "MODEL.gguf"
+MODEL, FILE, EXTENDED = "MODEL", "MODEL.gguf", "extended.gguf"
 """What stands in the lines for files of the user's."""
 _NOT_RUN = "by its rules, not run here"
 _NO_CONFIG = (
@@ -144,18 +147,36 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     """llama.cpp and Ollama, of a GGUF file that is here."""
     path, length = str(source.path), plan.target_length
-    remade = "export from the folder that the file was converted from"
     if plan == source.present_plan:
         own = "the file's own settings"
         return (
             Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
             Serving("ollama", "exact", f"{own}, {_NOT_RUN}", modelfile(path, length)),
         )
-    ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {remade}")
+    export, refused = _export(source, "llama.cpp", EXTENDED), ""
+    near: tuple[str, ...] = ()
+    try:
+        header = read_model(path)
+        setting = settings.setting_of(header, settings.check_plan(header, plan))
+        how = f"the exported file ({setting.said})"
+    except NoFactors as error:
+        near, how = (f"{error}; the export takes the nearest that it can express",), "the export"
+        export += " --approximate"
+    except RopewalkError as error:
+        refused, how = str(error), ""
+    if refused:
+        ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {refused}")
+    else:
+        lines = (export, *modelfile(EXTENDED, length))
+        ollama = _row("ollama", near, f"{how}, {_NOT_RUN}", *lines)
     try:
         flags = _flags(plan, source, path)
     except Unsupported as error:
-        return Serving("llama.cpp", "impossible", f"{error}; {remade}"), ollama
+        if refused:
+            return Serving("llama.cpp", "impossible", f"{error}; {refused}"), ollama
+        served = _llama_server(EXTENDED, length)
+        reason = f"export it first: {error}"
+        return _row("llama.cpp", near, reason, export, served), ollama
     return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
 
 
@@ -323,7 +344,7 @@ def _export(source: Source, runtime: str, out: str) -> str:
 
 def _place(source: Source) -> str:
     """What a command takes for the model: its folder, its hub id, or else a word to replace."""
-    if source.kind in ("folder", "bundled"):
+    if source.kind in ("folder", "bundled", "GGUF file"):
         return str(source.path)
     if source.kind == "config file" and source.path and source.path.name == "config.json":
         return str(source.path.parent)

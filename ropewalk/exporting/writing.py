@@ -1,24 +1,16 @@
-"""The place that an export is written to.
+"""What is written into an exported folder: weights, and the files that go along with them.
 
 Weights are copied as files where nothing changes them, so that tied weights and shards stay what
 they were, and rewritten tensor by tensor where something does: one tensor is in memory at a time,
 however large the model.
-
-What is written stands under a temporary name beside its final one until the block that writes it
-ends without an error. So whoever finds an export under its name finds a whole one.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import os
 import shutil
 import struct
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,92 +18,19 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ropewalk.errors import InputError, RopewalkError, printable
+from ropewalk.errors import printable
 from ropewalk.exporting.manifest import is_listable
-from ropewalk.exporting.places import check_export_place
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
-from ropewalk.outputs import TEMPORARY, cannot_write
 from ropewalk.untrusted import read_json
 
 _STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
 # What goes along with weights and config. No code, no pickles, and no subfolder.
 _COMPANIONS = ("*.json", "*.txt", "*.jinja", "*.model", "LICENSE*", "NOTICE*", "README*")
 _WRITTEN_ANEW = ("config.json", WEIGHT_INDEX)
-_LOCK, _REPLACED = "lock", "replaced"
-# Room for what is small: tokenizer, config, index.
-_SPARE_BYTES = 32 * 2**20
 
 Rewrite = Callable[[str, Tensor], Tensor]
 """From a tensor's name and value to the value that is written in its place."""
-
-
-@contextmanager
-def staged(
-    out: str | Path, *, needs_bytes: int, overwrite: bool = False, sources: tuple[Path, ...] = ()
-) -> Iterator[Path]:
-    """A temporary path next to `out`, for a file or folder that is renamed to it at the end.
-
-    Refused before anything is written: what the policy of outputs.py refuses; an `out` that exists,
-    without `overwrite`; a disk with too little room. After an error nothing is left. What a killed
-    process left is removed by the next export to the same place: a lock tells who is alive.
-    """
-    out = Path(os.path.abspath(out))
-    _remove_dead_rooms(out)
-    check_export_place(out, sources=sources, overwrite=overwrite)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(out.parent).free
-    except OSError as error:
-        raise cannot_write(out, error) from None
-    if free < needs_bytes + _SPARE_BYTES:
-        raise InputError(
-            f"{out}: needs {_gigabytes(needs_bytes + _SPARE_BYTES)}, and its disk has "
-            f"{_gigabytes(free)} free; free some space, or write to another disk"
-        )
-    try:
-        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError as error:
-        raise cannot_write(out, error) from None
-    try:
-        yield room / out.name
-        _move_into_place(room, out)
-    except OSError as error:
-        # What is read was opened before: what fails now is the writing.
-        raise RopewalkError(f"{out}: cannot be written ({error})") from None
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-        os.close(lock)
-
-
-def _remove_dead_rooms(out: Path) -> None:
-    """Remove what processes left that were killed while they wrote to the same place."""
-    for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
-        try:
-            lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # not ours, or just being made
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _restore(room, out)
-            shutil.rmtree(room, ignore_errors=True)
-        except BlockingIOError:  # its process is alive
-            continue
-        finally:
-            os.close(lock)
-
-
-def _prefix(out: Path) -> str:
-    """How the names of an export's temporary folders begin: a name may be as long as it can be."""
-    return f".ropewalk-{hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]}-"
-
-
-def _restore(room: Path, out: Path) -> None:
-    """Put back what was moved away by a process that was killed before it put the new one there."""
-    if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
-        os.rename(room / _REPLACED, out)
 
 
 def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
@@ -193,20 +112,3 @@ def _rewritten(source: Path, target: Path, rewrite: Rewrite) -> int:
 
 def _entry(stored: str, shape: Sequence[int], start: int, end: int) -> dict[str, object]:
     return {"dtype": stored, "shape": list(shape), "data_offsets": [start, end]}
-
-
-def _move_into_place(room: Path, out: Path) -> None:
-    written = room / out.name
-    replaced = os.path.lexists(out)
-    if replaced:
-        os.rename(out, room / _REPLACED)  # deleted with the room
-    try:
-        os.rename(written, out)
-    except OSError:
-        if replaced:
-            os.rename(room / _REPLACED, out)
-        raise
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 2**30:.3g} GiB"

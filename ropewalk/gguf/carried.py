@@ -26,6 +26,17 @@ _CHUNK = 2**18
 Seal = Literal["none", "of another file", "kept", "broken"]
 
 
+def name_of(model: str) -> str:
+    """A model's own name: the last part of a path, or of the hub's ORG/NAME.
+
+    In the hub's cache that is models--ORG--NAME/snapshots/HASH.
+    """
+    path = Path(model.rstrip("/\\"))
+    if path.parent.name == "snapshots":
+        path = Path(path.parents[1].name.rpartition("--")[2])
+    return path.name.rpartition("\\")[2] or "model"
+
+
 def reserve(writer: Any, plan: str) -> None:
     """The plan, and room for the digest, in a file that is being written."""
     writer.add_string(PLAN, plan)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, shortened
 from ropewalk.schedule import FloatArray
 
 MAGIC = b"GGUF"
@@ -25,6 +25,7 @@ _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 20
 _MOST_ITEMS = 1 << 24
 """Of one array: many times the tokens and merges of any vocabulary."""
+_MOST_ALIGNMENT = 1 << 24
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     0: "<B",
@@ -50,6 +51,8 @@ class TensorPlace:
     """GGML's number for its type; 0 is F32."""
     start: int
     """From the beginning of the file."""
+    path: Path | None = None
+    """The file, where it is another than that of the header: a part of a split model."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,13 @@ class GGUFHeader:
     lengths: dict[str, int] = field(default_factory=dict)
     """How many entries an array has, by key."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """From where to where each key stands with its value, arrays too, in the order of the file."""
     data: int = 0
     """Where the tensors begin."""
     alignment: int = 32
     """Every tensor begins at a multiple of this, from there."""
+    version: int = 3
 
     @property
     def architecture(self) -> str:
@@ -90,7 +96,7 @@ class GGUFHeader:
         """The values of an F32 tensor."""
         place = self.tensors[tensor]
         count = int(np.prod(place.shape))
-        with self.path.open("rb") as file:
+        with (place.path or self.path).open("rb") as file:
             file.seek(place.start)
             content = file.read(4 * count)
         if len(content) < 4 * count:
@@ -178,7 +184,10 @@ class _Walk:
         found = GGUFHeader(self.path)
         tensors, keys = self.entries(), self.entries()
         for _ in range(keys):
+            begin = self.at
             key, kind = self.text(), int(self.take("<I"))
+            if key in found.spans:
+                raise ValueError(f"the key {shortened(key)} stands in it twice")
             if kind == _STRING:
                 found.values[key] = value = self.text()
                 size = len(value.encode())
@@ -190,17 +199,20 @@ class _Walk:
                 if kind == _ARRAY:
                     _, found.lengths[key] = struct.unpack_from("<IQ", self.data, self.at)
                 self.skip_value(kind)
-        relative = {}
+            found.spans[key] = begin, self.at
+        relative: dict[str, TensorPlace] = {}
         for _ in range(tensors):
             name, dimensions = self.text(), int(self.take("<I"))
+            if name in relative:
+                raise ValueError(f"the tensor {shortened(name)} stands in it twice")
             if dimensions > 8:
                 raise ValueError("more dimensions than GGML has")
             shape = tuple(self.count() for _ in range(dimensions))
             relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())
         alignment = found.values.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment < 1:
+        if not isinstance(alignment, int) or not 1 <= alignment <= _MOST_ALIGNMENT:
             raise ValueError("an alignment that is no size")
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
             found.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
-        return replace(found, data=data, alignment=alignment)
+        return replace(found, data=data, alignment=alignment, version=int(version))

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from importlib.metadata import version
 from pathlib import Path
@@ -55,6 +55,20 @@ class LogProbabilities:
     """[positions, top]"""
 
 
+@dataclass(frozen=True)
+class Flags:
+    """llama.cpp's flags for rotation, which replace what the file says."""
+
+    base: float
+    """--rope-freq-base"""
+    kind: str
+    """--rope-scaling: linear or yarn"""
+    factor: float
+    """--rope-scale"""
+    original_length: int
+    """--yarn-orig-ctx"""
+
+
 def log_probabilities(
     path: str | Path,
     tokens: Sequence[int],
@@ -62,9 +76,10 @@ def log_probabilities(
     start: int = 0,
     top: int = TOP,
     threads: int = 1,
+    flags: Flags | None = None,
 ) -> LogProbabilities:
     """What llama.cpp says may follow each token from position `start` on."""
-    with running(path, length=len(tokens) + 1, threads=threads) as llama:
+    with running(path, length=len(tokens) + 1, threads=threads, flags=flags) as llama:
         return llama.log_probabilities(tokens, start=start, top=top)
 
 
@@ -84,17 +99,25 @@ def runtime() -> str:
 
 
 @contextmanager
-def running(path: str | Path, *, length: int, threads: int = 1) -> Iterator[LlamaCpp]:
+def running(
+    path: str | Path, *, length: int, threads: int = 1, flags: Flags | None = None
+) -> Iterator[LlamaCpp]:
     """llama.cpp with this file loaded, until the end of the `with` block.
 
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
-    itself states.
+    itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
     if not available():
         raise absent()
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file; give a GGUF file")
-    asked = {"path": str(Path(path).resolve()), "length": length, "threads": threads}
+    asked: dict[str, object] = {
+        "path": str(Path(path).resolve()),
+        "length": length,
+        "threads": threads,
+    }
+    if flags is not None:
+        asked["flags"] = asdict(flags)
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
         # -P: the folder of the script holds modules that are named after what they write for.
         process = subprocess.Popen(

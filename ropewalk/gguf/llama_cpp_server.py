@@ -30,6 +30,14 @@ def main() -> None:
     params.n_ctx_checkpoints = 0
     params.warmup = False
     params.verbosity = ERRORS_ONLY
+    if flags := asked.get("flags"):
+        kinds = xllamacpp.llama_rope_scaling_type
+        params.rope_freq_base = flags["base"]
+        params.rope_freq_scale = 1 / flags["factor"]
+        params.rope_scaling_type = getattr(
+            kinds, f"LLAMA_ROPE_SCALING_TYPE_{flags['kind'].upper()}"
+        )
+        params.yarn_orig_ctx = flags["original_length"]
     try:
         server = xllamacpp.Server(params)
     except RuntimeError:

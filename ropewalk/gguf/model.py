@@ -1,14 +1,15 @@
 """What of a model stands in a GGUF file: its sizes, how it turns, and its weights.
 
-One tensor is in memory at a time. The families that this writes are Llama's and those that compute
-the same (Mistral), and Qwen2, which is Llama with biases on queries, keys and values.
+One tensor is in memory at a time. The families that this writes are Llama's and those near it:
+Mistral, which computes the same; Qwen2 and Seed-OSS with biases on queries, keys and values; Qwen3,
+which normalises queries and keys; SmolLM3, where every fourth layer does not rotate.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.placement import GGUF_TYPES
 
 _Q8_BLOCK = 32
+_CONSECUTIVE = ("llama", "smollm3")
+"""The architectures here whose graphs in llama.cpp turn consecutive dimensions together."""
 _ROPE_FREQS = "rope_freqs.weight"
 
 
@@ -65,7 +68,14 @@ class GGUFModel:
             raise Unsupported(
                 f"hidden_act = {self.config.hidden_act!r}: llama.cpp computes {family} with silu"
             )
+        if family == "smollm3" and not _every_fourth_rests(self.config):
+            raise Unsupported(
+                "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, "
+                "and this model others; no file can say that"
+            )
         window = getattr(self.config, "sliding_window", None)
+        if not getattr(self.config, "use_sliding_window", True):
+            window = None
         if window is not None and window < self.length:
             raise Unsupported(
                 f"sliding_window = {window}: llama.cpp would let {family} attend to all of the "
@@ -79,9 +89,10 @@ class GGUFModel:
         Its `qwen2` refuses a file with `rope_freqs`; its `llama` takes biases, and so it computes
         Qwen2 as well.
         """
-        if self.config.model_type == "qwen2" and self.rope.factors is None:
-            return "qwen2"
-        return "llama"
+        kind = str(self.config.model_type)
+        if kind in ("llama", "mistral") or (kind == "qwen2" and self.rope.factors is not None):
+            return "llama"
+        return kind
 
     @property
     def head_dim(self) -> int:
@@ -97,14 +108,24 @@ class GGUFModel:
 
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
-            writer.add_name(plan.model)
-            carried.reserve(writer, plan.dumps())
+            self._write_general(writer, plan)
+            carried.reserve(writer, replace(plan, model=carried.name_of(plan.model)).dumps())
             self._write_sizes(writer)
             self._write_rope(writer)
             tokenizer.write(writer)
             self._write_tensors(writer)
         finally:
             writer.close()
+
+    def _write_general(self, writer: Any, plan: ContextPlan) -> None:
+        """What people and hubs read: whose model it is, and how large. No path of this machine."""
+        import gguf
+
+        writer.add_type(gguf.GGUFType.MODEL)
+        writer.add_name(carried.name_of(plan.model))
+        experts = getattr(self.config, "num_local_experts", None) or 0
+        weights = sum(int(np.prod(shape)) for _, _, shape, _ in self._tensors())
+        writer.add_size_label(gguf.size_label(weights, 0, 0, experts))
 
     def _write_sizes(self, writer: Any) -> None:
         import gguf
@@ -135,6 +156,9 @@ class GGUFModel:
         if self.rope.linear_factor != 1:
             writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
             writer.add_rope_scaling_factor(self.rope.linear_factor)
+        if self.rope.yarn_factor != 1:
+            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(self.rope.yarn_factor)
         if self.rope.attention_factor != 1:
             writer.add_rope_scaling_attn_factors(self.rope.attention_factor)
 
@@ -210,13 +234,20 @@ class GGUFModel:
         """The values, in llama.cpp's order."""
         exact = tensor.to(torch.float32)
         values = (exact if self.rewrite is None else self.rewrite(source, exact)).numpy()
-        if self.architecture == "llama":
-            # transformers turns dimension i with i + d/2, llama.cpp's llama 2i with 2i + 1.
+        if self.architecture in _CONSECUTIVE:
+            # transformers turns dimension i with i + d/2, these 2i with 2i + 1.
             projection = source.split(".")[-2]
             if projection in ("q_proj", "k_proj"):
                 pairs = values.reshape(-1, 2, self.head_dim // 2, *values.shape[1:])
                 values = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
         return values
+
+
+def _every_fourth_rests(config: Any) -> bool:
+    """Whether the layers without rotation are those that llama.cpp's smollm3 has."""
+    turning = getattr(config, "no_rope_layers", None)  # 1 where a layer rotates
+    usual = [int((i + 1) % 4 != 0) for i in range(config.num_hidden_layers)]
+    return turning is None or list(map(int, turning)) == usual
 
 
 def _size(shape: tuple[int, ...], kind: str) -> int:

@@ -13,13 +13,14 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
-from ropewalk.scaling import linear, yarn
+from ropewalk.scaling import linear, log_growth, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
 DEFAULT_BASE = 10000.0
-# llama.cpp's graphs of these take a factor a pair; others silently ignore the tensor.
+# The model types of folders whose graphs in llama.cpp, once converted, take a factor a pair.
 LLAMA_CPP_FACTORS = {
     *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
     *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
@@ -36,7 +37,8 @@ _KEYS = {
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
 }
-FAMILIES = ("llama", "mistral", "qwen2")
+_LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "seed_oss")
 """The model types that an export writes."""
 
 
@@ -49,6 +51,22 @@ class GGUFRope:
     linear_factor: float = 1.0
     factors: FloatArray | None = None
     """λ for any other shape: `rope_freqs.weight`, which divides the frequencies."""
+    yarn_factor: float = 1.0
+    """Of llama.cpp's own YaRN, which multiplies cos and sin by itself."""
+
+    def without_factors(self, schedule: RotarySchedule) -> GGUFRope:
+        """The same for an architecture that takes no factors: they must be YaRN's very own."""
+        if self.factors is None:
+            return self
+        factor = default_yarn(schedule)
+        if factor is None:
+            raise Unsupported(
+                "llama.cpp's graph of this architecture takes no factors by pair, only another "
+                "base, one factor for all, or YaRN with its defaults; plan with ntk, linear or yarn"
+            )
+        attention = self.attention_factor / log_growth(factor)
+        attention = 1.0 if abs(attention - 1) < 1e-9 else attention
+        return GGUFRope(self.base, attention, yarn_factor=factor)
 
 
 def rope(schedule: RotarySchedule) -> GGUFRope:
@@ -63,7 +81,7 @@ def rope(schedule: RotarySchedule) -> GGUFRope:
         raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
     if geometry.rotary_dim != geometry.head_dim:
         raise Unsupported(
-            f"rotary_dim = {geometry.rotary_dim}: llama.cpp's llama and qwen2 turn all "
+            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
             f"{geometry.head_dim} dimensions of a head"
         )
     # All dimensions turn, so that what multiplies all logits can go into cos and sin.
@@ -75,6 +93,24 @@ def rope(schedule: RotarySchedule) -> GGUFRope:
     if np.all(factors == factors[0]):
         return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
     return GGUFRope(geometry.base, attention_factor, factors=factors)
+
+
+def default_yarn(schedule: RotarySchedule, *, betas: bool = False) -> float | None:
+    """The factor of a schedule whose factors are those of llama.cpp's own YaRN; else None.
+
+    `betas`: whether the architecture reads where the ramp lies; without, it must lie as usual.
+    """
+    if [step.method for step in schedule.recipe] != ["yarn"]:
+        return None
+    given, geometry = schedule.recipe[0].parameters, schedule.geometry
+    usual = (given["beta_fast"], given["beta_slow"]) == (32.0, 1.0)
+    if not given["truncate"] or not (usual or betas):
+        return None
+    rebuilt = rebuild(schedule.recipe, geometry).rescale_factors
+    if not np.array_equal(rebuilt, schedule.rescale_factors):
+        return None
+    factor = float(str(given.get("factor") or schedule.length / geometry.original_length))
+    return factor if factor > 1 else None
 
 
 def geometry_of(header: GGUFHeader) -> RotaryGeometry:
@@ -160,14 +196,18 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     if kind == "linear" and factor > 1:
         scaled = linear.schedule(plain, context, factor=factor)
     elif kind == "yarn" and factor > 1:
-        scaled = yarn.schedule(
-            plain,
-            context,
-            beta_fast=header.number("rope.scaling.yarn_beta_fast") or 32.0,
-            beta_slow=header.number("rope.scaling.yarn_beta_slow") or 1.0,
-            factor=factor,
-        )
+        fast, slow = _betas(header)
+        scaled = yarn.schedule(plain, context, beta_fast=fast, beta_slow=slow, factor=factor)
     return replace(scaled, attention_scaling=scaled.attention_scaling * attention)
+
+
+def _betas(header: GGUFHeader) -> tuple[float, float]:
+    """Between which turns YaRN's ramp lies; most architectures take 32 and 1 anyway."""
+    fast = slow = None
+    if architecture(header.architecture).betas:
+        fast = header.number("rope.scaling.yarn_beta_fast")
+        slow = header.number("rope.scaling.yarn_beta_slow")
+    return fast or 32.0, slow or 1.0
 
 
 def _divided_by(
@@ -184,14 +224,16 @@ def scaling_type(header: GGUFHeader) -> str:
     return str(header.get("rope.scaling.type") or "linear")
 
 
-def honours_factors(header: GGUFHeader) -> bool:
-    return header.architecture in LLAMA_CPP_FACTORS
+def honours_factors(header: GGUFHeader, tensor: str) -> bool:
+    """Whether llama.cpp's graph of this architecture divides the frequencies by this tensor."""
+    own = architecture(header.architecture)
+    return own.honours_factors and _LOADED_AS[tensor] in own.tensors
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:
     """λ as llama.cpp takes it: None where there is none, or where it does not look."""
     place = header.tensors.get(name)
-    if place is None or not honours_factors(header):
+    if place is None or not honours_factors(header, name):
         return None
     if place.kind != F32 or place.shape != (geometry.pairs,):
         return None

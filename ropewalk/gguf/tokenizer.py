@@ -49,6 +49,7 @@ class GGUFTokenizer:
     bos: int | None
     eos: int | None
     pad: int | None
+    unknown: int | None
     adds_bos: bool
     adds_eos: bool
     chat_template: str | None
@@ -105,6 +106,7 @@ class GGUFTokenizer:
             bos=bos,
             eos=eos,
             pad=tokenizer.pad_token_id,
+            unknown=tokenizer.unk_token_id,
             adds_bos=adds_bos,
             adds_eos=adds_eos,
             chat_template=template if isinstance(template, str) else None,
@@ -126,6 +128,7 @@ class GGUFTokenizer:
             (writer.add_bos_token_id, self.bos),
             (writer.add_eos_token_id, self.eos),
             (writer.add_pad_token_id, self.pad),
+            (writer.add_unk_token_id, self.unknown),
         ):
             if token is not None:
                 add(token)

@@ -1,6 +1,6 @@
 """The weights of a GGUF file in a stock transformers model, to compare llama.cpp with.
 
-For the architectures llama and qwen2, whose arithmetic both libraries have in common. Quantised
+For the architectures near Llama's, whose arithmetic both libraries have in common. Quantised
 weights are taken as llama.cpp takes them: as the numbers that they stand for.
 """
 
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 
-ARCHITECTURES = ("llama", "qwen2")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3", "seed_oss")
+_CONSECUTIVE = ("llama", "smollm3")
 _TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -27,7 +28,10 @@ _IN_LAYER = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
+    "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
@@ -59,13 +63,14 @@ def model_of(header: GGUFHeader) -> nn.Module:
             "without experts can be built again in transformers"
         )
     weights: dict[str, Tensor] = {}
-    for tensor in GGUFReader(header.path).tensors:
-        if tensor.name in (FREQUENCIES, LONG, SHORT):
-            continue
-        values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        weights[_name(tensor.name)] = torch.from_numpy(values)
+    for path in sorted({place.path or header.path for place in header.tensors.values()}):
+        for tensor in GGUFReader(path).tensors:
+            if tensor.name in (FREQUENCIES, LONG, SHORT):
+                continue
+            values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+            weights[_name(tensor.name)] = torch.from_numpy(values)
     config = _config(header, weights)
-    if header.architecture == "llama":
+    if header.architecture in _CONSECUTIVE:
         _in_halves(weights, config.head_dim)
     model = _empty(config)
     own = model.state_dict()
@@ -102,6 +107,8 @@ def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
 
     width, heads = count("embedding_length"), count("attention.head_count")
     bias = {} if header.architecture == "qwen2" else {"attention_bias": _biased(weights)}
+    if header.architecture == "seed_oss":
+        bias["attention_out_bias"] = any(name.endswith("o_proj.bias") for name in weights)
     return AutoConfig.for_model(
         header.architecture,
         hidden_size=width,
@@ -115,6 +122,7 @@ def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
         max_position_embeddings=count("context_length"),
         rope_theta=header.number("rope.freq_base") or 1e4,
         tie_word_embeddings="lm_head.weight" not in weights,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),  # of its family's size
         **bias,
     )
 
@@ -131,7 +139,7 @@ def _name(name: str) -> str:
     parts = stem.split(".")
     if len(parts) == 3 and parts[0] == "blk" and parts[2] in _IN_LAYER:
         return f"model.layers.{parts[1]}.{_IN_LAYER[parts[2]]}.{kind}"
-    raise Unsupported(f"a tensor {name}, which transformers' llama and qwen2 do not have")
+    raise Unsupported(f"a tensor {name}, which transformers' model does not have")
 
 
 def _in_halves(weights: dict[str, Tensor], head_dim: int) -> None:

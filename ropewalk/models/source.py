@@ -113,10 +113,10 @@ class Source:
         """The model's present plan."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
-            from ropewalk.gguf.header import read_header
+            from ropewalk.gguf.parts import read_model
 
             assert self.path is not None
-            return rotation.present_plan(read_header(self.path), self.name)
+            return rotation.present_plan(read_model(self.path), self.name)
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
@@ -134,10 +134,10 @@ class Source:
         """What is taken for granted where the config or the GGUF header is read."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
-            from ropewalk.gguf.header import read_header
+            from ropewalk.gguf.parts import read_model
 
             assert self.path is not None
-            return rotation.assumptions(read_header(self.path))
+            return rotation.assumptions(read_model(self.path))
         return tuple(found.text for found in assumptions(self.config, self.config_file))
 
     @property

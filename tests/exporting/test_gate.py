@@ -14,7 +14,7 @@ from ropewalk.errors import GateFailed
 from ropewalk.exporting import gate, transformers
 from ropewalk.exporting.gate import named_as
 from ropewalk.exporting.parity import Exported, NotTheSame
-from ropewalk.exporting.writing import staged
+from ropewalk.exporting.staging import staged
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
 from ropewalk.planning.extension import extend_plan

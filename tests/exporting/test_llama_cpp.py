@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
+from ropewalk.audit.gguf_trial import compared
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -22,11 +23,12 @@ from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
-from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
+from ropewalk.gguf.header import read_header
 from ropewalk.gguf.rotation import GGUFRope, rope
 from ropewalk.models.config import BUNDLED, present_plan
-from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from tests.gguf.gguf_cases import (
@@ -117,6 +119,33 @@ def test_every_family_computes_every_kind_of_plan(
     assert renamed is (architecture != family)
 
 
+@pytest.mark.parametrize("family", ["qwen3", "smollm3", "seed_oss"])
+@pytest.mark.usefixtures("quick")
+def test_families_whose_graphs_take_no_factors_have_base_linear_and_yarn(
+    family: str, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"num_hidden_layers": 4} if family == "smollm3" else {}
+    folder, out = tiny_folder(tmp_path / "model", family, **changes), tmp_path / "model.gguf"
+    for name in ("ntk", "yarn"):
+        plan = named_plan(name, folder)
+        assert proven(export(folder, plan, out, overwrite=True)).max_difference < 3e-4
+        assert fields(out)["general.architecture"] == family
+    sharper = named_plan("yarn", folder).longest()
+    sharper = replace(sharper, attention_scaling=1.2 * sharper.attention_scaling)
+    assert proven(export(folder, plan_of(sharper), out, overwrite=True)).passed
+    # The file's own weights, put into transformers, say the same as the folder's.
+    assert compared(read_header(out), sharper).passed
+    with pytest.raises(Unsupported, match="takes no factors by pair"):
+        export(folder, named_plan("searched", folder), out, overwrite=True)
+
+
+@pytest.mark.usefixtures("quick")
+def test_another_layer_at_rest_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", "smollm3", no_rope_layers=[1, 0, 1, 1])
+    with pytest.raises(Unsupported, match="leaves every fourth layer without rotation"):
+        export(folder, named_plan("linear", folder), tmp_path / "model.gguf")
+
+
 @pytest.mark.usefixtures("quick")
 def test_shards_make_the_same_file(tmp_path: Path) -> None:
     written = []
@@ -188,6 +217,22 @@ def test_without_gguf_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(Unsupported, match=r"pip install 'ropewalk\[gguf\]'"):
         export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("model", ["a model", "models--org--a model/snapshots/0123456789abcdef"])
+def test_the_file_says_what_it_is_and_nothing_of_this_machine(model: str, tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / model)
+    edit_json(folder / "tokenizer_config.json", unk_token=load_tokenizer(folder).eos_token)
+    out = tmp_path / "out.gguf"
+    plan = replace(named_plan("linear", folder), model=str(folder))
+    export(folder, plan, out, check=False)
+    said = fields(out)
+    assert said["general.name"] == "a model"
+    assert said["general.type"] == "model"
+    assert said["general.size_label"].endswith(("K", "M"))
+    assert said["tokenizer.ggml.unknown_token_id"] == load_tokenizer(folder).eos_token_id
+    assert str(tmp_path) not in str(said)
+    assert ContextPlan.loads(said[carried.PLAN], "plan").id == plan.id
 
 
 def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1) -> list[bool]:

@@ -163,7 +163,7 @@ def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, 
     ("model", "method", "runtime", "reason"),
     [
         ("qwen3-8b", "ntk_mixed", "llama.cpp", "ignores factors by pair"),
-        ("qwen3-8b", "yarn", "ollama", "writes llama, mistral, qwen2 models only"),
+        ("command-r", "yarn", "ollama", "writes llama, mistral, qwen2, qwen3, smollm3, seed_oss"),
         ("gemma-3-4b", "ntk", "llama.cpp", "one schedule for all layers"),
         ("mixtral-8x7b", "yarn", "sglang", "does not pass the scaling on"),
         ("mistral-7b-v0.1", "ntk_mixed", "llama.cpp", "sliding_window = 4096"),
@@ -224,12 +224,25 @@ def test_a_tokenizer_that_states_less_needs_an_export(tmp_path: Path) -> None:
 def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a model.gguf", keys={"context_length": 512})
     found = rows(path, "1k", "linear")
-    assert found["transformers"].fit == found["ollama"].fit == "impossible"
+    assert found["transformers"].fit == "impossible"
+    # A Modelfile has no setting of RoPE, so Ollama is given an exported file.
+    export = f"ropewalk export '{path}' --plan plan.json --runtime llama.cpp -o extended.gguf"
+    assert found["ollama"].lines[0] == export
+    assert "FROM ./extended.gguf" in found["ollama"].lines[1]
     assert found["llama.cpp"].lines == (
         f"llama-server -m '{path}' -c 1024 --override-kv llama.context_length=int:1024 "
         "--rope-scaling linear --rope-scale 2.0",
     )
-    assert rows(path, "1k", "ntk_mixed")["llama.cpp"].fit == "impossible"
+    by_factors = rows(path, "1k", "ntk_mixed")["llama.cpp"]
+    assert (by_factors.fit, by_factors.lines[0]) == ("exact", export)
+    other = header_only(tmp_path / "q.gguf", architecture="qwen2", keys={"context_length": 512})
+    for runtime in ("llama.cpp", "ollama"):
+        without = rows(other, "1k", "ntk_mixed")[runtime]
+        assert without.fit == "approximate"
+        assert without.lines[0].endswith("-o extended.gguf --approximate")
+    still = header_only(tmp_path / "m.gguf", architecture="kolibri", keys={"context_length": 512})
+    assert rows(still, "1k", "ntk_mixed")["llama.cpp"].fit == "impossible"
+    assert rows(still, "1k", "linear")["ollama"].fit == "impossible"
     same = rows(path, "512", "linear")
     assert same["llama.cpp"].lines == (f"llama-server -m '{path}' -c 512",)
     assert f"FROM {path}" in same["ollama"].lines[0]

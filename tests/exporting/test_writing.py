@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting.manifest import MANIFEST, Manifest
-from ropewalk.exporting.writing import copy_companions, staged, write_weights
+from ropewalk.exporting.staging import staged
+from ropewalk.exporting.writing import copy_companions, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from tests.exporting.folders import saved
 
@@ -163,12 +164,12 @@ def test_a_link_is_not_replaced(tmp_path: Path, overwrite: bool) -> None:
 
 KILLED = """
 import os, signal, sys
-from ropewalk.exporting import writing
+from ropewalk.exporting import staging
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "between":  # what was there is moved away, the new one is not there yet
-    writing.os.rename = lambda a, b, real=os.rename: (real(a, b), die())
-with writing.staged(sys.argv[1], needs_bytes=0, overwrite=True) as place:
+    staging.os.rename = lambda a, b, real=os.rename: (real(a, b), die())
+with staging.staged(sys.argv[1], needs_bytes=0, overwrite=True) as place:
     place.mkdir()
     (place / "config.json").write_text("new")
     if sys.argv[2] == "writing":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,91 @@ def rewritten(source: Path, path: Path, keys: Mapping[str, Any], drop: Iterable[
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def raw_file(
+    path: Path,
+    keys: Mapping[str, bytes],
+    tensors: Iterable[tuple[str, tuple[int, ...], int, bytes | int]],
+    *,
+    alignment: int = 32,
+) -> Path:
+    """A file of any content, by the format's description: tensors of any type, also unknown ones.
+
+    Keys come as encoded values, with their type. A tensor's content may be a number of bytes, which
+    become a hole.
+    """
+    own = {"general.architecture": text("llama"), **keys}
+    if alignment != 32:
+        own["general.alignment"] = struct.pack("<II", 4, alignment)
+    listed = list(tensors)
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(own))
+    for key, value in own.items():
+        out += _counted(key) + value
+    at, places = 0, []
+    for name, shape, kind, content in listed:
+        out += _counted(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        out += struct.pack("<IQ", kind, at)
+        places.append(at)
+        size = content if isinstance(content, int) else len(content)
+        at += -(-size // alignment) * alignment
+    data = -(-len(out) // alignment) * alignment
+    with path.open("wb") as file:
+        file.write(out)
+        for place, (_, _, _, content) in zip(places, listed, strict=True):
+            if isinstance(content, bytes):
+                file.seek(data + place)
+                file.write(content)
+        file.truncate(data + at)
+    return path
+
+
+def text(value: str) -> bytes:
+    """A string as the value of a key."""
+    return struct.pack("<I", 8) + _counted(value)
+
+
+def uint32(value: int) -> bytes:
+    return struct.pack("<II", 4, value)
+
+
+def split_keys(number: int, count: int, tensors: int) -> dict[str, bytes]:
+    """What a part of a split model says of itself."""
+    return {
+        "split.no": struct.pack("<IH", 2, number),
+        "split.count": struct.pack("<IH", 2, count),
+        "split.tensors.count": struct.pack("<Ii", 5, tensors),
+    }
+
+
+def _counted(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def split(source: Path, folder: Path, count: int) -> list[Path]:
+    """A model in several files, as llama.cpp's gguf-split makes them; the first has the keys."""
+    reader = gguf.GGUFReader(source)
+    architecture = str(reader.fields["general.architecture"].contents())
+    folder.mkdir()
+    shares = np.array_split(np.arange(len(reader.tensors)), count)
+    paths = []
+    for i, share in enumerate(shares):
+        paths.append(folder / f"{source.stem}-{i + 1:05}-of-{count:05}.gguf")
+        writer = gguf.GGUFWriter(paths[-1], architecture)
+        if i:
+            writer.kv_data[0].pop("general.architecture")
+        for name, item in reader.fields.items() if not i else ():
+            if not name.startswith("GGUF.") and name != "general.architecture":
+                inner = item.types[-1] if item.types[0] == gguf.GGUFValueType.ARRAY else None
+                writer.add_key_value(name, item.contents(), item.types[0], inner)
+        writer.add_uint16("split.no", i)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", len(reader.tensors))
+        for at in share:
+            tensor = reader.tensors[int(at)]
+            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths

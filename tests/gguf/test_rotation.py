@@ -158,7 +158,8 @@ def test_a_file_is_inspected_and_extended_further(tmp_path: Path) -> None:
 def test_an_impossible_header_names_file_and_key(
     keys: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    path = header_only(tmp_path / "a.gguf", keys=keys)
+    # Of the few architectures that read YaRN's betas.
+    path = header_only(tmp_path / "a.gguf", architecture="mistral3", keys=keys)
     with pytest.raises(InvalidValue, match=message) as caught:
         rw.inspect(path)
     assert str(caught.value).startswith(f"{path}: ")

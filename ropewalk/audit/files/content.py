@@ -23,8 +23,18 @@ _SHOWN = 3
 Told = Callable[[float], None]
 
 
+def of_parts(folder: Path, progress: Told) -> Checked:
+    """The parts of a split GGUF file beside the manifest of their folder."""
+    return _of_folder(folder, progress, set())
+
+
 def of_folder(folder: Path, progress: Told) -> Checked:
     """The files of a folder beside its manifest; without one, nothing is said of their bytes."""
+    return _of_folder(folder, progress, {CONFIG, SINGLE})
+
+
+def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
+    """`always` are the files of which a model consists, whatever they are called else."""
     if not folder.is_dir() or not (folder / MANIFEST).exists():
         return unknown("bytes", NO_MANIFEST)
     try:
@@ -49,9 +59,9 @@ def of_folder(folder: Path, progress: Told) -> Checked:
         before += wanted.size
     here = {path.name for path in folder.iterdir()} - {MANIFEST}
     # Without these there is no model: a manifest that lists none of them is not of an export.
-    needed = {CONFIG, *(name for name in here if _holds_weights(name))}
+    needed = {*(always - {SINGLE}), *(name for name in here if _holds_weights(name))}
     if not any(map(_holds_weights, manifest.files)):
-        needed.add(SINGLE)
+        needed |= always & {SINGLE}
     unlisted = sorted(needed - set(manifest.files))
     extra = sorted(here - set(manifest.files) - needed)
     notes = [_extra(extra)] if extra else []
@@ -85,7 +95,7 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
 
 
 def _holds_weights(name: str) -> bool:
-    return name.endswith(".safetensors") or name == INDEX
+    return name.endswith((".safetensors", ".gguf")) or name == INDEX
 
 
 def _inside(key: str) -> str:

@@ -6,51 +6,42 @@ alignment. The sizes of its types are GGML's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.finding import Finding
-from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.gguf.sizes import bytes_of
 
-# How many bytes a block takes, by how many values it has and GGML's number of the type.
-_SIZES = {
-    1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
-    32: {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 9: 40, 20: 18, 39: 17},
-    64: {40: 36},
-    128: {41: 18},
-    256: dict(
-        zip(
-            (*range(10, 20), 21, 22, 23, 29, 34, 35),
-            (84, 110, 144, 176, 210, 292, 66, 74, 98, 50, 110, 82, 136, 56, 54, 66),
-            strict=True,
-        )
-    ),
-}
-BLOCKS = {kind: (block, size) for block, own in _SIZES.items() for kind, size in own.items()}
 EMBEDDING, TOKENS = "token_embd.weight", "tokenizer.ggml.tokens"
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
 _AGAIN = "copy the file again, or convert it again"
 
 
-def weights(header: GGUFHeader) -> Checked:
-    """The tensors: where they lie, and whether they are those of the model that the keys state."""
+def weights(header: GGUFHeader, parts: Sequence[GGUFHeader] = ()) -> Checked:
+    """The tensors: where they lie, and whether they are those of the model that the keys state.
+
+    `parts` are the files of a split model, whose tensors `header` lists together.
+    """
+    parts = parts or (header,)
     if not set(header.tensors) - _ROTARY:
         return unknown("weights", "the file holds none", "give the file of the whole model")
-    sizes = {name: _bytes(place) for name, place in header.tensors.items()}
+    sizes = {name: bytes_of(place) for name, place in header.tensors.items()}
     strange = [name for name, size in sizes.items() if size is None]
-    problems = list(_misplaced(header, sizes)) or list(_shapes(header))
+    misplaced = (said for part in parts for said in _misplaced(part, sizes))
+    problems = list(misplaced) or list(_shapes(header))
     if problems:
         return wrong("weights", *map(_damaged, problems))
     if strange:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"
         return unknown("weights", said, "run it in llama.cpp (install ropewalk[gguf])")
-    if beyond := _beyond(header, sizes):
+    if beyond := sum(_beyond(part, sizes) for part in parts):
         said = f"{beyond:,} bytes follow the last tensor, which no writer leaves there"
         return unknown("weights", said, _AGAIN)
-    said = f"{len(sizes):,} tensors, all within the file"
-    return well("weights", said)
+    where = "the file" if len(parts) == 1 else f"{len(parts)} files"
+    return well("weights", f"{len(sizes):,} tensors, all within {where}")
 
 
 def tokenizer(header: GGUFHeader) -> Checked:
@@ -99,7 +90,7 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
 
     A tool that writes a file anew leaves nothing behind the tensors, so something was appended.
     """
-    sizes = {name: _bytes(place) for name, place in header.tensors.items()}
+    sizes = {name: bytes_of(place) for name, place in header.tensors.items()}
     known = [place.start + own for name, place in header.tensors.items() if (own := sizes[name])]
     if len(known) < len(sizes) or not known:
         return False
@@ -110,7 +101,8 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
 
 def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
     """How many bytes the file has after its last tensor and the padding that may follow it."""
-    end = max(place.start + (sizes[name] or 0) for name, place in header.tensors.items())
+    ends = (place.start + (sizes[name] or 0) for name, place in header.tensors.items())
+    end = max(ends, default=header.data)
     padding = -(end - header.data) % header.alignment
     return max(0, header.path.stat().st_size - end - padding)
 
@@ -125,17 +117,6 @@ def _shapes(header: GGUFHeader) -> Iterator[str]:
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if stated is not None and blocks != {str(i) for i in range(min(stated, 10_000))}:
         yield f"{len(blocks)} blocks are there, and block_count = {stated}"
-
-
-def _bytes(place: TensorPlace) -> int | None:
-    """The size of a tensor; None where its type is unknown."""
-    if place.kind not in BLOCKS:
-        return None
-    block, size = BLOCKS[place.kind]
-    count = 1
-    for width in place.shape:
-        count *= width
-    return -(-count // block) * size
 
 
 def _damaged(what: str) -> Finding:

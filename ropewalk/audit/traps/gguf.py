@@ -22,7 +22,7 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
         place = header.tensors.get(name)
         if place is None:
             continue
-        if not honours_factors(header):
+        if not honours_factors(header, name):
             yield Finding(
                 "factors-ignored",
                 here,

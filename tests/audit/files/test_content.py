@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.files.gguf import BLOCKS
 from ropewalk.audit.result import Audit
 from ropewalk.errors import InvalidValue
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.manifest import MANIFEST, FileDigest, Manifest
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.header import read_header
+from ropewalk.gguf.sizes import BLOCKS
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.progress import Status

@@ -1,0 +1,328 @@
+"""A GGUF file under a plan, as another GGUF file: metadata and factors anew, all else copied.
+
+The weights are never read as numbers, so any quantisation stays what it is, and torch is not
+needed. A model of at most `MOST_BYTES` is then run in the real llama.cpp: beside the source under
+the same setting as flags, or, where flags cannot say it, beside its own weights in transformers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InputError, MissingExtra, RopewalkError, Unsupported
+from ropewalk.exporting.configs import modelfile
+from ropewalk.exporting.features import Cell
+from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
+from ropewalk.exporting.places import check_export_place
+from ropewalk.exporting.staging import staged
+from ropewalk.exporting.tokens import PROBE
+from ropewalk.extras import required_by
+from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings
+from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.llama_cpp_run import Flags, LogProbabilities
+from ropewalk.gguf.parts import read_parts, size, whole
+from ropewalk.gguf.settings import NoFactors, Setting
+from ropewalk.progress import Progress, Status, silent
+from ropewalk.schedule import RotarySchedule
+
+TARGET = "llama.cpp"
+MOST_BYTES = 2**30
+"""Of a model that is run after its export."""
+MOST_TOKENS = 8192
+"""How long a sequence it is run on."""
+BEYOND = 256
+"""How many positions are compared, beyond the trained length where the plan goes there."""
+SAME = 1e-3
+"""How far one llama.cpp may be from itself with the same setting as flags: angles in float32."""
+_PER_POSITION = 1e-3 / 1024
+_VERIFY = "run `ropewalk verify` on it"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """On what both are run."""
+
+    tokens: Sequence[int]
+    start: int
+
+
+def export(
+    source: Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    approximate: bool = False,
+    overwrite: bool = False,
+    check: bool = True,
+    progress: Progress = silent,
+) -> Exported:
+    """Write the file, or the folder of a split model, and run it before it is there.
+
+    A split model becomes one file where `out` ends in .gguf, and else a folder of the same parts.
+    """
+    parts = read_parts(source)
+    model = whole(parts)
+    if plan.query_scales is not None:
+        raise Unsupported(
+            "query scales are for query weights, and a GGUF file is copied with its weights as "
+            "they are; export from the folder that it was converted from"
+        )
+    schedule = settings.check_plan(model, plan)
+    as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
+    check_export_place(
+        out,
+        sources=tuple(part.path for part in parts),
+        overwrite=overwrite,
+        is_folder=as_folder,
+    )
+    warnings: tuple[str, ...] = ()
+    try:
+        setting = settings.setting_of(model, schedule)
+    except NoFactors as error:
+        progress(Status("export", 0.0, "measuring the nearest plan that it can express"))
+        schedule, setting, warnings = _nearest(parts, schedule, error, approximate=approximate)
+        plan = replace(plan, schedules=_one(schedule, plan.target_length))
+    changes = settings.changes(
+        model, setting, plan.target_length, schedule.geometry.original_length
+    )
+    first = out / parts[0].path.name if as_folder else out
+    exported = Exported(
+        target=TARGET,
+        path=out,
+        parity=None,
+        warnings=(*warnings, *settings.warnings(model, setting)),
+        load=f"llama-server -m {first} -c {plan.target_length}",
+        elsewhere=() if as_folder else modelfile(str(out), plan.target_length),
+    )
+    with staged(
+        out,
+        needs_bytes=rewriting.needs(parts),
+        overwrite=overwrite,
+        sources=tuple(part.path for part in parts),
+    ) as place:
+        written = _write(parts, place, changes, plan, as_folder, progress)
+        exported = exported.with_warnings((f"written: {setting.said}",))
+        why = _not_compared(parts, check)
+        if why:
+            return exported.with_warnings((f"not compared: {why}; {_VERIFY}",))
+        progress(Status("export", 0.6, "running llama.cpp"))
+        try:
+            parity = _parity(parts, written, schedule, setting, plan.target_length)
+        except Unsupported as error:
+            return exported.with_warnings((f"not compared: {error}; {_VERIFY}",))
+        exported = replace(exported, parity=parity)
+        if not parity.passed:
+            raise NotTheSame(exported, parity)
+    return exported
+
+
+def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
+    """What llama.cpp makes of a plan in this file, and what an approximation costs, if measured."""
+    parts = read_parts(source)
+    model = whole(parts)
+    schedule = settings.check_plan(model, plan)
+    try:
+        return Cell("exact", settings.setting_of(model, schedule).said), None
+    except NoFactors as error:
+        nearest = settings.expressible(model, schedule)
+        setting = settings.setting_of(model, nearest)
+        try:
+            loss = None if size(parts) > MOST_BYTES else loss_between(parts, schedule, nearest)
+        except Unsupported:
+            loss = None
+        return Cell("approximated", f"{error}; {setting.said}"), loss
+    except Unsupported as error:
+        return Cell("refused", str(error)), None
+
+
+def _write(
+    parts: Sequence[GGUFHeader],
+    place: Path,
+    changes: rewriting.Changes,
+    plan: ContextPlan,
+    as_folder: bool,
+    progress: Progress,
+) -> Path:
+    """Write what is asked for, and return the file that llama.cpp is given."""
+
+    def told(done: float) -> None:
+        progress(Status("export", 0.5 * done, "copying tensors"))
+
+    keys = {**changes.keys, carried.PLAN: rewriting.text(_told(plan))}
+    ours = {carried.SHA256, carried.SIZE, carried.PLAN}
+    if as_folder:  # its manifest has the digests
+        place.mkdir()
+        without = changes.without | ours
+        written = rewriting.rewrite_parts(
+            parts, place, replace(changes, keys=keys, without=without), told
+        )
+        Manifest.of(place).write(place)
+        return written[0]
+    keys |= {
+        carried.SHA256: rewriting.text(carried.BLANK),
+        carried.SIZE: rewriting.number("<Q", 0),
+    }
+    rewriting.join(parts, place, replace(changes, keys=keys), told)
+    progress(Status("export", 0.5, "digesting the file"))
+    carried.seal(place)
+    return place
+
+
+def _told(plan: ContextPlan) -> str:
+    """The plan as the file carries it: with the model's name, and no path of this machine."""
+    return replace(plan, model=carried.name_of(plan.model)).dumps()
+
+
+def _not_compared(parts: Sequence[GGUFHeader], check: bool) -> str:
+    """Why the file is not run; empty where it is."""
+    if not check:
+        return "as asked"
+    if size(parts) > MOST_BYTES:
+        return f"it is larger than {MOST_BYTES / 2**30:g} GiB"
+    if not llama_cpp_run.available():
+        return str(llama_cpp_run.absent())
+    return ""
+
+
+def _parity(
+    parts: Sequence[GGUFHeader],
+    written: Path,
+    schedule: RotarySchedule,
+    setting: Setting,
+    length: int,
+) -> Parity:
+    run = _on(parts, schedule, length)
+    said = _said(written, run)
+    if setting.by_flags:
+        if not settings.flags_reach_all_layers(whole(parts)):
+            raise Unsupported(
+                "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
+                "nothing to compare with"
+            )
+        return against_flags(parts, said, run.tokens, setting, schedule)
+    with required_by("comparing factors with the file's own weights"):
+        from ropewalk.exporting.gguf_weights import against_weights
+    return against_weights(parts, said, run.tokens, schedule)
+
+
+def against_flags(
+    parts: Sequence[GGUFHeader],
+    said: LogProbabilities,
+    tokens: Sequence[int],
+    setting: Setting,
+    schedule: RotarySchedule,
+) -> Parity:
+    """What llama.cpp said, beside the source in llama.cpp with the setting as flags.
+
+    llama.cpp serves no more than the file states, and its bindings override no key: so the source
+    is a copy that states the length, and no scaling of its own.
+    """
+    model = whole(parts)
+    with tempfile.TemporaryDirectory(prefix="ropewalk-export-") as room:
+        copy = Path(room) / "source.gguf"
+        rewriting.join(parts, copy, settings.without_scaling(model, len(tokens) + 1))
+        flags = Flags(
+            base=setting.base,
+            kind="yarn" if setting.yarn != 1 else "linear",
+            factor=setting.linear * setting.yarn,
+            original_length=schedule.geometry.original_length,
+        )
+        beside = llama_cpp_run.log_probabilities(copy, tokens, start=said.start, flags=flags)
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        quantity="log-probabilities",
+        max_difference=difference(said, beside),
+        tolerance=max(SAME, _PER_POSITION * len(tokens)),
+        tokens=len(tokens) - said.start,
+    )
+
+
+def difference(one: LogProbabilities, other: LogProbabilities) -> float:
+    """The largest difference of what both say of the same tokens."""
+    found = 0.0
+    for tokens, values, others, own in zip(
+        one.tokens, one.values, other.tokens, other.values, strict=True
+    ):
+        beside = dict(zip(others.tolist(), own.tolist(), strict=True))
+        known = [
+            abs(v - beside[t]) for t, v in zip(tokens.tolist(), values, strict=True) if t in beside
+        ]
+        # The likeliest token of one must be among the likeliest of the other.
+        found = max(found, *known) if tokens[0] in beside else np.inf
+    return float(found)
+
+
+def _on(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> _Run:
+    """Random tokens beyond the trained length, as far as that is bearable."""
+    vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 0)
+    if not vocabulary:
+        raise Unsupported("the file holds no vocabulary")
+    count = min(schedule.geometry.original_length + BEYOND, length - 1, MOST_TOKENS)
+    tokens = np.random.default_rng(8).integers(vocabulary, size=max(2, count)).tolist()
+    return _Run(tokens, max(0, len(tokens) - BEYOND))
+
+
+def _said(path: Path, run: _Run) -> LogProbabilities:
+    return llama_cpp_run.log_probabilities(path, run.tokens, start=run.start)
+
+
+def _nearest(
+    parts: Sequence[GGUFHeader], schedule: RotarySchedule, error: NoFactors, *, approximate: bool
+) -> tuple[RotarySchedule, Setting, tuple[str, ...]]:
+    """The nearest schedule that the architecture can express, with its cost; or a refusal."""
+    model = whole(parts)
+    nearest = settings.expressible(model, schedule)
+    setting = settings.setting_of(model, nearest)
+    cost = cost_of(parts, schedule, nearest)
+    if not approximate:
+        raise Unsupported(
+            f"{error}; the nearest that it can express is {setting.said} ({cost}): allow that "
+            "(`approximate`), or plan with ntk, linear or yarn"
+        )
+    return nearest, setting, (f"approximated: {error}; {setting.said}", cost)
+
+
+def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule) -> str:
+    """What following another schedule costs, in words."""
+    if size(parts) > MOST_BYTES:
+        return "its cost was not measured: the file is too large to be computed here"
+    try:
+        loss = loss_between(parts, schedule, nearest)
+    except (MissingExtra, Unsupported) as error:
+        return f"its cost was not measured: {error}"
+    return f"approximation cost: {loss}"
+
+
+def loss_between(
+    parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule
+) -> Loss:
+    """The divergence of what the file's weights compute, on a text where llama.cpp is here."""
+    with required_by("measuring the cost"):
+        from ropewalk.exporting.gguf_weights import loss_between
+    length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_TOKENS)
+    return loss_between(parts, schedule, nearest, _text(parts, length))
+
+
+def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
+    """A text in the file's own tokens, or random ones where nothing here can tokenize."""
+    if llama_cpp_run.available():
+        try:
+            with llama_cpp_run.running(parts[0].path, length=64) as llama:
+                once = llama.tokenize(PROBE)
+            return (once * (1 + length // max(1, len(once))))[:length]
+        except (InputError, RopewalkError):
+            pass
+    vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 2)
+    drawn: list[int] = np.random.default_rng(8).integers(vocabulary, size=length).tolist()
+    return drawn
+
+
+def _one(schedule: RotarySchedule, length: int) -> dict[str, tuple[PlanStep, ...]]:
+    return {FULL_ATTENTION: (PlanStep(length, schedule),)}

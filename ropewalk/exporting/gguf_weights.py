@@ -1,0 +1,90 @@
+"""A GGUF file's own weights in transformers: what llama.cpp is compared with, and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import Unsupported
+from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.parity import Loss, Parity
+from ropewalk.gguf import llama_cpp_run
+from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.llama_cpp_run import LogProbabilities
+from ropewalk.gguf.parts import whole
+from ropewalk.gguf.rotation import present_plan
+from ropewalk.gguf.weights import model_of, stored_type
+from ropewalk.models.install import applied
+from ropewalk.schedule import RotarySchedule
+
+ROUNDING = 4
+"""How many times the rounding of the source its export may be off: the largest of some thousand
+differences is compared, and that varies from setting to setting. Without the factors, the bundled
+model is off by more than ten times as much (tests/exporting/test_gguf_file.py)."""
+
+
+def against_weights(
+    parts: Sequence[GGUFHeader],
+    said: LogProbabilities,
+    tokens: Sequence[int],
+    schedule: RotarySchedule,
+) -> Parity:
+    """What llama.cpp said, beside the source's dequantised weights under the schedule.
+
+    llama.cpp rounds what it multiplies with quantised weights. For types of which it is not known
+    how much that comes to, it is measured: on the source under its own setting, before the plan.
+    """
+    header = whole(parts)
+    stored = stored_type(header)
+    model, asked = model_of(header), np.array(tokens)
+    if stored in llama_cpp.TOLERANCES:
+        return llama_cpp.beside(model, _plan(schedule), asked, said, stored, check=False)
+    return Parity(
+        runtime=llama_cpp_run.runtime(),
+        quantity="log-probabilities",
+        max_difference=llama_cpp.difference(model, _plan(schedule), asked, said, check=False),
+        tolerance=ROUNDING * _rounding(parts, model, asked, len(tokens) - said.start),
+        tokens=len(tokens) - said.start,
+    )
+
+
+def _rounding(
+    parts: Sequence[GGUFHeader], model: nn.Module, tokens: NDArray[np.int64], count: int
+) -> float:
+    """How far llama.cpp is from the source's own weights under its own setting."""
+    header = whole(parts)
+    present = present_plan(header, header.path.name)
+    if len(present.steps()) > 1:
+        raise Unsupported("its factors change with the length, so its rounding was not measured")
+    asked = tokens[: present.target_length - 1]
+    said = llama_cpp_run.log_probabilities(
+        header.path, asked.tolist(), start=max(0, len(asked) - count)
+    )
+    return llama_cpp.difference(model, present, asked, said, check=False)
+
+
+def loss_between(
+    parts: Sequence[GGUFHeader],
+    schedule: RotarySchedule,
+    nearest: RotarySchedule,
+    tokens: Sequence[int],
+) -> Loss:
+    """What the model loses that follows one schedule in place of another, over some tokens."""
+    model = model_of(whole(parts))
+    found = []
+    for own in (schedule, nearest):
+        with torch.inference_mode(), applied(model, _plan(own), exact_angles=True, check=False):
+            logits = model(torch.tensor([list(tokens)]), use_cache=False).logits[0].double()
+            found.append(logits)
+    right, near = (logits.log_softmax(-1) for logits in found)
+    nats = torch.nn.functional.kl_div(near, right, reduction="none", log_target=True).sum(-1)
+    return Loss(float(nats.mean()), float((found[0] - found[1]).abs().max()))
+
+
+def _plan(schedule: RotarySchedule) -> ContextPlan:
+    return ContextPlan("a GGUF file", {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})

@@ -1,0 +1,76 @@
+"""What each architecture of llama.cpp honours of a rotary setting.
+
+The table is read in llama.cpp's source by tests/external/llama_cpp_architectures.py, and its rows
+are compared with the real llama.cpp on tiny files (tests/gguf/test_architectures.py). Where a graph
+takes no factors, llama.cpp refuses a file with the tensor (`refused`), or loads it and computes
+without (`ignored`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+TABLE = Path(__file__).with_name("architectures.json")
+Factors = Literal["honoured", "ignored", "refused"]
+Windows = Literal["none", "own", "same", "same base, unscaled", "same in the file, not by flags"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture, by llama.cpp's name for it."""
+
+    name: str
+    rotates: bool = True
+    known: bool = True
+    tensors: tuple[str, ...] = ()
+    """The tensors of factors that it loads: `rope_freqs`, and `rope_factors` (long and short)."""
+    factors: Factors = "refused"
+    freq_base: bool = True
+    linear: bool = True
+    yarn: bool = True
+    attn_factor: bool = True
+    """Whether rope.scaling.attn_factor multiplies cos and sin."""
+    betas: bool = False
+    """Whether it reads rope.scaling.yarn_beta_fast and yarn_beta_slow; others take 32 and 1."""
+    log_multiplier: bool = False
+    """Whether it reads rope.scaling.yarn_log_multiplier, which changes YaRN's attention factor."""
+    windows: Windows = "none"
+    """By what its layers with a sliding window turn: the file's setting, or a base of their own."""
+
+    @property
+    def honours_factors(self) -> bool:
+        return self.factors == "honoured"
+
+
+def architecture(name: str) -> Architecture:
+    """The row of an architecture; one that the table lacks is taken for a plain one, not known."""
+    row = _table().get(name)
+    if row is None or row["rotates"] == "unknown":
+        return Architecture(name, known=False)
+    return Architecture(name, **{**row, "tensors": tuple(row.get("tensors", ()))})
+
+
+def known_architectures() -> tuple[str, ...]:
+    """All names in the table."""
+    return tuple(_table())
+
+
+def build() -> str:
+    """The llama.cpp whose source the table was read in."""
+    return str(_file()["llama_cpp"])
+
+
+def _table() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = _file()["architectures"]
+    return table
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    content: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return content

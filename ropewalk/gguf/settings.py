@@ -1,0 +1,273 @@
+"""How a plan stands in a GGUF file, as far as the file's architecture honours it.
+
+The plainest that is exact: a new base, one factor for all pairs, llama.cpp's own YaRN, and else a
+tensor of factors, which only some architectures take (architectures.py). What multiplies cos and
+sin besides is `rope.scaling.attn_factor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.gguf.architectures import Architecture, architecture, build
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.gguf.rewriting import Changes, number, text
+from ropewalk.gguf.rotation import default_yarn, geometry_of
+from ropewalk.scaling import log_growth, yarn
+from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
+
+_LENGTH, _ORIGINAL = "context_length", "rope.scaling.original_context_length"
+_BASE, _ATTENTION = "rope.freq_base", "rope.scaling.attn_factor"
+_TYPE, _FACTOR = "rope.scaling.type", "rope.scaling.factor"
+_BETAS = ("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
+_REPLACED = (
+    *(_LENGTH, _ORIGINAL, _BASE, _ATTENTION, _TYPE, _FACTOR, *_BETAS),
+    *("rope.scale_linear", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"),
+)
+"""What the file says of its rotation, which a plan replaces as a whole."""
+_CLOSE = 1e-6
+"""How far a base may be off by its float32."""
+
+
+class NoFactors(Unsupported):
+    """The architecture takes no factor for each pair."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A schedule in llama.cpp's words."""
+
+    base: float
+    linear: float = 1.0
+    yarn: float = 1.0
+    """The factor of llama.cpp's own YaRN."""
+    betas: tuple[float, float] = (32.0, 1.0)
+    factors: FloatArray | None = None
+    attention: float = 1.0
+    """What multiplies cos and sin beside what YaRN multiplies them by."""
+    said: str = field(default="", kw_only=True)
+    """The same in words."""
+
+    @property
+    def by_flags(self) -> bool:
+        """Whether llama.cpp's flags can say it too, which have no factors."""
+        return self.factors is None and self.attention == 1
+
+
+def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
+    """The setting that makes llama.cpp follow a schedule in a file of this architecture."""
+    own = _usable(header)
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            "llama.cpp cannot keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+    geometry = schedule.geometry
+    attention = schedule.attention_scaling
+    if schedule.softmax_scaling != 1:
+        if geometry.rotary_dim != geometry.head_dim:
+            raise Unsupported(
+                "llama.cpp has no softmax scaling, and it cannot go into cos and sin, which turn "
+                f"only {geometry.rotary_dim} of {geometry.head_dim} dimensions; plan without it"
+            )
+        attention *= schedule.softmax_scaling**0.5
+    found = _plainest(own, schedule)
+    found = replace(found, attention=attention / (log_growth(found.yarn) if found.yarn > 1 else 1))
+    if abs(found.attention - 1) < _CLOSE:
+        return replace(found, attention=1.0)
+    if not own.attn_factor:
+        raise Unsupported(
+            f"architecture {own.name}: normalises queries and keys once they are rotated, so that "
+            f"an attention scaling of {found.attention:.6g} has no effect; plan with 1"
+        )
+    return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
+
+
+def changes(header: GGUFHeader, setting: Setting, length: int, original: int) -> Changes:
+    """What the setting changes in a file, whatever the file says now."""
+    own = architecture(header.architecture)
+    keys = {
+        _LENGTH: number("<I", length),
+        _ORIGINAL: number("<I", original),
+        _BASE: number("<f", setting.base),
+    }
+    if setting.linear != 1 or setting.yarn != 1:
+        keys[_TYPE] = text("linear" if setting.yarn == 1 else "yarn")
+        keys[_FACTOR] = number("<f", setting.linear * setting.yarn)
+    if setting.yarn != 1 and own.betas:
+        keys |= {key: number("<f", b) for key, b in zip(_BETAS, setting.betas, strict=True)}
+    if setting.attention != 1:
+        keys[_ATTENTION] = number("<f", setting.attention)
+    tensors: Mapping[str, FloatArray] = {}
+    if setting.factors is not None:
+        names = (FREQUENCIES,) if "rope_freqs" in own.tensors else (LONG, SHORT)
+        tensors = dict.fromkeys(names, setting.factors)
+    return Changes(
+        keys={f"{header.architecture}.{key}": value for key, value in keys.items()},
+        without=frozenset(f"{header.architecture}.{key}" for key in _REPLACED),
+        tensors=tensors,
+        without_tensors=frozenset((FREQUENCIES, LONG, SHORT)),
+    )
+
+
+def without_scaling(header: GGUFHeader, length: int) -> Changes:
+    """What takes all scaling from a file, and states another context length."""
+    key = f"{header.architecture}.{_LENGTH}"
+    return Changes(
+        keys={key: number("<I", length)},
+        without=frozenset(
+            f"{header.architecture}.{own}" for own in _REPLACED if own not in (_LENGTH, _BASE)
+        ),
+        without_tensors=frozenset((FREQUENCIES, LONG, SHORT)),
+    )
+
+
+def flags_reach_all_layers(header: GGUFHeader) -> bool:
+    """Whether llama.cpp's flags turn the layers with a sliding window as the file's keys do."""
+    windows = architecture(header.architecture).windows
+    return windows in ("none", "same", "own") or not header.count("attention.sliding_window")
+
+
+def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
+    """The one schedule of a plan that is of this model."""
+    if set(plan.schedules) != {FULL_ATTENTION}:
+        raise InvalidValue(
+            "plan.schedules",
+            sorted(plan.schedules),
+            "a GGUF file has one setting for all layers",
+            "create the plan from this file",
+        )
+    geometry, planned = geometry_of(header), plan.longest().geometry
+    if _sizes(planned) != _sizes(geometry) or abs(planned.base / geometry.base - 1) > _CLOSE:
+        raise InvalidValue(
+            "plan.schedules.full_attention",
+            _in_words(planned),
+            f"this file has {_in_words(geometry)}",
+            "create the plan from this file",
+        )
+    if len(plan.steps()) > 1:
+        raise Unsupported(
+            "llama.cpp does not change factors with the length of a sequence, and this plan has "
+            f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
+            "one schedule"
+        )
+    return plan.longest()
+
+
+def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
+    """The schedule nearest to one by its factors, of those that need no tensor of factors.
+
+    The plain frequencies with another base, slowed by one factor, or by YaRN's ramp, each fitted by
+    least squares of the factors' logarithms; the attention scaling stays.
+    """
+    wanted, geometry = np.log(schedule.rescale_factors), schedule.geometry
+    plain = RotarySchedule.plain(geometry)
+    exponents = np.arange(geometry.pairs) * 2 / geometry.rotary_dim
+    ratio = np.exp(wanted @ exponents / (exponents @ exponents))
+    candidates = [
+        np.power(ratio, exponents),
+        np.full(geometry.pairs, np.exp(wanted.mean())),
+        *(
+            yarn.schedule(plain, schedule.length, factor=float(s)).rescale_factors
+            for s in np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)
+        ),
+    ]
+    misses = [float(np.square(np.log(own) - wanted).mean()) for own in candidates]
+    best = int(np.argmin(misses))
+    if best < 2:
+        return replace(schedule, rescale_factors=np.maximum(candidates[best], 1e-9), recipe=())
+    s = float(np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)[best - 2])
+    ramp = yarn.schedule(plain, schedule.length, factor=s)
+    return replace(ramp, attention_scaling=schedule.attention_scaling)
+
+
+def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
+    """What of the architecture keeps some layers from following the plan."""
+    own = architecture(header.architecture)
+    window = header.count("attention.sliding_window")
+    if own.windows == "none" or window is None:
+        return ()
+    said = {
+        "own": "turn by a base of their own and stay as they are",
+        "same base, unscaled": "take the new base and are not scaled",
+    }.get(own.windows, "follow the plan too")
+    if setting.factors is not None:
+        said += ", as far as the file gives them the factors"
+    return (f"the layers with a sliding window of {window:,} {said}, by llama.cpp's rules",)
+
+
+def _usable(header: GGUFHeader) -> Architecture:
+    own = architecture(header.architecture)
+    if not own.known:
+        raise Unsupported(
+            f"architecture {header.architecture!r}: what llama.cpp {build()} honours in it is not "
+            "known here, so no file is written for it; convert and check it with llama.cpp itself"
+        )
+    if not own.rotates:
+        raise Unsupported(
+            f"architecture {own.name!r}: does not rotate in llama.cpp, so there is nothing to "
+            "extend; give a model with RoPE"
+        )
+    for key in ("rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"):
+        if header.number(key):
+            raise Unsupported(
+                f"{header.path}: {key} = {header.number(key):g} changes the base or the softmax in "
+                f"a way of {own.name}'s own, which no plan replaces; export from the folder that "
+                "the file was converted from"
+            )
+    return own
+
+
+def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
+    """How the pairs turn; the attention scaling comes later."""
+    geometry, factors, base = schedule.geometry, schedule.rescale_factors, schedule.geometric_base
+    if base is not None and own.freq_base:
+        if abs(base / geometry.base - 1) < _CLOSE:
+            return Setting(geometry.base, said="the plain frequencies")
+        return Setting(base, said=f"{_BASE} = {base:.10g}")
+    if np.all(factors == factors[0]) and own.linear:
+        s = float(factors[0])
+        return Setting(geometry.base, linear=s, said=f"{_TYPE} = linear, {_FACTOR} = {s:.6g}")
+    found = _own_yarn(own, schedule)
+    if found is not None:
+        return found
+    if not own.honours_factors:
+        raise NoFactors(
+            f"architecture {own.name}: llama.cpp "
+            + (
+                "loads factors by pair and computes without them"
+                if own.factors == "ignored"
+                else "refuses a file with factors by pair"
+            )
+        )
+    tensors = "rope_freqs" if "rope_freqs" in own.tensors else "rope_factors_long and _short"
+    said = f"{tensors}, from {factors.min():.4g} to {factors.max():.4g}"
+    return Setting(geometry.base, factors=factors, said=said)
+
+
+def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
+    """llama.cpp's YaRN, where the factors are its very own over the plain frequencies."""
+    s = default_yarn(schedule, betas=own.betas) if own.yarn else None
+    if s is None:
+        return None
+    given = schedule.recipe[0].parameters
+    betas = float(str(given["beta_fast"])), float(str(given["beta_slow"]))
+    said = f"{_TYPE} = yarn, {_FACTOR} = {s:.6g}"
+    return Setting(schedule.geometry.base, yarn=s, betas=betas, said=said)
+
+
+def _sizes(geometry: RotaryGeometry) -> tuple[int, int]:
+    return geometry.head_dim, geometry.pairs
+
+
+def _in_words(geometry: RotaryGeometry) -> str:
+    return (
+        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, base {geometry.base:g}"
+    )

@@ -1,0 +1,32 @@
+"""How many bytes a tensor takes, by its type: GGML's blocks of values."""
+
+from __future__ import annotations
+
+from ropewalk.gguf.header import TensorPlace
+
+# How many bytes a block takes, by how many values it has and GGML's number of the type.
+_SIZES = {
+    1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
+    32: {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 9: 40, 20: 18, 39: 17},
+    64: {40: 36},
+    128: {41: 18},
+    256: dict(
+        zip(
+            (*range(10, 20), 21, 22, 23, 29, 34, 35),
+            (84, 110, 144, 176, 210, 292, 66, 74, 98, 50, 110, 82, 136, 56, 54, 66),
+            strict=True,
+        )
+    ),
+}
+BLOCKS = {kind: (block, size) for block, own in _SIZES.items() for kind, size in own.items()}
+
+
+def bytes_of(place: TensorPlace) -> int | None:
+    """The size of a tensor; None where its type is unknown."""
+    if place.kind not in BLOCKS:
+        return None
+    block, size = BLOCKS[place.kind]
+    count = 1
+    for width in place.shape:
+        count *= width
+    return -(-count // block) * size

@@ -1,0 +1,494 @@
+"""A GGUF file exported to a GGUF file: weights untouched, and the plan in the real llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk.audit.examination import audit
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
+from ropewalk.exporting import gguf_file, llama_cpp
+from ropewalk.exporting.gguf_file import export
+from ropewalk.exporting.parity import Exported, Parity
+from ropewalk.gguf import rewriting, settings
+from ropewalk.gguf.architectures import architecture
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
+from ropewalk.gguf.parts import read_model, read_parts
+from ropewalk.gguf.settings import setting_of
+from ropewalk.models.config import BUNDLED
+from ropewalk.planning.extension import extend_plan
+from ropewalk.schedule import LogN
+from tests.gguf import tiny_architectures
+from tests.gguf.gguf_cases import named_plan, searched, tiny_folder
+from tests.gguf.gguf_files import header_only, raw_file, split
+
+TARGET = 1024
+"""Twice the window of the models here."""
+QUICK = 48
+
+
+@pytest.fixture(autouse=True)
+def beyond(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow tests compare all positions up to the target, the others the first beyond."""
+    marked = request.node.get_closest_marker("slow")
+    monkeypatch.setattr(gguf_file, "BEYOND", TARGET - 513 if marked else QUICK)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of the bundled model and of a tiny Qwen2, as they are: 512 tokens, no scaling."""
+    folder = tmp_path_factory.mktemp("sources")
+    start = named_plan("plain").longest()
+    plan = ContextPlan(BUNDLED, {FULL_ATTENTION: (PlanStep(512, start),)})
+    for dtype in ("F32", "F16", "Q8_0"):
+        llama_cpp.export(BUNDLED, plan, folder / f"{dtype}.gguf", dtype=dtype, check=False)
+    quantized(folder / "F32.gguf", folder / "Q4_0.gguf", gguf.GGMLQuantizationType.Q4_0)
+    tiny = tiny_folder(folder / "qwen2", "qwen2")
+    own = ContextPlan("q", {FULL_ATTENTION: (PlanStep(512, named_plan("plain", tiny).longest()),)})
+    llama_cpp.export(tiny, own, folder / "qwen2.gguf", check=False)
+    return folder
+
+
+def quantized(source: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
+    """The same file with its matrices in another type."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(out, "llama")
+    for name, item in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            inner = item.types[-1] if item.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, item.contents(), item.types[0], inner)
+    for tensor in reader.tensors:
+        if len(tensor.shape) == 1:
+            writer.add_tensor(tensor.name, np.array(tensor.data))
+        else:
+            packed = gguf.quants.quantize(np.array(tensor.data), kind)
+            writer.add_tensor(tensor.name, packed, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def plan_of(path: Path, method: str, length: int = TARGET, **parameters: object) -> ContextPlan:
+    return rw.plan(path, length, method, parameters=parameters).plan
+
+
+def proven(exported: Exported) -> Parity:
+    assert exported.parity is not None
+    return exported.parity
+
+
+def copied(one: Path, other: Path) -> Iterator[str]:
+    """The tensors that both have, byte for byte; another size or type raises."""
+    first, second = read_model(one), read_model(other)
+    sizes = {name: own for part in read_parts(one) for name, own in rewriting.spans(part).items()}
+    for name, place in first.tensors.items():
+        if name in (FREQUENCIES, LONG, SHORT):
+            continue
+        beside = second.tensors[name]
+        assert (place.shape, place.kind) == (beside.shape, beside.kind)
+        assert rewriting.same_bytes((first, place), (second, beside), sizes[name])
+        yield name
+
+
+STORED = ["F32", "F16", "Q8_0", "Q4_0"]
+METHODS = ["ntk", "linear", "yarn"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "method"),
+    [
+        *(("F32", method) for method in METHODS),
+        ("F16", "ntk"),
+        ("Q8_0", "yarn"),
+        ("Q4_0", "linear"),
+    ],
+)
+def test_what_flags_can_say_is_the_source_with_those_flags(
+    stored: str, method: str, sources: Path, tmp_path: Path
+) -> None:
+    _follows_flags(stored, method, sources, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("method", METHODS)
+def test_and_up_to_the_target(stored: str, method: str, sources: Path, tmp_path: Path) -> None:
+    _follows_flags(stored, method, sources, tmp_path)
+    assert audit(tmp_path / "out.gguf").verdict == "well"
+
+
+def _follows_flags(stored: str, method: str, sources: Path, tmp_path: Path) -> None:
+    source, out = sources / f"{stored}.gguf", tmp_path / "out.gguf"
+    before = source.read_bytes()
+    parity = proven(export(source, plan_of(source, method), out))
+    # The same llama.cpp on the same weights: nothing but a float's way into a key is between them.
+    assert parity.max_difference < 1e-4 < parity.tolerance
+    assert parity.tokens == gguf_file.BEYOND >= QUICK
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
+    assert source.read_bytes() == before
+    assert read_header(out).values["llama.context_length"] == TARGET
+
+
+@pytest.mark.parametrize("stored", STORED[:3])
+def test_factors_are_those_weights_in_transformers(
+    stored: str, sources: Path, tmp_path: Path
+) -> None:
+    _follows_factors(stored, sources, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", STORED[:3])
+def test_and_factors_up_to_the_target(stored: str, sources: Path, tmp_path: Path) -> None:
+    _follows_factors(stored, sources, tmp_path)
+    assert audit(tmp_path / "out.gguf").verdict == "well"
+
+
+def _follows_factors(stored: str, sources: Path, tmp_path: Path) -> None:
+    source, out = sources / f"{stored}.gguf", tmp_path / "out.gguf"
+    plan = ContextPlan(
+        BUNDLED,
+        {FULL_ATTENTION: (PlanStep(TARGET, searched(named_plan("plain").longest(), TARGET)),)},
+    )
+    parity = proven(export(source, plan, out))
+    assert parity.passed
+    assert parity.tolerance == llama_cpp.TOLERANCES[stored]
+    assert FREQUENCIES in read_header(out).tensors
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
+    np.testing.assert_allclose(
+        read_header(out).floats(FREQUENCIES), plan.longest().rescale_factors, rtol=1e-6
+    )
+
+
+def test_factors_on_four_bits_are_within_what_the_source_is_off(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far llama.cpp rounds with such weights is measured, on the source as it is."""
+    source, out = sources / "Q4_0.gguf", tmp_path / "out.gguf"
+    plan = plan_of(source, "ntk_mixed", 4096)
+    parity = proven(export(source, plan, out))
+    assert parity.passed
+    assert 0.05 < parity.tolerance < 3
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
+    assert audit(out, run=False).verdict != "wrong"
+    honest = settings.changes
+    monkeypatch.setattr(
+        settings, "changes", lambda *given: replace(honest(*given), tensors={})
+    )  # the factors are forgotten
+    with pytest.raises(GateFailed, match="differ from the planned model's"):
+        export(source, plan, tmp_path / "wrong.gguf")
+
+
+K_TYPES = {"Q4_K": (12, 144, (0,)), "Q6_K": (14, 210, (208,))}
+"""GGML's number, the bytes of a block of 256, and where in it a scale in float16 stands."""
+
+
+def of_blocks(path: Path, kind: str) -> Path:
+    """A model of width 256 whose matrices are random blocks of a type: no package here quantises to
+    these, and any bytes are weights of theirs."""
+    number, size, scales = K_TYPES[kind]
+    random = np.random.default_rng(3)
+    keys = {
+        "context_length": 512,
+        "embedding_length": 256,
+        "block_count": 2,
+        "feed_forward_length": 256,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 4,
+        "rope.dimension_count": 64,
+    }
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in keys.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_float32("llama.rope.freq_base", 1e4)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "a"]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([0.0] * len(pieces))
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1])
+    names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+    matrices = {f"blk.{i}.{name}.weight": 256 for i in range(2) for name in names}
+    for name, rows in {"token_embd.weight": len(pieces), **matrices}.items():
+        blocks = random.integers(0, 256, (rows, size), dtype=np.uint8)
+        for at in scales:  # of a size that weights have
+            blocks[:, at : at + 2] = np.frombuffer(np.float16(2e-4).tobytes(), dtype=np.uint8)
+        if kind == "Q4_K":
+            blocks[:, 2:4] = np.frombuffer(np.float16(1.5e-3).tobytes(), dtype=np.uint8)
+        writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType(number))
+    for name in ["output_norm", *(f"blk.{i}.{n}_norm" for i in range(2) for n in ("attn", "ffn"))]:
+        writer.add_tensor(f"{name}.weight", np.ones(256, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", K_TYPES)
+@pytest.mark.parametrize("method", [*METHODS, "ntk_mixed"])
+def test_k_quants_follow_the_plan(kind: str, method: str, tmp_path: Path) -> None:
+    source, out = of_blocks(tmp_path / "a.gguf", kind), tmp_path / "b.gguf"
+    parity = proven(export(source, plan_of(source, method), out))
+    assert parity.passed
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
+
+
+def test_a_plan_replaces_the_scaling_that_the_file_has(sources: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "one.gguf", tmp_path / "two.gguf"
+    export(sources / "F32.gguf", plan_of(sources / "F32.gguf", "ntk_mixed"), first, check=False)
+    again = rw.plan(first, 2048, "linear", from_original=True).plan
+    assert proven(export(first, again, second)).passed
+    header = read_header(second)
+    assert FREQUENCIES not in header.tensors
+    assert header.values["llama.rope.scaling.factor"] == 4
+    assert audit(second, run=False).verdict != "wrong"
+    # And on top of it, where that is asked.
+    stacked = rw.plan(first, 2048, "ntk_mixed").plan
+    assert proven(export(first, stacked, tmp_path / "three.gguf")).passed
+
+
+def test_a_wrong_setting_is_noticed_and_nothing_is_left(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = sources / "F32.gguf"
+    plan, honest = plan_of(source, "linear"), rewriting.number
+    monkeypatch.setattr(
+        settings, "number", lambda form, value: honest(form, 3.0 if value == 2.0 else value)
+    )
+    with pytest.raises(GateFailed, match="differ from the planned model's"):
+        export(source, plan, tmp_path / "out" / "b.gguf")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_an_architecture_cannot_say_is_refused_with_the_nearest_and_its_cost(
+    sources: Path, tmp_path: Path
+) -> None:
+    source, out = sources / "qwen2.gguf", tmp_path / "out.gguf"
+    plan = plan_of(source, "ntk_mixed")
+    with pytest.raises(Unsupported) as caught:
+        export(source, plan, out)
+    said = str(caught.value)
+    assert "architecture qwen2: llama.cpp refuses a file with factors by pair" in said
+    assert "the nearest that it can express is rope.freq_base = " in said
+    assert "approximation cost: " in said
+    assert "nats per token" in said
+    assert not out.exists()
+    exported = export(source, plan, out, approximate=True)
+    assert proven(exported).passed
+    assert any(warning.startswith("approximation cost: ") for warning in exported.warnings)
+    assert len(list(copied(source, out))) == len(read_header(source).tensors)
+
+
+def test_the_nearest_schedule_is_the_nearest(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a.gguf", architecture="qwen3", keys={"context_length": 512})
+    start = rw.inspect(path).schedule
+    for method in ("ntk", "linear", "yarn"):
+        own = extend_plan(rw.inspect(path).plan, TARGET, method).longest()
+        near = settings.expressible(read_header(path), own)
+        np.testing.assert_allclose(near.rescale_factors, own.rescale_factors, rtol=0.02)
+        assert setting_of(read_header(path), near).by_flags
+    assert start.length == 512
+
+
+def test_a_split_model_becomes_a_folder_or_one_file(sources: Path, tmp_path: Path) -> None:
+    parts = split(sources / "Q8_0.gguf", tmp_path / "parts", 3)
+    plan = plan_of(parts[0], "ntk_mixed")
+    folder = export(parts[0], plan, tmp_path / "out")
+    assert proven(folder).passed
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.gguf")) == [
+        path.name for path in parts
+    ]
+    assert f"-m {tmp_path / 'out' / parts[0].name} " in folder.load
+    one = export(parts[1], plan, tmp_path / "one.gguf")
+    assert proven(one).max_difference == proven(folder).max_difference
+    for out in (tmp_path / "out" / parts[0].name, tmp_path / "one.gguf"):
+        assert len(list(copied(sources / "Q8_0.gguf", out))) == len(list(copied(parts[0], out)))
+        assert audit(out, run=False).verdict == "well"
+    with pytest.raises(InputError, match="exists already"):
+        export(parts[0], plan, tmp_path / "out")
+    export(parts[0], plan, tmp_path / "out", overwrite=True, check=False)
+    changed = tmp_path / "out" / parts[1].name
+    changed.write_bytes(changed.read_bytes()[:-1] + b"!")
+    assert audit(changed, run=False).verdict == "wrong"
+
+
+@pytest.mark.parametrize("key", [*settings._REPLACED])
+def test_no_setting_of_the_source_survives_a_plan(key: str, sources: Path, tmp_path: Path) -> None:
+    """Whatever the source says of its rotation, under any name that llama.cpp reads."""
+    header = read_header(sources / "F32.gguf")
+    own = setting_of(header, plan_of(sources / "F32.gguf", "linear").longest())
+    changes = settings.changes(header, own, TARGET, 512)
+    assert f"llama.{key}" in {*changes.without, *changes.keys}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiny_architectures.known())
+def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> None:
+    """Beside the source with flags, to three times its window; factors where it takes them."""
+    source, out = tiny_architectures.made(tmp_path / "a.gguf", name), tmp_path / "b.gguf"
+    own = architecture(name)
+    if not own.rotates:
+        with pytest.raises(Unsupported, match="does not rotate|no positions"):
+            plan_of(source, "linear", 288)
+        return
+    for method in METHODS:
+        plan = plan_of(source, method, 288, **({"factor": 3.0} if method != "ntk" else {}))
+        exported = export(source, plan, out, overwrite=True)
+        if settings.flags_reach_all_layers(read_header(source)):
+            assert proven(exported).max_difference < 2e-3, method
+        else:
+            assert any("flags leave its layers" in said for said in exported.warnings)
+        assert set(copied(source, out)) == set(read_header(source).tensors)
+    plan = plan_of(source, "ntk_mixed", 288)
+    if not own.honours_factors:
+        with pytest.raises(Unsupported, match="the nearest that it can express is"):
+            export(source, plan, out, overwrite=True)
+        return
+    if own.attn_factor:
+        longest = replace(plan.longest(), attention_scaling=1.1)
+        plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(288, longest),)})
+    exported = export(source, plan, out, overwrite=True)
+    assert exported.parity is None or exported.parity.passed
+    found = rw.inspect(out).schedule
+    np.testing.assert_allclose(found.rescale_factors, plan.longest().rescale_factors, rtol=1e-6)
+    assert found.attention_scaling == pytest.approx(plan.longest().attention_scaling)
+    assert audit(out, run=False).verdict != "wrong"
+
+
+def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> None:
+    header = read_header(sources / "F32.gguf")
+    schedule = plan_of(sources / "F32.gguf", "linear").longest()
+    for changed, message in (
+        (replace(schedule, kept_initial_positions=4), "cannot keep initial positions"),
+        (replace(schedule, log_n=LogN("beyond", 512)), "cannot scale queries by log n"),
+    ):
+        with pytest.raises(Unsupported, match=message):
+            setting_of(header, changed)
+    for architecture, message in (
+        ("mamba", "does not rotate in llama.cpp"),
+        ("kolibri", "honours in it is not known here"),
+    ):
+        path = header_only(tmp_path / f"{architecture}.gguf", architecture=architecture)
+        with pytest.raises(Unsupported, match=message):
+            setting_of(read_header(path), schedule)
+    # Its queries are normalised after their rotation: no factor in cos and sin has an effect.
+    normed = read_header(header_only(tmp_path / "n.gguf", architecture="hunyuan-dense"))
+    assert setting_of(normed, schedule).by_flags
+    with pytest.raises(Unsupported, match=r"an attention scaling of 1\.1 has no effect"):
+        setting_of(normed, replace(schedule, attention_scaling=1.1))
+    other = header_only(tmp_path / "other.gguf")
+    with pytest.raises(InvalidValue, match="this file has heads of 16"):
+        export(other, plan_of(sources / "F32.gguf", "linear"), tmp_path / "b.gguf")
+    with pytest.raises(InputError, match="`dtype` is not for a GGUF file"):
+        rw.export(
+            sources / "F32.gguf",
+            plan_of(sources / "F32.gguf", "linear"),
+            tmp_path / "b.gguf",
+            "llama.cpp",
+            dtype="F16",
+        )
+    with pytest.raises(InputError, match="is a GGUF file; give the folder"):
+        rw.export(sources / "F32.gguf", named_plan("linear"), tmp_path / "b", "transformers")
+
+
+def test_a_source_is_never_written_to(sources: Path, tmp_path: Path) -> None:
+    source = tmp_path / "a.gguf"
+    source.write_bytes((sources / "F32.gguf").read_bytes())
+    plan = plan_of(source, "linear")
+    os.link(source, tmp_path / "linked.gguf")
+    for out in (source, source / "b.gguf"):
+        with pytest.raises(InputError):
+            export(source, plan, out, overwrite=True)
+    # A second name of the same file is replaced by rename, and the source keeps its bytes.
+    export(source, plan, tmp_path / "linked.gguf", overwrite=True, check=False)
+    assert source.read_bytes() == (sources / "F32.gguf").read_bytes()
+
+
+def test_a_disk_too_small_is_seen_before_writing(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "needs", lambda parts: 2**60)
+    with pytest.raises(InputError, match=r"needs 1\.07e\+09 GiB, and its disk has"):
+        export(sources / "F32.gguf", plan_of(sources / "F32.gguf", "linear"), tmp_path / "b.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import ropewalk as rw
+from pathlib import Path
+from ropewalk.exporting import gguf_file
+gguf_file.MOST_BYTES = 0  # as of a large file, which is not run
+plan = rw.plan(sys.argv[1], "1k", "ntk_mixed").plan
+print(rw.export(sys.argv[1], plan, sys.argv[2], "llama.cpp").warnings)
+assert "transformers" not in sys.modules
+"""
+
+
+def test_neither_torch_nor_transformers_is_needed(sources: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(sources / "F32.gguf"), str(tmp_path / "b.gguf")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not compared: it is larger than" in done.stdout
+    assert audit(tmp_path / "b.gguf", run=False).verdict == "well"
+
+
+def test_killed_at_any_moment_nothing_half_written_stands_there(
+    sources: Path, tmp_path: Path
+) -> None:
+    source = raw_file(
+        tmp_path / "a.gguf",
+        _own_keys(sources / "F32.gguf"),
+        [("token_embd.weight", (64, 2**19), 0, os.urandom(2**27))],
+    )
+    before = source.stat()
+    (tmp_path / "plan.json").write_text(json.dumps(plan_of(source, "linear").to_json()))
+    out = tmp_path / "out" / "b.gguf"
+    command = [sys.executable, "-m", "ropewalk", "export", str(source)]
+    command += ["--plan", str(tmp_path / "plan.json"), "--runtime", "llama.cpp", "-o", str(out)]
+    killed = 0
+    for wait in (0.3, 0.5, 0.7, 0.9):
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            time.sleep(wait)
+            process.send_signal(signal.SIGKILL)
+        killed += process.returncode == -signal.SIGKILL
+        assert not out.exists() or read_header(out).values["llama.context_length"] == TARGET
+        out.unlink(missing_ok=True)
+    assert killed
+    export(source, plan_of(source, "linear"), out, check=False)
+    assert list(out.parent.iterdir()) == [out]  # what the killed ones left is removed by the next
+    assert (source.stat().st_mtime_ns, source.stat().st_size) == (
+        before.st_mtime_ns,
+        before.st_size,
+    )
+
+
+def _own_keys(path: Path) -> dict[str, bytes]:
+    """The keys of a file as they stand in it, without the architecture."""
+    header, data = read_header(path), path.read_bytes()
+    return {
+        key: data[start + 8 + len(key.encode()) : end]
+        for key, (start, end) in header.spans.items()
+        if key not in ("general.architecture",) and not key.startswith("ropewalk.")
+    }

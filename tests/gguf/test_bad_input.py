@@ -1,0 +1,157 @@
+"""Files that are damaged, or lie: one line each, from every verb, in bounded time and memory."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.gguf.header import F32
+from tests.gguf.gguf_files import header_only, raw_file, split_keys, text, uint32
+
+KEYS = {
+    "llama.context_length": uint32(512),
+    "llama.embedding_length": uint32(64),
+    "llama.attention.head_count": uint32(4),
+    "llama.rope.freq_base": struct.pack("<If", 6, 1e4),
+}
+NORM = ("blk.0.attn_norm.weight", (64,), F32, b"\0" * 256)
+HUGE = 2**62
+
+
+def whole(folder: Path) -> Path:
+    return raw_file(folder / "a.gguf", KEYS, [NORM])
+
+
+def cut(folder: Path) -> Path:
+    path = whole(folder)
+    os.truncate(path, path.stat().st_size - 100)
+    return path
+
+
+def cut_in_the_header(folder: Path) -> Path:
+    path = whole(folder)
+    os.truncate(path, 100)
+    return path
+
+
+def with_counts(tensors: int, keys: int) -> Callable[[Path], Path]:
+    def made(folder: Path) -> Path:
+        path = whole(folder)
+        data = bytearray(path.read_bytes())
+        data[8:24] = struct.pack("<QQ", tensors, keys)
+        path.write_bytes(data)
+        return path
+
+    return made
+
+
+def with_value(value: bytes) -> Callable[[Path], Path]:
+    return lambda folder: raw_file(folder / "a.gguf", {**KEYS, "odd": value}, [NORM])
+
+
+def with_tensor(shape: tuple[int, ...], kind: int = F32) -> Callable[[Path], Path]:
+    return lambda folder: raw_file(folder / "a.gguf", KEYS, [("odd", shape, kind, b"\0" * 64)])
+
+
+def twice(folder: Path) -> Path:
+    return raw_file(folder / "a.gguf", KEYS, [NORM, NORM])
+
+
+def without_a_part(folder: Path) -> Path:
+    path = folder / "a-00001-of-00003.gguf"
+    return raw_file(path, KEYS | split_keys(0, 3, 3), [NORM])
+
+
+def of_two_models(folder: Path) -> Path:
+    second = ("blk.1.attn_norm.weight", (32,), F32, b"\0" * 128)
+    raw_file(folder / "a-00002-of-00002.gguf", split_keys(1, 2, 2), [second])
+    return raw_file(folder / "a-00001-of-00002.gguf", KEYS | split_keys(0, 2, 2), [NORM])
+
+
+def without_rotation(folder: Path) -> Path:
+    return header_only(folder / "a.gguf", architecture="mamba")
+
+
+CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "cut": (cut, "ends within blk.0.attn_norm.weight"),
+    "cut in the header": (cut_in_the_header, "is not a whole GGUF file"),
+    "more tensors than there are": (with_counts(2, 5), "ends within"),
+    "more tensors than a model has": (with_counts(HUGE, 5), "more entries than a model has"),
+    "more keys than a model has": (with_counts(1, HUGE), "more entries than a model has"),
+    "a string beyond the end": (with_value(struct.pack("<IQ", 8, HUGE)), "beyond the end"),
+    "an array beyond the end": (
+        with_value(struct.pack("<IIQ", 9, 4, 2**23) + b"\0" * 64),
+        "beyond the end",
+    ),
+    "an array of arrays": (with_value(struct.pack("<IIQ", 9, 9, 1)), "an array of arrays"),
+    "a value of no type": (with_value(struct.pack("<IQ", 99, 0)), "a type that GGUF does not have"),
+    "a tensor larger than the file": (with_tensor((HUGE, HUGE)), "ends within odd"),
+    "a tensor of nine dimensions": (with_tensor((1,) * 9), "more dimensions than GGML has"),
+    "one name twice": (twice, "stands in it twice"),
+    "an alignment of nothing": (
+        lambda folder: raw_file(
+            folder / "a.gguf", {**KEYS, "general.alignment": uint32(0)}, [NORM]
+        ),
+        "an alignment that is no size",
+    ),
+    "a missing part": (without_a_part, "a-00002-of-00003.gguf and 1 more are missing"),
+    "parts of two models": (of_two_models, "belongs to another model"),
+    "no rotation": (without_rotation, "mamba"),
+}
+
+
+def inspected_and_exported(path: Path, plan: ContextPlan, out: Path) -> None:
+    rw.inspect(path)
+    rw.export(path, plan, out, "llama.cpp")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_file_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    make, message = CASES[case]
+    plan = rw.plan(whole(tmp_path), "1k", "linear").plan
+    path, began = make(tmp_path), time.monotonic()
+    with pytest.raises(RopewalkError) as caught:
+        inspected_and_exported(path, plan, tmp_path / "out.gguf")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - began < 5
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    for make in (cut_in_the_header, without_a_part, without_rotation):
+        path = make(tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-m", "ropewalk", "inspect", str(path)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_type_that_nobody_knows_is_copied(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "a.gguf", KEYS, [NORM, ("odd", (3,), 4711, b"?" * 77)])
+    plan = rw.plan(path, "1k", "linear").plan
+    exported = rw.export(path, plan, tmp_path / "b.gguf", "llama.cpp")
+    assert exported.parity is None
+    assert any("no vocabulary" in warning for warning in exported.warnings)
+    assert b"?" * 77 in (tmp_path / "b.gguf").read_bytes()
+
+
+def test_the_name_of_a_file_is_text(tmp_path: Path) -> None:
+    """A key of the file decides nothing but what it says."""
+    path = raw_file(tmp_path / "a.gguf", {**KEYS, "general.name": text("../../etc")}, [NORM])
+    rw.export(path, rw.plan(path, "1k", "linear").plan, tmp_path / "b.gguf", "llama.cpp")
+    assert sorted(own.name for own in tmp_path.iterdir()) == ["a.gguf", "b.gguf"]

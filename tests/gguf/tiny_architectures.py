@@ -1,0 +1,242 @@
+"""Tiny files of many architectures, of random weights, that the real llama.cpp loads.
+
+    python -m tests.gguf.tiny_architectures [ARCHITECTURE …]    writes tiny_architectures.json
+
+Which tensors an architecture has, and of which shapes, llama.cpp itself tells: it is given a file
+without tensors, and names the first that it misses, or whose shape it expects otherwise, until it
+loads the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+TABLE = Path(__file__).with_name("tiny_architectures.json")
+ORIGINAL = 32
+"""The window of the files."""
+LENGTH = 96
+"""What they state."""
+HEAD, WIDTH, LAYERS, FEED = 16, 64, 2, 96
+# What an architecture needs beside the common keys, and other sizes where it asks for them.
+OWN: dict[str, dict[str, Any]] = {
+    "cohere2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+    "exaone4": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+    "gemma2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+    "gemma3": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+    "gpt-oss": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+    "llama4": {"block_count": 4},
+    "smollm3": {"block_count": 4},
+    "olmo2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
+}
+EXPERTS = {
+    *("qwen2moe", "qwen3moe", "olmoe", "dbrx", "phimoe", "gpt-oss", "llama4", "granitemoe"),
+    *("deepseek", "bailingmoe", "dots1", "hunyuan-moe", "ernie4_5-moe", "minimax-m2", "glm4moe"),
+    *("exaone-moe", "arctic", "grok", "smallthinker", "bailingmoe2", "lfm2moe"),
+}
+WANTED = (
+    *("llama", "qwen2", "qwen3", "phi2", "gemma", "gemma2", "gemma3", "granite"),
+    *("minicpm", "minicpm3", "exaone", "exaone4", "arcee", "apertus", "smollm3", "seed_oss"),
+    *("olmo", "olmo2", "starcoder2", "stablelm", "falcon", "gptneox", "internlm2"),
+    *("xverse", "command-r", "cohere2", "orion", "nemotron", "chatglm", "glm4", "codeshell"),
+    *("ernie4_5", "hunyuan-dense", "pangu-embedded", "bitnet", "deci", "mistral3", "jais2"),
+    *("maincoder", "nanbeige", "qwen", "plamo", "qwen2moe", "qwen3moe", "olmoe", "dbrx"),
+    *("phimoe", "gpt-oss", "granitemoe", "llama4", "mamba", "openelm", "plm"),
+    *("deepseek", "bailingmoe", "dots1", "hunyuan-moe", "ernie4_5-moe", "minimax-m2", "arctic"),
+    *("grok", "smallthinker"),
+)
+LOADING = """
+import json, os, sys, xllamacpp
+for line in sys.stdin:
+    p = xllamacpp.CommonParams()
+    p.model.path, p.n_ctx, p.n_parallel, p.n_gpu_layers = line.strip(), 64, 1, 0
+    p.warmup, p.fit_params, p.verbosity = False, False, 1
+    began = os.path.getsize(sys.argv[1])
+    try:
+        held = xllamacpp.Server(p)  # to let it go may take for ever
+    except RuntimeError:
+        told = ""
+        while "failed to load" not in told:  # it writes while this goes on
+            with open(sys.argv[1], errors="replace") as file:
+                file.seek(began)
+                told = file.read()
+        print("\\n@" + json.dumps(told), flush=True)
+    else:
+        print("\\n@" + json.dumps(""), flush=True)
+        os._exit(0)
+"""
+_MISSING = re.compile(r"tensor '([\w.]+)' not found|missing tensor '([\w.]+)'")
+_SHAPE = re.compile(r"tensor '([\w.]+)' has wrong shape; expected([ \d,]+), got")
+
+
+def keys_of(architecture: str) -> dict[str, Any]:
+    """What the file says of a model, under the names that any architecture may ask for."""
+    found: dict[str, Any] = {
+        "context_length": LENGTH,
+        "embedding_length": WIDTH,
+        "block_count": LAYERS,
+        "feed_forward_length": FEED,
+        "attention.head_count": WIDTH // HEAD,
+        "attention.head_count_kv": WIDTH // HEAD,
+        "attention.key_length": HEAD,
+        "attention.value_length": HEAD,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.layer_norm_epsilon": 1e-5,
+        "attention.group_norm_epsilon": 1e-5,
+        "attention.clamp_kqv": 8.0,
+        "attention.scale": 0.25,
+        "rope.dimension_count": HEAD,
+        "rope.freq_base": 1e4,
+        "rope.scaling.original_context_length": ORIGINAL,
+        "logit_scale": 1.0,
+        "use_parallel_residual": False,
+        "embedding_scale": 2.0,
+        "residual_scale": 0.5,
+        "attention.q_lora_rank": 32,
+        "attention.kv_lora_rank": 32,
+        "attention.key_length_mla": HEAD,
+        "ssm.inner_size": 2 * WIDTH,
+        "ssm.conv_kernel": 4,
+        "ssm.state_size": 16,
+        "ssm.time_step_rank": 4,
+        "ssm.group_count": 2,
+        "shortconv.l_cache": 3,
+        **OWN.get(architecture, {}),
+    }
+    if architecture in EXPERTS:
+        found |= {
+            "expert_count": 2,
+            "expert_used_count": 2,
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_gating_func": 2,
+            "expert_weights_scale": 1.0,
+            "expert_group_count": 1,
+            "leading_dense_block_count": 0,
+            "interleave_moe_layer_step": 1,
+        }
+    return found
+
+
+def write(
+    path: Path, architecture: str, keys: dict[str, Any], tensors: dict[str, list[int]]
+) -> Path:
+    """A file with random weights of these shapes."""
+    random = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in keys.items():
+        name = f"{architecture}.{key}"
+        if isinstance(value, bool):
+            writer.add_bool(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        else:
+            writer.add_uint32(name, value)
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "a"]
+    for name in ("alpha_n", "alpha_p", "beta", "eps") if architecture == "apertus" else ():
+        writer.add_array(f"xielu.{name}", [1.0] * keys["block_count"])
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([0.0] * len(pieces))
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1])
+    for name, shape in tensors.items():
+        values: NDArray[np.floating[Any]] = random.normal(0, 0.3, shape[::-1])
+        if "norm" in name and name.endswith("weight"):
+            values = 1 + values / 3
+        if "ssm_a" in name:
+            values = -np.abs(values)
+        writer.add_tensor(name, values.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def made(path: Path, architecture: str) -> Path:
+    """A tiny file of an architecture that was found before."""
+    found = json.loads(TABLE.read_text("utf-8"))[architecture]
+    return write(path, architecture, found["keys"], found["tensors"])
+
+
+def known() -> tuple[str, ...]:
+    return tuple(json.loads(TABLE.read_text("utf-8")))
+
+
+def discovered(architecture: str) -> dict[str, Any] | str:
+    """The keys and tensors with which llama.cpp loads an architecture, or what it says instead."""
+    keys, tensors = keys_of(architecture), dict[str, list[int]]()
+    with tempfile.TemporaryDirectory() as room:
+        complaints = Path(room) / "complaints"
+        with (
+            complaints.open("w") as heard,
+            subprocess.Popen(
+                [sys.executable, "-c", LOADING, str(complaints)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=heard,
+                text=True,
+            ) as llama,
+        ):
+            assert llama.stdin is not None and llama.stdout is not None  # noqa: PT018
+            for _ in range(200):
+                path = write(Path(room) / "a.gguf", architecture, keys, tensors)
+                llama.stdin.write(f"{path}\n")
+                llama.stdin.flush()
+                answer = llama.stdout.readline()
+                while answer and not answer.startswith("@"):  # it prints something itself
+                    answer = llama.stdout.readline()
+                if not answer:  # it ends its process on some files
+                    return complaints.read_text("utf-8", errors="replace").strip()[-600:]
+                complaint = json.loads(answer[1:])
+                if not complaint:
+                    return {"keys": keys, "tensors": tensors}
+                if not _mended(complaint, tensors):
+                    return str(complaint.strip().splitlines()[0])
+            return "it never loads"
+
+
+def _mended(complaint: str, tensors: dict[str, list[int]]) -> bool:
+    """Whether the next file has what llama.cpp missed in this one."""
+    if shape := _SHAPE.search(complaint):
+        found = [int(n) for n in shape[2].split(",")]
+        while len(found) > 1 and found[-1] == 1:
+            found.pop()
+        tensors[shape[1]] = found
+        return True
+    missing = _MISSING.search(complaint)
+    name = missing and (missing[1] or missing[2])
+    if not name or name in tensors:
+        return False
+    # A block is like the first, most often.
+    tensors[name] = list(tensors.get(re.sub(r"^blk\.\d+", "blk.0", name), [1]))
+    return True
+
+
+def main(wanted: Iterable[str]) -> None:
+    found = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {}
+    for architecture in wanted:
+        own = discovered(architecture)
+        if isinstance(own, str):
+            print(f"{architecture}: {own}", flush=True)
+            continue
+        print(f"{architecture}: {len(own['tensors'])} tensors", flush=True)
+        found[architecture] = own
+        TABLE.write_text(json.dumps(dict(sorted(found.items()))) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or WANTED)

@@ -96,9 +96,9 @@ class RopewalkCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             first = state.global_step * windows
             raise NotFinite(
                 f"step {state.global_step + 1}: the gradient is not finite ({norm.item()}), in one "
-                f"of the windows {first} to {first + windows - 1}; the update was not made, and the "
-                f"last checkpoint in {args.output_dir} is from before; lower the learning rate, or "
-                "look at these windows"
+                f"of the windows {first} to {first + windows - 1}; the update was not made, and "
+                f"the last checkpoint in {args.output_dir} is from before; lower the learning "
+                "rate, or look at these windows"
             )
 
     def on_step_end(

@@ -4,8 +4,8 @@
       shard-0000N-….safetensors   weights, optimizer state and random states, by the rank that wrote
       training.json               what is no tensor, and the SHA-256 of each file
 
-Every rank writes what it holds, through torch's distributed checkpoints; read again, tensors are cut
-as the ranks of then need them, so a run may go on with another number of ranks. A checkpoint gets
+Every rank writes what it holds, through torch's distributed checkpoints; when they are read, tensors
+are cut as the present ranks need them, so a run may go on with another number of ranks. A checkpoint gets
 its name when all of it is on the disk: one that is found under its name is whole.
 """
 

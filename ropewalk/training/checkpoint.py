@@ -4,9 +4,9 @@
       shard-0000N-….safetensors   weights, optimizer state and random states, by the rank that wrote
       training.json               what is no tensor, and the SHA-256 of each file
 
-Every rank writes what it holds, through torch's distributed checkpoints; when they are read, tensors
-are cut as the present ranks need them, so a run may go on with another number of ranks. A checkpoint gets
-its name when all of it is on the disk: one that is found under its name is whole.
+Every rank writes what it holds, through torch's distributed checkpoints. When they are read,
+tensors are cut as the present ranks need them, so a run may go on with another number of ranks. A
+checkpoint gets its name when all of it is on the disk: one that is found under its name is whole.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.outputs import TEMPORARY, sync_directory, write_atomically
@@ -57,7 +58,7 @@ def save(
     _wait()
     tensors = {**_weights(model), **_optimizer_state(model, optimizer), **_random_states()}
     writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
-    dcp.save(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
+    save_shards(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
     _wait()
     if _rank() == 0:
         for name, value in files.items():
@@ -190,12 +191,12 @@ def _random_states() -> dict[str, Tensor]:
     """Those of this rank."""
     version, words, gauss = random.getstate()
     assert version == 3
-    kept = np.random.get_state(legacy=True)  # noqa: NPY002 - what dropout and others may use
+    _, kept, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     states = {
         "python": torch.tensor(words, dtype=torch.int64),
         "python_gauss": torch.tensor([np.nan if gauss is None else gauss], dtype=torch.float64),
-        "numpy": torch.tensor(np.asarray(kept[1]).astype(np.int64)),
-        "numpy_rest": torch.tensor([float(each) for each in kept[2:]], dtype=torch.float64),  # type: ignore[arg-type]
+        "numpy": torch.tensor(np.asarray(kept).astype(np.int64)),
+        "numpy_rest": torch.tensor([float(each) for each in rest], dtype=torch.float64),
         "torch": torch.random.get_rng_state(),
     }
     if torch.cuda.is_available():
@@ -218,7 +219,7 @@ def _set_random_states(states: Mapping[str, Tensor]) -> None:
 def _read(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Fill tensors in place."""
     try:
-        dcp.load(tensors, storage_reader=_reader(folder), no_dist=not dist.is_initialized())
+        load_shards(tensors, storage_reader=_reader(folder), no_dist=not dist.is_initialized())
     except (RuntimeError, ValueError, KeyError, AssertionError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
@@ -29,7 +28,7 @@ def prepare_loss(model: Any) -> None:
     """Give a model the method that `summed_loss` calls; verified on the model as it is.
 
     A method, because FSDP gathers a root's own weights, the embeddings and the head, around its
-    forward and around methods that are registered, and not for somebody who calls its parts.
+    forward and around methods that are registered (METHOD), and not for who calls its parts.
     """
     config = model.config.get_text_config()
     if getattr(config, "output_router_logits", False):
@@ -43,13 +42,11 @@ def prepare_loss(model: Any) -> None:
     def loss(self: Any, targets_BL: Tensor, inputs: dict[str, Any]) -> Tensor:
         hidden = head.body(**inputs, use_cache=False).last_hidden_state.flatten(0, 1)
         rows = max(1, LOGITS_AT_ONCE // head.vocabulary)
-        parts = zip(hidden.split(rows), targets_BL.flatten().split(rows), strict=True)
+        parts = zip(torch.split(hidden, rows), torch.split(targets_BL.flatten(), rows), strict=True)
         losses = [checkpoint(_summed, head, *part, use_reentrant=False) for part in parts]
         return torch.stack(losses).sum()
 
     setattr(model, METHOD, MethodType(loss, model))
-    if isinstance(model, FSDPModule):
-        register_fsdp_forward_method(model, METHOD)
 
 
 def summed_loss(model: Any, targets: Tensor, inputs: dict[str, Any]) -> Tensor:

@@ -42,28 +42,23 @@ def check_mixing(model: Any) -> None:
 
 def _leaking(model: Any) -> list[str]:
     """The names of all parts of a kind of which one was seen to leak."""
-    parts = {
-        part: name
-        for layer in layers_of(model)
-        for name, part in model.named_modules()
-        if part in set(layer.children())
-    }
+    names = {part: name for name, part in model.named_modules()}
+    parts = [part for layer in layers_of(model) for part in layer.children()]
     layout = AttentionLayout.anchor([_FIRST, _SECOND])
     device = next(model.parameters()).device
     positions = torch.tensor(layout.positions, device=device)[None]
-    tokens = torch.arange(layout.length, device=device)[None] % _vocabulary(model)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    tokens = torch.arange(layout.length, device=device)[None] % vocabulary
     others = tokens.clone()
-    others[:, 1 : 1 + _FIRST] = (others[:, 1 : 1 + _FIRST] + layout.length) % _vocabulary(model)
+    others[:, 1 : 1 + _FIRST] = (others[:, 1 : 1 + _FIRST] + layout.length) % vocabulary
     training = model.training
     model.eval()
     try:
-        heard = [_heard(model, list(parts), ids, positions, layout) for ids in (tokens, others)]
+        before, after = (_heard(model, parts, ids, positions, layout) for ids in (tokens, others))
     finally:
         model.train(training)
-    kinds = {
-        type(part) for part in parts if part in heard[0] and _leaks(heard[0][part], heard[1][part])
-    }
-    return [name for part, name in parts.items() if type(part) in kinds]
+    kinds = {type(part) for part in before if _leaks(before[part], after[part])}
+    return [names[part] for part in parts if type(part) in kinds]
 
 
 def _heard(
@@ -97,7 +92,3 @@ def _leaks(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> bool:
     given, made = ((b - a).abs() for b, a in zip(before, after, strict=True))
     same = given[:, second].max() <= 1e-3 * given.max()
     return bool(same and made[:, second].max() > 0.1 * made.max() > 0)
-
-
-def _vocabulary(model: Any) -> int:
-    return int(model.get_input_embeddings().weight.shape[0])

@@ -63,7 +63,7 @@ class Division:
 
 
 class Place:
-    """This rank's place in a division; ranks must have met (`torch.distributed`) if they are many."""
+    """This rank's place in a division. Several ranks must have met (`torch.distributed`)."""
 
     def __init__(self, division: Division, device: str) -> None:
         there = dist.get_world_size() if dist.is_initialized() else 1

@@ -1,4 +1,4 @@
-"""A trained model as a folder, whole: weights gathered from all ranks, with the plan in the config."""
+"""A trained model as a folder: weights gathered from all ranks, and the plan in the config."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
                 "smaller steps"
             )
         return DataLoader(
-            self.train_dataset,  # type: ignore[arg-type]
+            self.train_dataset,
             batch_sampler=batches,
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
@@ -121,9 +121,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         """This rank's share of the mean over all targets of the step, times the number of ranks:
         gradients, and the losses that are logged, are means over ranks."""
         if return_outputs:
-            raise Unsupported(
-                "evaluation inside training is not for windows; use ropewalk evaluate"
-            )
+            raise Unsupported("this trainer does not evaluate; use ropewalk evaluate")
         targets = inputs.pop("shift_labels")
         inputs.pop("labels", None)
         mesh = self.place.sequence_mesh

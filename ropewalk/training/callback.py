@@ -38,7 +38,8 @@ class NotFinite(RopewalkError):
 class RopewalkCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     """`data` says what is read, in JSON: it goes into each checkpoint, and a resume with other data
     is refused. `keep` are the steps whose models are kept for evaluation. `final` is the folder of
-    the trained model; None leaves saving to the script."""
+    the trained model; None leaves saving to the script. `by_current_length` lets each window follow
+    the step of the plan that serves its own length."""
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class RopewalkCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         keep: tuple[int, ...] = (),
         final: Path | str | None = None,
         tokenizer: Any = None,
+        by_current_length: bool = False,
     ) -> None:
         self.plan, self.data, self.keep = plan, dict(data), keep
+        self._by_current_length = by_current_length
         self.final = None if final is None else Path(final)
         self._tokenizer = tokenizer
         self._terminated = False
@@ -78,7 +81,7 @@ class RopewalkCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     ) -> None:
         self._check_same(state)
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-        install(causal, self.plan)
+        install(causal, self.plan, by_current_length=self._by_current_length)
         check_mixing(causal)
         self._handler = signal.signal(signal.SIGTERM, self._terminate)
 

@@ -200,7 +200,8 @@ def train(
     check_run_place(path, asked.source.places)
     search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
     with _held(asked, execution, path, data, search_texts, evaluations) as (folder, directory):
-        from ropewalk.pipeline.training import TrainingRun, check_store, on_first
+        from ropewalk.pipeline.training import TrainingRun, check_store
+        from ropewalk.training.ranks import on_first
         from ropewalk.training.stage import first
 
         on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
@@ -455,7 +456,8 @@ def _held(
     evaluations: int | None,
 ) -> Iterator[tuple[Path, RunDirectory | None]]:
     """The folder that training begins with, and the run directory, which the first rank holds."""
-    from ropewalk.pipeline.training import joined, on_first
+    from ropewalk.pipeline.training import joined
+    from ropewalk.training.ranks import on_first
     from ropewalk.training.stage import first
 
     with ExitStack() as stack:

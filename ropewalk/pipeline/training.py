@@ -42,6 +42,7 @@ from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
 from ropewalk.training.callback import KEPT, TERMINATED
+from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import JOURNAL, StepJournal
 from ropewalk.training.results import Found, TrainedStage
 from ropewalk.training.settings import Settings, StageSettings
@@ -244,23 +245,6 @@ def with_original(plan: ContextPlan) -> ContextPlan:
     original = plan.longest(layer).geometry.original_length
     mixed = plan.with_steps(layer, (PlanStep(original, plain), *plan.steps(layer)))
     return replace(mixed, provenance=plan.provenance)
-
-
-def on_first(act: Callable[[], object]) -> None:
-    """Act on the first rank, while the others wait; if it fails, all do."""
-    failed: list[Any] = [None]
-    if first():
-        try:
-            act()
-        except Exception as error:
-            failed = [str(error)]
-            if dist.is_initialized():
-                dist.broadcast_object_list(failed)
-            raise
-    if dist.is_initialized():
-        dist.broadcast_object_list(failed)
-        if failed[0] is not None:
-            raise InputError(f"rank 0: {failed[0]}")
 
 
 @contextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ropewalk.exporting.writing import staged
 from ropewalk.extras import required_by
+from ropewalk.training.saving import causal_of
 
 _NAME = "default"
 _BASE, _LORA = ".base_layer.", ".lora_"
@@ -28,15 +26,6 @@ def with_adapter(model: Any, rank: int, *, seed: int) -> Any:
     )
     torch.manual_seed(seed)
     return get_peft_model(model, config)
-
-
-def is_adapted(model: Any) -> bool:
-    return hasattr(model, "peft_config")
-
-
-def causal_of(model: Any) -> Any:
-    """The causal language model that an adapter may be around."""
-    return model.get_base_model() if is_adapted(model) else model
 
 
 def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
@@ -57,28 +46,6 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
             up, down = (_whole(own[_NAME].weight.detach()) for own in (layer.lora_B, layer.lora_A))
             weight = weight + (layer.scaling[_NAME] * (up @ down)).to(weight.dtype)
         yield name.replace(_BASE, "."), weight
-
-
-def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter as peft keeps it, on all ranks together."""
-    from peft import get_peft_model_state_dict
-
-    state = {name: _whole(value).cpu() for name, value in get_peft_model_state_dict(model).items()}
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        size = sum(value.nbytes for value in state.values())
-        with staged(folder, needs_bytes=size, overwrite=True) as staging:
-            whole = {
-                f"base_model.model.{name}" if not name.startswith("base_model") else name: v
-                for name, v in state.items()
-            }
-            from peft.utils import SAFETENSORS_WEIGHTS_NAME
-            from safetensors.torch import save_file
-
-            staging.mkdir()
-            save_file(whole, staging / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
-            model.peft_config[_NAME].save_pretrained(str(staging))
-    if dist.is_initialized():
-        dist.barrier()
 
 
 def _whole(value: Tensor) -> Tensor:

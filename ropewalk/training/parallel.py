@@ -21,8 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.sharding import units_of
+from ropewalk.training.ranks import fingerprint, gathered
 from ropewalk.untrusted import check_count
 
 
@@ -105,18 +106,36 @@ def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False
     """Cut a model's weights over the ranks. With one rank it stays as it is."""
     if place.division.ranks == 1:
         return
-    policy = MixedPrecisionPolicy()
+    check_same(model)
+    # What goes in is not cast: cos and sin stay as the model makes them.
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
     if bfloat16:
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
     for unit in units_of(model):
         fully_shard(unit, mesh=place.weights_mesh, mp_policy=policy)
     fully_shard(model, mesh=place.weights_mesh, mp_policy=policy)
 
 
+def check_same(model: nn.Module) -> None:
+    """Refuse weights that differ between ranks: each would train a piece of another model."""
+    found = gathered([fingerprint([each]) for each in model.named_parameters()])
+    names = [name for name, _ in model.named_parameters()]
+    for other, theirs in enumerate(found):
+        if theirs != found[0]:
+            differ = [name for name, a, b in zip(names, found[0], theirs, strict=False) if a != b]
+            raise InputError(
+                f"rank {other} holds other weights than the first ({len(differ)} parameters, "
+                f"{shortened(differ[:1])}, …); load the same model on all ranks, and call "
+                "transformers.set_seed before parts are made at random, such as adapters"
+            )
+
+
 def check_sharded(model: Any) -> None:
     """Refuse to go on where sharding was asked for and did not happen."""
     whole = [name for name, own in model.named_parameters() if not isinstance(own, DTensor)]
-    if whole or not isinstance(model, FSDPModule):
+    if whole or not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise RopewalkError(
             f"sharding was asked for, but {len(whole)} parameters are whole on this rank "
             f"({', '.join(whole[:3])}, …): every rank would train a model of its own, or all of it"

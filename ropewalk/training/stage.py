@@ -22,32 +22,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
 from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.writing import copy_companions, staged, write_json
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.progress import Progress
 from ropewalk.training import checkpoint
-from ropewalk.training.adapters import (
-    causal_of,
-    is_adapted,
-    plain_weights,
-    save_adapter,
-    with_adapter,
-)
+from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
 from ropewalk.training.parallel import Division
+from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import KeepMerged, Recorder, StepJournal
+from ropewalk.training.saving import causal_of, save_whole
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.trainer import RopewalkTrainer
 from ropewalk.untrusted import read_json
@@ -259,18 +255,19 @@ def train_stage(
     model = loaded.model
     if job.settings.lora is not None:
         model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
+    adapted = job.settings.lora is not None
     keep = job.stage.kept if job.keeps else ()
     callbacks: list[Any] = [
         RopewalkCallback(
             job.plan,
             data=_identity(job),
-            keep=() if is_adapted(model) else keep,
+            keep=() if adapted else keep,
             tokenizer=tokenizer,
             by_current_length=job.settings.mixed_windows,
         ),
         Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
     ]
-    if is_adapted(model):
+    if adapted:
         callbacks.append(KeepMerged(keep, partial(_keep_merged, job)))
     with _quiet(), _places_of(job):
         trainer = RopewalkTrainer(
@@ -283,8 +280,8 @@ def train_stage(
         trainer.remove_callback(PrinterCallback)
         whole = checkpoint.checkpoints_in(job.place)
         trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
-        if is_adapted(trainer.model):
-            save_adapter(trainer.model, job.place / ADAPTER)
+        if adapted:
+            save_whole(trainer.model, job.place / ADAPTER)
         write_trained(trainer.model, job.source, job.place / TRAINED)
 
 
@@ -357,18 +354,21 @@ def write_trained(
     for name, weight in plain_weights(model):
         if first():
             weights[name] = weight.to("cpu", stored, copy=True)
-    if first():
+
+    def write() -> None:
         size = sum(weight.nbytes for weight in weights.values())
         with staged(folder, needs_bytes=size, overwrite=True) as staging:
             causal_of(model).save_pretrained(str(staging), state_dict=weights)
             copy_companions(source, staging)
             config = read_json(source / "config.json")
             assert isinstance(config, dict)
-            write_json(
-                staging / "config.json", config if plan is None else stock_config(config, plan)
-            )
-    if dist.is_initialized():
-        dist.barrier()
+            if plan is not None:
+                config = stock_config(config, plan)
+                write_json(staging / PLAN, plan.to_json())
+            write_json(staging / "config.json", config)
+            Manifest.of(staging).write(staging)
+
+    on_first(write)
 
 
 def _keep_merged(job: StageJob, model: Any, name: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.writing import staged
 from ropewalk.models.load import checked_weights, load_tokenizer
 from ropewalk.models.source import Source
@@ -59,3 +60,4 @@ def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> N
     with staged(folder, needs_bytes=size, overwrite=True) as staging:
         model.save_pretrained(str(staging))
         words.save_pretrained(str(staging))
+        Manifest.of(staging).write(staging)

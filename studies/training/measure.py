@@ -34,7 +34,7 @@ from studies.bundled_model.windows import TextStream, WindowMix
 RESULTS = Path(__file__).with_name("results.json")
 MODELS = ("bundled", "bundled:2", "bundled:3")
 TARGET, WINDOW = 2048, 512
-STEPS, BATCH, LEARNING_RATE = 120, 2, 1e-3
+STEPS, BATCH, LEARNING_RATE = 60, 1, 1e-3
 SAMPLES = 30
 TASKS = ("passkey", "needle", "kv", "perplexity")
 SHARES = STAGES[1].shares
@@ -60,9 +60,7 @@ def documents(name: str, count: int, seed: int) -> list[str]:
     """Text with facts and questions about them, nearly as long as a window."""
     tokenizer = load(name).tokenizer
     texts = list(read_corpus().training.values())
-    mix = WindowMix(
-        tokenizer, TextStream(tokenizer, texts), words_of(texts), TARGET - ROOM, SHARES
-    )
+    mix = WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), TARGET - ROOM, SHARES)
     rng = np.random.default_rng([seed, TARGET])
     drawn = (mix.draw(rng, TARGET - ROOM) for _ in range(count))
     return [tokenizer.decode(each.tokens.tolist(), skip_special_tokens=True) for each in drawn]
@@ -93,7 +91,12 @@ def measured(name: str, runs: Path) -> dict[str, Any]:
     for label, arm in arms.items():
         place = own / label.replace(",", "").replace(" ", "-")
         results[label] = rw.evaluate(
-            arm.pop("model"), lengths=[WINDOW, TARGET], tasks=TASKS, samples=SAMPLES, run=place, **arm
+            arm.pop("model"),
+            lengths=[WINDOW, TARGET],
+            tasks=TASKS,
+            samples=SAMPLES,
+            run=place,
+            **arm,
         )
     differences = {}
     for label in list(arms)[:-1]:

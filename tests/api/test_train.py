@@ -79,7 +79,8 @@ def test_the_last_checkpoints_are_there_to_be_evaluated(done: Trained) -> None:
     assert done.kept == ("step-2", "step-12")
     place = Path(done.run) / "evaluate"
     last, exported = (
-        load_file(folder / "model.safetensors") for folder in (place / "step-12", Path(done.run) / "model")
+        load_file(folder / "model.safetensors")
+        for folder in (place / "step-12", Path(done.run) / "model")
     )
     assert all(torch.equal(last[name], exported[name]) for name in exported)
     found = rw.evaluate_checkpoints(
@@ -278,7 +279,10 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"mixed_windows": True, "layout": "reset"}, "does not count through"),
         ({"search_between": True}, "`search_between` is for several stages"),
         ({"method": "yarm"}, "yarm"),
-        ({"corpus": ["short"] * 9}, r"0 of 9 documents are longer than 128, which the model serves"),
+        (
+            {"corpus": ["short"] * 9},
+            r"0 of 9 documents are longer than 128, which the model serves",
+        ),
         ({"corpus": []}, "the corpus contains no tokens"),
     ],
 )

@@ -191,8 +191,7 @@ def train(
         device, dtype, sequence_parallel, replicate, windows_at_once, recompute, save_every,
         report_to,
     )  # fmt: skip
-    execution.accumulated(asked.settings.batch)
-    asked.check_search(execution)
+    asked.check(execution)
     length = format_length(asked.settings.stages[-1].length)
     path = (
         as_path(run, "run") if run else Path("runs") / f"train-{asked.source.short_name}-{length}"
@@ -261,7 +260,23 @@ class _Asked:
     def searches(self) -> bool:
         return any(map(self.searched, range(1, len(self.settings.stages) + 1)))
 
-    def check_search(self, execution: Execution) -> None:
+    def check(self, execution: Execution) -> None:
+        """Refuse what a later stage would, before there is a run directory."""
+        from ropewalk.training.stage import check_stage
+
+        execution.accumulated(self.settings.batch)
+        self._check_search(execution)
+        if self.plans and not self.from_config:
+            for number, stage in enumerate(self.settings.stages, start=1):
+                plan = self.plan(number)
+                if number == 1 or len(self.plans) == 1:
+                    check_stage(self.source.folder, plan, stage, self.settings, execution)
+
+    def plan(self, number: int) -> ContextPlan:
+        """The given plan of a stage."""
+        return self.plans[min(number, len(self.plans)) - 1]
+
+    def _check_search(self, execution: Execution) -> None:
         if self.search_between and len(self.settings.stages) == 1:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
         if self.searches and execution.ranks > 1:
@@ -366,6 +381,13 @@ def _settings(
     window = given["window"]
     if window is not None:
         window = as_length(window, "window")
+        if window > lengths[-1]:
+            raise InvalidValue(
+                "window",
+                window,
+                f"must be at most {lengths[-1]}, the length that is trained for",
+                "give shorter windows, or a longer target (`to`)",
+            )
     elif recipe is not None:
         window = recipe.window
     values = {} if recipe is None else {key: getattr(recipe, key) for key in _RECIPES}
@@ -552,7 +574,7 @@ class _Planner:
     def plan_of(self, number: int, folder: Path, stage: StageSettings) -> ContextPlan:
         asked = self.asked
         if asked.plans:
-            return asked.plans[min(number, len(asked.plans)) - 1]
+            return asked.plan(number)
         source = resolve(str(folder))
         present = source.present_plan
         if stage.length == present.target_length:
@@ -584,7 +606,7 @@ class _Planner:
         """How a stage is planned, for a preview."""
         asked = self.asked
         if asked.plans:
-            return asked.plans[min(number, len(asked.plans)) - 1].provenance.get("methods", "plan")
+            return asked.plan(number).provenance.get("methods", "plan")
         if asked.searched(number):
             return SEARCH
         if stage.length == asked.source.present_plan.target_length:

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
 from ropewalk.exporting.parity import Exported
@@ -117,16 +117,9 @@ class TrainingRun:
 
         on_first(decide)
         plan = ContextPlan.read(place / PLAN)
-        if plan.target_length < stage.window:
-            raise InvalidValue(
-                "plan",
-                f"up to {format_length(plan.target_length)}",
-                f"is shorter than the windows of {format_length(stage.window)}",
-                "give a plan for that length, or shorter windows (`window`)",
-            )
         if self.settings.mixed_windows:
             plan = with_original(plan)
-        check_stage(source, plan, self.settings, self.execution)
+        check_stage(source, plan, stage, self.settings, self.execution)
         return StageJob(
             source, plan, self.store, stage, self.settings, self.execution, place, keeps=last
         )

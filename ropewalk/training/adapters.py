@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,10 @@ def with_adapter(model: Any, rank: int, *, seed: int) -> Any:
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     torch.manual_seed(seed)
-    return get_peft_model(model, config)
+    with warnings.catch_warnings():
+        # peft asks transformers by a name that is deprecated there.
+        warnings.simplefilter("ignore", FutureWarning)
+        return get_peft_model(model, config)
 
 
 def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:

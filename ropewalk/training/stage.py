@@ -32,9 +32,12 @@ from ropewalk.data.stream import Stream
 from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.features import check_plan, expressible
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.writing import copy_companions, staged, write_json
+from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.config import load_config
 from ropewalk.models.load import load
 from ropewalk.progress import Progress
 from ropewalk.training import checkpoint
@@ -199,8 +202,21 @@ def _epoch(
     return Windows(store, settings, special, epoch)
 
 
-def check_stage(source: Path, plan: ContextPlan, settings: Settings, execution: Execution) -> None:
+def check_stage(
+    source: Path,
+    plan: ContextPlan,
+    stage: StageSettings,
+    settings: Settings,
+    execution: Execution,
+) -> None:
     """Refuse what could not be trained or exported at the end, before anything is computed."""
+    if plan.target_length < stage.window:
+        raise InvalidValue(
+            "plan",
+            f"up to {format_length(plan.target_length)}",
+            f"is shorter than the windows of {format_length(stage.window)}",
+            "give a plan for that length, or shorter windows (`window`)",
+        )
     if plan.query_scales is not None:
         raise Unsupported(
             "the plan has query scales, which belong to the weights as they are; export the model "
@@ -212,9 +228,9 @@ def check_stage(source: Path, plan: ContextPlan, settings: Settings, execution: 
             "group hold different ones (`sequence_parallel`); use one rank for each window, or "
             "leave out `mixed_windows`"
         )
-    config = read_json(source / "config.json")
-    assert isinstance(config, dict)
-    stock_config(config, plan)
+    config = load_config(source)
+    check_plan(plan, config, str(source))
+    expressible(plan, config, "transformers", approximate=False)
     execution.accumulated(settings.batch)
 
 

@@ -1,6 +1,6 @@
-"""Does training with `ropewalk train` help at the target length? Measured on the three bundled models.
+"""Does `ropewalk train` help at the target length? Measured on the three bundled models.
 
-    python -m studies.training.measure            runs what is missing: about ten minutes of one core
+    python -m studies.training.measure            runs what is missing: some ten minutes of a core
     python -m studies.training.measure --report   runs nothing
 
 Each model is trained at four times its window with the recipe `anchor`, on documents of the text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -21,7 +20,7 @@ from ropewalk.api.train import Trained
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.models.source import resolve
-from ropewalk.progress import Status, silent
+from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
@@ -214,6 +213,7 @@ def test_mixed_windows_follow_the_schedule_of_their_length(model: Path, tmp_path
     assert resolve(str(tmp_path / "run" / "model")).present_plan.rotates_like(found.plan)
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
 def test_an_adapter_is_merged_into_the_export_as_peft_merges_it(
     model: Path, tmp_path: Path
 ) -> None:
@@ -316,7 +316,7 @@ def test_tokens_of_another_tokenizer_are_refused(model: Path, tmp_path: Path) ->
 
 def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
     told: list[str] = []
-    trained(model, tmp_path / "run", corpus=TEXTS[:1], steps=30, notice=told.append, batch=1)
+    trained(model, tmp_path / "run", corpus=[TEXTS[0][:600]], steps=4, notice=told.append, batch=1)
     assert any("read each" in text and "times" in text for text in told), told
 
 
@@ -326,8 +326,9 @@ def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
 
     plan = rw.plan("bundled", 2048, "linear").plan
     settings = Settings(stages_of([2048], [1], None), mixed_windows=True)
+    folder, [stage] = resolve("bundled").folder, settings.stages
     with pytest.raises(Unsupported, match="`sequence_parallel`"):
-        check_stage(Path("."), plan, settings, Execution(sequence=2))
+        check_stage(folder, plan, stage, settings, Execution(sequence=2))
 
 
 def test_recipes_say_what_their_papers_say() -> None:
@@ -358,5 +359,3 @@ def test_a_preview_counts_what_would_be_read(model: Path, tmp_path: Path) -> Non
     assert stage.tokens == 10 * 2 * 256
     assert stage.epochs is not None
     assert stage.epochs == pytest.approx(stage.tokens / sum(map(len, TEXTS)), rel=0.1)
-    assert json.dumps(found.to_json())
-    assert silent is not None

@@ -88,7 +88,7 @@ def test_ranks_train_the_same_model(
 ) -> None:
     given = ("--to", 256, "--method", "linear", "--learning-rate", 0.01, "--device", "cpu")
     assert call(words(model, corpus, tmp_path / "alone", *given)) == 0
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "--"]
     done = subprocess.run(
         [*command, "ropewalk", *words(model, corpus, tmp_path / "ranks", *given, *more)],
         capture_output=True, text=True, check=False, env={**os.environ},

@@ -18,6 +18,7 @@ import json
 import os
 import random
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,7 +66,8 @@ def save(
     on_first(lambda: _empty(part))
     writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
     try:
-        save_shards(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
+        with _alone():
+            save_shards(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
     except (CheckpointException, RuntimeError, OSError) as error:
         on_first(lambda: shutil.rmtree(part, ignore_errors=True))
         raise RopewalkError(
@@ -347,11 +349,20 @@ def _shape(tensors: Known, key: str) -> str:
 def _read(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Fill tensors in place."""
     try:
-        load_shards(tensors, storage_reader=_reader(folder), no_dist=not dist.is_initialized())
+        with _alone():
+            load_shards(tensors, storage_reader=_reader(folder), no_dist=not dist.is_initialized())
     except (CheckpointException, RuntimeError, ValueError, KeyError, AssertionError) as error:
         raise InputError(
             f"{folder}: cannot be read ({_reason(error)}); go on from an earlier checkpoint"
         ) from None
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """torch warns a single process that it is one."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        yield
 
 
 def _reason(error: BaseException) -> str:

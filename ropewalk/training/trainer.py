@@ -293,11 +293,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if given is True:
             own = checkpoint.checkpoints_in(run)
             stock = get_last_checkpoint(str(run)) if run.is_dir() and not own else None
-            if not own and stock is None:
+            if not own and (stock is None or not _is_stock(Path(stock))):
                 raise InputError(f"{run}: holds no checkpoint; start without resuming")
             return own[-1] if own else Path(str(stock))
         folder = Path(given)
-        if not checkpoint.is_checkpoint(folder) and not (folder / TRAINER_STATE_NAME).is_file():
+        if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
             whole = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
             raise InputError(
                 f"{folder}: is not a whole checkpoint; next to it there are: {whole or 'none'}"
@@ -351,6 +351,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             self._tr_loss = own["loss"].to(self.args.device)
             self._total_loss_scalar -= float(self.accelerator.gather(self._tr_loss).mean())
             self._globalstep_last_logged = checkpoint.load_state(Path(folder))["logged"]
+
+
+def _is_stock(folder: Path) -> bool:
+    """Whether the stock Trainer wrote it. A torn one of ours has shards."""
+    return (folder / TRAINER_STATE_NAME).is_file() and not any(folder.glob("shard-*"))
 
 
 def _check_arguments(args: TrainingArguments) -> None:

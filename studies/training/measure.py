@@ -50,9 +50,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.report:
         torch.set_num_threads(1)
-        found = {name: measured(name, arguments.runs) for name in MODELS}
-        kept = {"machine": {**machine(), "torch": torch.__version__}, "models": found}
-        write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
+        found = {}
+        for name in MODELS:
+            found[name] = measured(name, arguments.runs)
+            kept = {"machine": {**machine(), "torch": torch.__version__}, "models": found}
+            write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
     print(_page(json.loads(RESULTS.read_text())))
 
 

@@ -10,8 +10,7 @@ import gc
 import json
 import multiprocessing
 import os
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +28,25 @@ Case = Callable[[Path, Path], Any]
 """Takes the store and the folder of the case, and returns a trainer that trained, or JSON."""
 
 
-def run(case: Mapping[str, Case] | None, ranks: int, module: str, store: Path, out: Path) -> None:
-    """All cases of a module's `CASES[ranks]`, one after the other, in so many processes."""
-    multiprocessing.set_forkserver_preload([__name__, module])
+def run(names: Sequence[str], ranks: int, store: Path, out: Path) -> None:
+    """Cases of cases.py, one after the other, in so many processes."""
+    multiprocessing.set_forkserver_preload(["tests.training.cases"])
     out.mkdir(exist_ok=True)
     start_processes(  # type: ignore[no-untyped-call]
-        work, (ranks, module, str(store), str(out)), nprocs=ranks, start_method="forkserver"
+        work, (ranks, tuple(names), str(store), str(out)), nprocs=ranks, start_method="forkserver"
     )
 
 
-def work(rank: int, ranks: int, module: str, store: str, out: str) -> None:
+def work(rank: int, ranks: int, names: Sequence[str], store: str, out: str) -> None:
+    from tests.training.cases import CASES
+
     join(rank, ranks, Path(out) / f"meeting-{ranks}")
-    cases: dict[str, Case] = __import__(module, fromlist=["CASES"]).CASES[ranks]
-    for name, case in cases.items():
+    for name in names:
         report: Any
         try:
-            done = case(Path(store), Path(out))
+            done = CASES[ranks][name](Path(store), Path(out))
         except Exception as error:
             report = {"error": type(error).__name__, "says": str(error)}
-            if os.environ.get("ROPEWALK_TRACE"):
-                traceback.print_exc()
         else:
             report = done
             if isinstance(done, tiny.RopewalkTrainer):

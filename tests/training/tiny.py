@@ -1,4 +1,4 @@
-"""A tiny model, a store of random documents, and the plain loop that trainings are compared with."""
+"""A tiny model, a store of random documents, and the plain loop that trainings must equal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
@@ -29,7 +30,8 @@ LENGTH, TARGET = 96, 192
 """Tokens of a window; and what `skip` reaches, and plans are made for."""
 SPECIAL = SpecialTokens(bos=1, eos=2)
 PER_STEP = 4
-RATE = 3e-4
+RATE, EPSILON = 3e-4, 1e-6
+"""Of AdamW, which turns rounding into steps where a gradient is not much larger than epsilon."""
 
 
 def build(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
@@ -58,9 +60,9 @@ def plan(method: str = "yarn", target: int = TARGET) -> ContextPlan:
 
 
 def make_store(folder: Path) -> Path:
-    """Documents of 1 to 150 tokens, more than one window's and fewer."""
+    """Documents of 1 to 70 tokens: several in each window, and some that are cut."""
     random = np.random.default_rng(0)
-    lengths = random.integers(1, 150, 80).tolist()
+    lengths = random.integers(1, 70, 150).tolist()
     encoded = {str(i): random.integers(3, 64, n).tolist() for i, n in enumerate(lengths)}
     build_store(
         folder,
@@ -90,6 +92,7 @@ def arguments(out: Path, steps: int, **changes: Any) -> TrainingArguments:
             "lr_scheduler_type": "cosine",
             "weight_decay": 0.1,
             "adam_beta2": 0.95,
+            "adam_epsilon": EPSILON,
             "logging_steps": 1,
             "save_strategy": "no",
             "report_to": [],
@@ -146,6 +149,7 @@ def oracle(windows: Sequence[Window], steps: int) -> Course:
         [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
         lr=RATE,
         betas=(0.9, 0.95),
+        eps=EPSILON,
     )
     losses, norms = [], []
     for step in range(steps):
@@ -172,6 +176,38 @@ def _loss(model: Any, window: Window) -> Tensor:
         use_cache=False,
     ).logits
     return cross_entropy(logits[0], torch.from_numpy(window.labels), reduction="sum")
+
+
+def alone(windows: Sequence[Window]) -> float:
+    """The sum of losses of all documents, each read alone behind the anchor, by the stock model."""
+    model = build()
+    install(model, plan())
+    total = 0.0
+    for window in windows:
+        layout = window.layout
+        for document in range(int(layout.document_ids.max()) + 1):
+            places = np.flatnonzero((layout.document_ids == document) | (layout.document_ids == -1))
+            with torch.no_grad():
+                logits = model(
+                    input_ids=torch.from_numpy(window.tokens[places])[None],
+                    position_ids=torch.from_numpy(layout.positions[places])[None],
+                    # Without a mask, transformers takes a jump in positions for a new document.
+                    attention_mask=torch.ones(1, len(places), dtype=torch.long),
+                    use_cache=False,
+                ).logits
+            labels = torch.from_numpy(window.labels[places])
+            total += float(cross_entropy(logits[0].double(), labels, reduction="sum"))
+    return total
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Of a checkpoint, by tensor, and its log. The bytes of its shards differ: safetensors writes
+    the keys of its header in random order."""
+    found = {"log": (folder / "trainer_state.json").read_bytes()}
+    for shard in folder.glob("*.safetensors"):
+        for name, tensor in load_file(shard).items():
+            found[f"{shard.name}: {name}"] = tensor.numpy().tobytes()
+    return found
 
 
 def apart(one: Course, other: Course) -> tuple[float, float]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ropewalk.api.plan import plan as plan
     from ropewalk.api.precision import precision as precision
     from ropewalk.api.search import search as search
+    from ropewalk.api.train import train as train
+    from ropewalk.api.train import train_preview as train_preview
     from ropewalk.api.verify import verify as verify
     from ropewalk.attention.layout import AttentionLayout as AttentionLayout
     from ropewalk.context_plan import ContextPlan as ContextPlan
@@ -58,7 +60,7 @@ _VERBS = (
         "plan",
         "precision",
     ),
-    *("search", "verify"),
+    *("search", "train", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},
@@ -66,6 +68,7 @@ _HOMES = {
     "describe_data": "ropewalk.api.data",
     "export_preview": "ropewalk.api.export",
     "extend_preview": "ropewalk.api.extend",
+    "train_preview": "ropewalk.api.train",
     "load": "ropewalk.models.load",
     "applied": "ropewalk.models.install",
     "AttentionLayout": "ropewalk.attention.layout",

@@ -101,7 +101,8 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "evaluation", "evaluation.chunks"), needs=("numpy", "torch", "transformers")
+        ("errors", "evaluation", "evaluation.chunks", "models"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "evaluation.public_benchmarks": Row(
         ("errors", "models"),
@@ -137,6 +138,23 @@ ROOMS = {
             "number_formats.results",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "training.settings": Row(
+        ("errors", "lengths", "untrusted", "values", "data"), needs=("numpy",)
+    ),
+    "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
+    "training.results": Row(
+        ("lengths", "values", "context_plan", "reports", "exporting.parity"), needs=("numpy",)
+    ),
+    "training": Row(
+        (
+            *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
+            *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
+            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("training.settings", "training.results"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+        lazily=("peft",),
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.sizes": Row(("gguf.header",)),
@@ -274,7 +292,8 @@ ROOMS = {
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
             *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
-            "pipeline.settings",
+            *("pipeline.settings", "outputs", "models.config", "models.source"),
+            *("training", "training.settings", "training.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -311,9 +330,18 @@ ROOMS = {
         needs=("numpy",),
         wires=True,
     ),
+    "api.train": Row(
+        (
+            *("errors", "untrusted", "extras", "api", "lengths", "progress", "run_directory"),
+            *("context_plan", "data", "scaling", "models.placement", "models.source", "reports"),
+            *("values", "training.recipes", "training.results", "training.settings"),
+        ),
+        needs=("numpy",),
+        wires=True,
+    ),
     "api.extend": Row(
         (
-            *("extras", "api", "lengths", "progress", "run_directory", "data"),
+            *("errors", "extras", "api", "lengths", "progress", "run_directory", "data"),
             *("models.config", "models.source", "pipeline.settings"),
         ),
         needs=("numpy",),

@@ -17,12 +17,15 @@ from ropewalk.api.common import (
     runnable,
 )
 from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.source import Model, Source
 from ropewalk.pipeline.settings import (
+    BATCH,
     EVALUATIONS,
+    LEARNING_RATE,
     SAMPLES,
     TIMES,
     Settings,
@@ -49,6 +52,10 @@ def extend(
     evaluations: int = EVALUATIONS,
     samples: int = SAMPLES,
     lengths: Sequence[Length] = (),
+    train_steps: int = 0,
+    train_corpus: Corpus | None = None,
+    learning_rate: float = LEARNING_RATE,
+    batch: int = BATCH,
     seed: int = 0,
     dtype: str = "auto",
     device: str = "auto",
@@ -58,18 +65,23 @@ def extend(
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
 ) -> Extended:
-    """Extend a model without training it: search, evaluate, export, verify.
+    """Extend a model: search, train if asked to, evaluate, export, verify.
 
     The default of `to` is eight times the length that the model serves now. The directory `run` (by
     default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
-    interrupted run resumes. `done` is called with each stage and its result. `strict` refuses a
-    config that leaves open how the model rotates, instead of warning.
+    interrupted run resumes. With `train_steps`, the model is also trained under the chosen
+    schedule, on `train_corpus` (by default the text of the search), and evaluated before and after;
+    documents that share text with the evaluation are left out of training. `done` is called with
+    each stage and its result. `strict` refuses a config that leaves open how the model rotates,
+    instead of warning.
     """
     run = None if run is None else as_path(run, "run")
     asked = _ask(
-        run, model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        run, model, to, corpus, field, evaluations, samples, lengths,
+        _Training(train_steps, train_corpus, learning_rate, batch), seed, dtype, device,
         allow_download, strict, notice,
     )  # fmt: skip
+    from ropewalk.data.corpora import fingerprint
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.pipeline import extend as pipeline
     from ropewalk.pipeline.stage import Work
@@ -78,6 +90,8 @@ def extend(
     length = format_length(settings.target_length)
     path = run or Path("runs") / f"extend-{asked.source.short_name}-{length}"
     identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
+    if start.to_train:
+        identity["train_corpus_sha256"] = fingerprint(start.to_train)
     with RunDirectory(path, "extend", identity, apart_from=asked.source.places) as directory:
         work = Work(**vars(start), directory=directory, notice=notice)
         return pipeline.extend(work, settings, progress=progress, done=done)
@@ -93,6 +107,10 @@ def extend_preview(
     evaluations: int = EVALUATIONS,
     samples: int = SAMPLES,
     lengths: Sequence[Length] = (),
+    train_steps: int = 0,
+    train_corpus: Corpus | None = None,
+    learning_rate: float = LEARNING_RATE,
+    batch: int = BATCH,
     seed: int = 0,
     dtype: str = "auto",
     device: str = "auto",
@@ -102,12 +120,23 @@ def extend_preview(
 ) -> Estimate:
     """List the stages of `extend` with these arguments, with their estimated cost here."""
     asked = _ask(
-        None, model, to, corpus, field, evaluations, samples, lengths, seed, dtype, device,
+        None, model, to, corpus, field, evaluations, samples, lengths,
+        _Training(train_steps, train_corpus, learning_rate, batch), seed, dtype, device,
         allow_download, strict, notice,
     )  # fmt: skip
     from ropewalk.pipeline.cost import estimate
 
     return estimate(asked.start.source, asked.start.loaded, asked.settings)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The arguments of a training, as they are given."""
+
+    steps: int
+    corpus: Corpus | None
+    learning_rate: float
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -129,6 +158,7 @@ def _ask(
     evaluations: int,
     samples: int,
     lengths: Sequence[Length],
+    training: _Training,
     seed: int,
     dtype: str,
     device: str,
@@ -156,12 +186,20 @@ def _ask(
         samples=samples,
         lengths=as_lengths(lengths),
         seed=seed,
+        train_steps=training.steps,
+        learning_rate=training.learning_rate,
+        batch=training.batch,
     )
+    to_train: Sequence[Document] = ()
+    if training.corpus is not None:
+        if not training.steps:
+            raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
+        to_train = as_documents(training.corpus, field, notice)
     from ropewalk.models.load import load
     from ropewalk.pipeline import extend as pipeline
     from ropewalk.pipeline.stage import Start
 
     loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-    start = Start(source, loaded, settings.target_length, *parted(documents))
+    start = Start(source, loaded, settings.target_length, *parted(documents), to_train=to_train)
     pipeline.check(start, settings)
     return _Asked(found, start, documents, settings)

@@ -13,7 +13,7 @@ Features that change the scores and that no engine here computes are refused by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -104,6 +104,7 @@ def _under_layout(
     if getattr(module, "layer_idx", None) in (None, 0):  # the same for every layer; look once
         window.check_positions(kwargs.get("position_ids"))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query, key, value = _cast(query, key, value)
     head_dim = value.shape[-1]
     value = pad(value, (0, query.shape[-1] - head_dim))  # values may be narrower than keys
 
@@ -115,6 +116,13 @@ def _under_layout(
     else:
         output = ulysses.attend(attend, query, key, value, sequence_parallel)
     return output[..., :head_dim].transpose(1, 2).contiguous()
+
+
+def _cast(*tensors: Tensor) -> Iterator[Tensor]:
+    """As autocast does for torch's own attention: rotation leaves queries and keys in float32."""
+    device = tensors[0].device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return (tensor if dtype is None else tensor.to(dtype) for tensor in tensors)
 
 
 def _attend_rows(

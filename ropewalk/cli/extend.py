@@ -22,7 +22,7 @@ from ropewalk.cli.shared import (
     print_json,
     say,
 )
-from ropewalk.pipeline.settings import EVALUATIONS, SAMPLES
+from ropewalk.pipeline.settings import BATCH, EVALUATIONS, LEARNING_RATE, SAMPLES
 
 if TYPE_CHECKING:
     from ropewalk.cli.terminal import Terminal
@@ -69,6 +69,27 @@ def command(
             metavar="A,B,…", help="Lengths to evaluate at (default: doublings of the window)."
         ),
     ] = None,
+    train_steps: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Also train, so many steps, under the chosen schedule (default: no training).",
+        ),
+    ] = 0,
+    train_corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Text to train on, less what the evaluation reads (default: the search's).",
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float, typer.Option(metavar="RATE", help="Learning rate of the training.")
+    ] = LEARNING_RATE,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Windows of a training step.")
+    ] = BATCH,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of documents and samples.")] = 0,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
@@ -79,7 +100,7 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Extend a model without training: search, evaluate, export, verify. Resumable."""
+    """Extend a model: search, train if asked to, evaluate, export, verify. Resumable."""
     from ropewalk.api.extend import extend, extend_preview
     from ropewalk.cli.terminal import Terminal
 
@@ -89,6 +110,10 @@ def command(
         "evaluations": evaluations,
         "samples": samples,
         "lengths": lengths.split(",") if lengths else [],
+        "train_steps": train_steps,
+        "train_corpus": train_corpus,
+        "learning_rate": learning_rate,
+        "batch": batch,
         "seed": seed,
         "dtype": dtype,
         "device": device,

@@ -21,9 +21,10 @@ from ropewalk.models.load import load
 from ropewalk.pipeline.settings import Settings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import Evaluate
+from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.short import CheckShort
+from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
@@ -77,9 +78,13 @@ class Extended(Result):
         beside = ""
         if other != self.method:
             beside = f" (the best hand-designed method, {other}: {evaluated.at_target[other]})"
+        how = f"by {self.method}"
+        if self.method == TRAINED:
+            trained = self.result(Train).stage
+            how = f"training of {len(trained.steps):,} steps with {trained.method}"
         return (
             f"at {format_length(self.settings.target_length)}: before, {evaluated.before}; after, "
-            f"by {self.method}, {evaluated.after}{beside}"
+            f"{how}, {evaluated.after}{beside}"
         )
 
     @property

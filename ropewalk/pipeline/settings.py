@@ -14,6 +14,8 @@ from ropewalk.untrusted import check_count, check_seed
 TIMES = 8
 """How far a model is extended without a target."""
 EVALUATIONS, SAMPLES = 24, 20
+LEARNING_RATE, BATCH = 2e-5, 8
+"""Of a training: AnchorAttention's (training/recipes/anchor.py)."""
 SEARCH_SHARE = 0.55
 """Of the characters of the corpus; the rest is what the evaluation measures on."""
 
@@ -30,10 +32,16 @@ class Settings:
     lengths: tuple[int, ...]
     """To evaluate at."""
     seed: int = 0
+    train_steps: int = 0
+    """0 for an extension without training."""
+    learning_rate: float = LEARNING_RATE
+    batch: int = BATCH
 
     def __post_init__(self) -> None:
-        for key in ("evaluations", "samples"):
+        for key in ("evaluations", "samples", "batch"):
             check_count(getattr(self, key), key)
+        if self.train_steps:
+            check_count(self.train_steps, "train_steps")
         check_measured(self.target_length, "to")
         check_seed(self.seed)
 
@@ -46,6 +54,9 @@ def settings_for(
     samples: int = SAMPLES,
     lengths: Sequence[int] = (),
     seed: int = 0,
+    train_steps: int = 0,
+    learning_rate: float = LEARNING_RATE,
+    batch: int = BATCH,
 ) -> Settings:
     """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
     where no lengths are given."""
@@ -71,7 +82,9 @@ def settings_for(
             f"the model is extended to {target_length} tokens",
             "extend further (`to`), or give shorter lengths",
         )
-    return Settings(target_length, evaluations, samples, at, seed)
+    return Settings(
+        target_length, evaluations, samples, at, seed, train_steps, learning_rate, batch
+    )
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

@@ -47,6 +47,8 @@ class Start:
     to_search: Sequence[Document]
     to_report: Sequence[Document]
     """What the evaluation measures on shares no text with what the search looks at."""
+    to_train: Sequence[Document] = field(default=(), kw_only=True)
+    """Where none is given, training reads what the search reads."""
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,36 @@ from typing import Any
 from ropewalk.pipeline.settings import Settings
 from ropewalk.pipeline.stage import Stage
 from ropewalk.pipeline.stages.compare import Compare
-from ropewalk.pipeline.stages.evaluate import Evaluate
+from ropewalk.pipeline.stages.evaluate import Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.inspect import Inspect
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import CheckShort
+from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verify import Verify
 
 
 def stages(settings: Settings) -> tuple[Stage[Any], ...]:
     """The stages in their order. A new one is a file in `stages/` and a row here."""
+    measured = (settings.target_length, settings.lengths, settings.samples, settings.seed)
+    evaluation: tuple[Stage[Any], ...] = (Evaluate(*measured),)
+    if settings.train_steps:
+        evaluation = (
+            Untrained(*measured),
+            Train(
+                settings.target_length,
+                settings.train_steps,
+                settings.learning_rate,
+                settings.batch,
+                settings.seed,
+            ),
+            Evaluate(*measured, trained=True),
+        )
     return (
         Inspect(),
         Compare(),
         Search(settings.target_length, settings.evaluations, settings.seed),
-        Evaluate(settings.target_length, settings.lengths, settings.samples, settings.seed),
+        *evaluation,
         CheckShort(),
         Export(),
         Verify(),

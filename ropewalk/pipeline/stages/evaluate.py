@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TASKS = ("perplexity", "passkey", "needle", "kv")
+TRAINED = "trained"
+"""The name of the trained model under the chosen schedule, among methods."""
 
 
 class AtTarget(NamedTuple):
@@ -62,7 +64,8 @@ class Evaluated(Result):
 
     original_length: int
     chosen: str
-    """The schedule that the search stage chose, on other documents."""
+    """What is exported: the schedule that the search stage chose on other documents, or the model
+    that was trained with it."""
     best_hand_designed: str
     results: tuple[EvalResult, ...]
     pooled: Mapping[str, tuple[Line, ...]]
@@ -107,6 +110,8 @@ class Evaluate(Stage[Evaluated]):
     """For each task, length and method."""
     seed: int = 0
     tasks: tuple[str, ...] = TASKS
+    trained: bool = False
+    """Only the trained model is measured; the records of the others are there."""
 
     name = "evaluate"
     does = "perplexity, passkey, needle and key-value retrieval, before and after"
@@ -117,7 +122,8 @@ class Evaluate(Stage[Evaluated]):
         return Settings(self.tasks, self.lengths, self.samples, self.seed)
 
     def cost(self) -> Cost:
-        methods = 2 + len(HAND_DESIGNED)  # at most; with the model as it is and the searched one
+        # At most; with the model as it is and the searched one.
+        methods = 1 if self.trained else 2 + len(HAND_DESIGNED)
         count = methods * len(self.tasks) * self.samples
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
 
@@ -126,7 +132,7 @@ class Evaluate(Stage[Evaluated]):
 
     def run(self, work: Work, progress: Progress) -> Evaluated:
         evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)
-        conditions = conditions_of(work)
+        conditions = self._conditions(work)
         records = evaluation.run(
             conditions, work.directory.journal(RECORDS), share(progress, self.name)
         )
@@ -141,15 +147,22 @@ class Evaluate(Stage[Evaluated]):
         keep_figures(pictures, work.directory.path, work.notice)
         return found
 
+    def _conditions(self, work: Work) -> tuple[Condition, ...]:
+        if not self.trained:
+            return conditions_of(work)
+        plan = chosen_plan(work)
+        return (Condition(TRAINED, plan.id, plan),)
+
     def recalled(self, work: Work, result: Evaluated) -> Evaluated:
         """The result, if it speaks of the schedule that the search stage chose."""
         [leg] = work.result(Search).legs
-        for key in ("chosen", "best_hand_designed"):
-            if getattr(result, key) != getattr(leg, key):
+        chosen = TRAINED if self.trained else leg.chosen
+        for key, own in (("chosen", chosen), ("best_hand_designed", leg.best_hand_designed)):
+            if getattr(result, key) != own:
                 raise InvalidValue(
                     f"{work.directory.path / self.name}.json: result.{key}",
                     getattr(result, key),
-                    f"must be {getattr(leg, key)!r}, as in {Search.name}.json",
+                    f"must be {own!r}, as in {Search.name}.json",
                     f"remove {self.name}.json to have the stage done again",
                 )
         return result
@@ -159,7 +172,7 @@ class Evaluate(Stage[Evaluated]):
         pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
         return Evaluated(
             original_length=original_length,
-            chosen=leg.chosen,
+            chosen=TRAINED if self.trained else leg.chosen,
             best_hand_designed=leg.best_hand_designed,
             results=tuple(summarise(records)),
             pooled=pooled,
@@ -185,6 +198,14 @@ class Evaluate(Stage[Evaluated]):
             *((0.0, None, None) if retrieval is None else retrieval[1:]),
             *((None, None, None) if perplexity is None else perplexity[1:]),
         )
+
+
+@dataclass(frozen=True)
+class Untrained(Evaluate):
+    """The evaluation before training, of the model as it came."""
+
+    name = "untrained"
+    does = "the same before training: perplexity, passkey, needle and key-value retrieval"
 
 
 def conditions_of(work: Work) -> tuple[Condition, ...]:

@@ -1,0 +1,29 @@
+"""Text that shares nothing with other text: what is trained on must not be what is measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ropewalk.data.corpora import Document
+
+LINES = 5
+"""Lines in a row, each with a letter or digit in it, that two texts share only if one is a copy."""
+
+
+def apart_from(documents: Iterable[Document], others: Iterable[Document]) -> list[Document]:
+    """The documents none of whose runs of five lines stands in the others.
+
+    A text of fewer lines is compared as a whole.
+    """
+    known = {run for other in others for run in _runs(other.text)}
+    return [document for document in documents if known.isdisjoint(_runs(document.text))]
+
+
+def _runs(text: str) -> set[int]:
+    lines = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
+    return {hash(tuple(run)) for run in _in_a_row(lines)}
+
+
+def _in_a_row(lines: Sequence[str]) -> Iterable[Sequence[str]]:
+    for start in range(max(1, len(lines) - LINES + 1)):
+        yield lines[start : start + LINES]

@@ -1,0 +1,130 @@
+"""Train: the model under the chosen schedule, at the target, on text that no evaluation reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ropewalk.data.corpora import Document
+from ropewalk.data.overlap import apart_from
+from ropewalk.data.store import TokenStore, build
+from ropewalk.errors import InputError
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.source import resolve
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stages.evaluate import chosen_plan
+from ropewalk.pipeline.training import check_documents
+from ropewalk.progress import Progress
+from ropewalk.training.recording import JOURNAL, StepJournal
+from ropewalk.training.results import TrainedStage
+from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.stage import TRAINED, Execution, StageJob, train_stage
+from ropewalk.values import Result
+
+FOLDER = "train"
+"""In the run directory: tokens, checkpoints and the trained weights."""
+_BACKWARD = 3
+"""What a step takes, in forwards."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training(Result):
+    """The trained weights, with the config that the model came with, and how the loss went."""
+
+    folder: Path
+    stage: TrainedStage
+    left_out: int
+    """Documents that share text with those of the evaluation."""
+
+    def summary(self) -> str:
+        told = (
+            f"{len(self.stage.steps):,} steps with {self.stage.method}, loss "
+            f"{self.stage.loss_first:.3f} to {self.stage.loss_last:.3f}"
+        )
+        if self.left_out:
+            told += f"; {self.left_out} documents share text with the evaluation and were left out"
+        return told
+
+
+@dataclass(frozen=True)
+class Train(Stage[Training]):
+    target_length: int
+    steps: int
+    learning_rate: float
+    batch: int
+    seed: int = 0
+
+    name = "train"
+    does = "the model under the chosen schedule, on text that the evaluation does not read"
+    result_type = Training
+
+    @property
+    def settings(self) -> Settings:
+        stage = StageSettings(self.target_length, self.target_length, self.steps)
+        return Settings(
+            (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
+        )
+
+    def cost(self) -> Cost:
+        return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
+
+    def check(self, start: Start) -> None:
+        settings = self.settings
+        _texts(start)
+        Execution(start.loaded.model.device.type).accumulated(settings.batch)
+
+    def recalled(self, work: Work, result: Training) -> Training | None:
+        """The weights, if they are still there; the run directory may have moved."""
+        folder = work.directory.path / FOLDER / TRAINED
+        return replace(result, folder=folder) if (folder / "config.json").is_file() else None
+
+    def model_after(self, result: Training) -> str:
+        return str(result.folder)
+
+    def run(self, work: Work, progress: Progress) -> Training:
+        place, settings = work.directory.path / FOLDER, self.settings
+        place.mkdir(exist_ok=True)
+        texts, left_out = _texts(work)
+        encoder = Encoder(work.loaded.tokenizer, work.loaded.vocabulary)
+        store: TokenStore = build(
+            place / "tokens",
+            {"text": texts},
+            encoder.batch,
+            tokenizer=encoder.fingerprint,
+            progress=progress,
+        )
+        job = StageJob(
+            resolve(work.source).folder,
+            chosen_plan(work),
+            store,
+            settings.stages[0],
+            settings,
+            Execution(work.loaded.model.device.type),
+            place,
+            keeps=False,
+        )
+        check_documents(store, work.present.target_length, job, work.notice)
+        journal = StepJournal(work.directory.journal(JOURNAL), 1)
+        train_stage(job, journal=journal, progress=progress, event=work.directory.event)
+        read = self.steps * self.batch * self.target_length
+        stage = TrainedStage(
+            length=self.target_length,
+            window=self.target_length,
+            method=chosen_plan(work).provenance.get("methods", "plan"),
+            plan_id=job.plan.id,
+            epochs=round(read / int(store.lengths.sum()), 4),
+            steps=journal.whole(self.steps),
+        )
+        return Training(place / TRAINED, stage, left_out)
+
+
+def _texts(start: Start) -> tuple[list[Document], int]:
+    """The text to train on, and how much of it the evaluation reads too."""
+    given = list(start.to_train or start.to_search)
+    texts = apart_from(given, start.to_report)
+    if not texts:
+        raise InputError(
+            "each document to train on shares text with those that the evaluation reads; give "
+            "other text (`train_corpus`)"
+        )
+    return texts, len(given) - len(texts)

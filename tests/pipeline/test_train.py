@@ -1,0 +1,100 @@
+"""`extend` with training: measured before and after, on text that was not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ropewalk.data.corpora import Document
+from ropewalk.data.overlap import apart_from
+from ropewalk.errors import InputError
+from ropewalk.models.load import load
+from ropewalk.pipeline.extend import Extended
+from ropewalk.pipeline.settings import parted
+from ropewalk.pipeline.stage import Start
+from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
+from ropewalk.pipeline.stages.search import Search
+from ropewalk.pipeline.stages.train import Train
+from ropewalk.run_directory import read_journal
+from tests.api.conformance import check_result
+from tests.evaluation import tiny
+from tests.pipeline.conftest import TARGET, extended
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained") / "run"
+
+
+def with_training(folder: Path, run: Path) -> Extended:
+    return extended(folder, run, train_steps=6, learning_rate=1e-2, batch=2)
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path, run: Path) -> Extended:
+    return with_training(folder, run)
+
+
+def test_the_trained_model_is_measured_next_to_the_one_it_was(
+    done: Extended, folder: Path, run: Path
+) -> None:
+    check_result(done)
+    assert list(done.results) == [
+        *("inspect", "compare", "search", "untrained", "train", "evaluate"),
+        *("short", "export", "verify"),
+    ]
+    evaluated, before = done.result(Evaluate), done.result(Untrained)
+    assert done.method == TRAINED
+    assert set(evaluated.at_target) == {*before.at_target, TRAINED}
+    assert evaluated.before == before.before
+    # The same windows, by another model: its loss fell where it was trained.
+    assert evaluated.after.perplexity is not None
+    assert before.after.perplexity is not None
+    assert evaluated.after.perplexity < before.after.perplexity
+    records = read_journal(run / "records.jsonl")
+    weights = {(record["method"] == TRAINED, record["weights"]) for record in records}
+    assert len(weights) == 2
+    assert "training of 6 steps with" in done.achieved
+
+
+def test_what_is_exported_is_the_trained_model(done: Extended, folder: Path, run: Path) -> None:
+    exported, trained, source = (
+        load_file(place / "model.safetensors")
+        for place in (run / "model", run / "train" / "trained", folder)
+    )
+    assert all(torch.equal(exported[name], trained[name]) for name in trained)
+    assert not all(torch.equal(exported[name], source[name]) for name in source)
+    loaded = load(str(run / "model"))
+    assert loaded.present_plan.target_length == TARGET
+    expected = done.result(Search).plan.longest().inverse_frequencies
+    np.testing.assert_allclose(loaded.model.model.rotary_emb.inv_freq, expected, rtol=1e-6)
+
+
+def test_a_finished_run_is_only_told_again(done: Extended, folder: Path, run: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
+    assert with_training(folder, run) == done
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")} == before
+
+
+def test_text_that_the_evaluation_reads_is_not_trained_on(folder: Path, run: Path) -> None:
+    texts = tiny.documents(8)
+    to_search, to_report = parted(texts)
+    start = Start(str(folder), load(str(folder)), TARGET, to_search, to_report, to_train=to_report)
+    with pytest.raises(InputError, match=r"shares text with .* \(`train_corpus`\)"):
+        Train(TARGET, 5, 1e-3, 2).check(start)
+
+
+def test_a_copy_of_five_lines_is_found() -> None:
+    lines = [f"line {i}" for i in range(40)]
+    measured = [Document("measured", "\n".join(lines[:20]))]
+    copied = Document("copied", "\n".join(["x", *lines[8:13], "y"]))
+    spaced = Document("spaced", "\n\n".join(f"  {line}" for line in lines[8:13]))
+    four = Document("four", "\n".join(["x", *lines[8:12], "y"]))
+    other = Document("other", "\n".join(lines[20:]))
+    assert apart_from([copied, spaced, four, other], measured) == [four, other]

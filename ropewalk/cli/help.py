@@ -24,7 +24,7 @@ GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "bound", "methods"),
     "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
-    "For a runtime": ("export", "verify"),
+    "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe"),
 }
 # Values of options that few people need.

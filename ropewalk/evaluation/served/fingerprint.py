@@ -30,9 +30,10 @@ FORMAT: Final = "ropewalk-fingerprint-1"
 MAX_BYTES = 64 * 2**20
 KEPT = 64
 """Of the likeliest tokens of an answer."""
-MARGIN = 6.0
-"""How many times as far off as by rounding in process a healthy server may be (squared distances).
-`benchmarks.fingerprint` measures it on other seeds than those that it reports: 2.4 at most."""
+MARGIN = 4.0
+"""How many times as far off as by rounding in process a healthy server may be (squared distances):
+about three times the most that `benchmarks.fingerprint` saw of healthy ones, on models, plans and
+prompts other than those that it reports."""
 _FLOOR = 1e-6
 """Of the squared distance of a probe: sums in another order."""
 _LESS_LIKELY = 0.7

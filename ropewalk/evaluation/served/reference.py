@@ -108,12 +108,17 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
     return [
         _Way("", "", planned),
-        _Way("", "", planned, lambda: rounding.rounded_weights(model, rounding.eight_bits)),
         _Way(
             "",
             "",
             planned,
-            lambda: rounding.rounded_weights(model, rounding.bfloat16, rounding.bfloat16),
+            lambda: rounding.rounded_weights(model, rounding.eight_bits, rounding.eight_bits),
+        ),
+        _Way(
+            "",
+            "",
+            planned,
+            lambda: rounding.rounded_weights(model, rounding.bfloat16, outputs=rounding.bfloat16),
         ),
         *(_Way(*cause) for cause in causes(planned, present)),
         *coarse,

@@ -24,7 +24,10 @@ _BY_HEAD = "sdpa"
 
 
 def eight_bits(values: Tensor) -> Tensor:
-    """Rounded as GGUF's Q8_0: 32 numbers share a scale, each has 8 bits."""
+    """Rounded as GGUF's Q8_0: 32 numbers share a scale, each has 8 bits.
+
+    llama.cpp rounds what it multiplies with such weights in the same way.
+    """
     return _in_blocks(values, lambda x: _scaled(x, x.abs().amax(-1, keepdim=True) / 127))
 
 
@@ -64,14 +67,20 @@ def _in_blocks(values: Tensor, rounded: Rounding) -> Tensor:
 
 @contextmanager
 def rounded_weights(
-    model: nn.Module, weights: Rounding, outputs: Rounding | None = None
+    model: nn.Module,
+    weights: Rounding,
+    inputs: Rounding | None = None,
+    outputs: Rounding | None = None,
 ) -> Iterator[None]:
-    """Round the weights of all layers, and what the layers give, within a `with` block."""
+    """Round the weights of all layers, and what layers take and give, within a `with` block."""
     kept: dict[nn.Module, Tensor] = {}
 
-    def before(module: Any, *_: object) -> None:
+    def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         kept[module] = module.weight.data
         module.weight.data = weights(module.weight.data)
+        if inputs is None or isinstance(module, nn.Embedding):
+            return None
+        return (inputs(given[0]), *given[1:])
 
     def after(module: Any, _: object, output: Tensor) -> Tensor:
         module.weight.data = kept.pop(module)

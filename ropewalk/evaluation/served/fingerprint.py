@@ -40,8 +40,8 @@ _LESS_LIKELY = 0.7
 """How much less likely than the last token kept a token counts as that is not kept, in nats."""
 _EXPLAINED, _RESEMBLING = 0.25, 0.5
 """Which part of a deviation a cause may leave over, to be named, or to be named as the nearest."""
-_OTHER_WEIGHTS = 0.02
-"""Squared distance of a probe of one token beyond which weights are others, not coarser."""
+_OTHER = 0.02
+"""Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
 
 Status = Literal["same", "deviates", "unknown"]
 
@@ -239,11 +239,12 @@ def compare(fingerprint: Fingerprint, observed: Sequence[Observed], info: Server
     kinds = np.array([probe.kind for probe in fingerprint.probes])
     compared = _compared(fingerprint, observed)
     tokens = compared.part(kinds[compared.places] != "text")
-    causes = [*_refusals(fingerprint, observed, info), *_counts(fingerprint, observed)]
+    causes = [*_counts(fingerprint, observed), *_refusals(fingerprint, observed, info)]
     if tokens.deviates:
         causes.append(_cause(fingerprint, tokens))
     texts = compared.part(kinds[compared.places] == "text")
-    if not causes and texts.deviates:
+    # Few and short: only other tokens move them far.
+    if not causes and texts.distance > max(texts.threshold, _OTHER * len(texts.own)):
         causes.append(
             Cause("tokenizer", "reads text as other tokens, as many as the plan's tokenizer makes")
         )
@@ -274,7 +275,12 @@ def _refusals(
     fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo
 ) -> list[Cause]:
     both = list(zip(fingerprint.probes, observed, strict=True))
-    refused = [probe.length for probe, seen in both if seen.refused]
+    more = max(
+        (seen.read - probe.length for probe, seen in both if seen.read is not None), default=0
+    )
+    room = info.length if more > 0 and info.length is not None else 0
+    # What a prompt is lengthened by may itself be what is too much.
+    refused = [p.length for p, s in both if s.refused and not 0 < room <= p.length + more]
     answered = [probe.length for probe, seen in both if not seen.refused]
     if not refused:
         return []
@@ -333,7 +339,7 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
     single = np.array([fingerprint.probes[i].kind == "token" for i in seen.places], dtype=bool)
     alone = seen.part(single)
     if len(alone.own) and alone.deviates:
-        if alone.distance / len(alone.own) > _OTHER_WEIGHTS:
+        if alone.distance / len(alone.own) > _OTHER:
             told = "has other weights: single tokens, which no rotation reaches, answer otherwise"
             return Cause("weights", told)
         told = "has weights rounded to fewer than 8 bits, or slightly others"

@@ -61,8 +61,8 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
     name = ("fingerprint", 1, seed)
     random = Stream(*name)
     facts = [draw_fact(random, small=encoder.is_small) for _ in asked]
-    lines = [encoder.pieces(fact.line).tolist() for fact in facts]
-    questions = [encoder.pieces(fact.question).tolist() for fact in facts]
+    lines = [encoder.pieces(f"\n{fact.line}").tolist() for fact in facts]
+    questions = [encoder.pieces(f"\n{fact.question}").tolist() for fact in facts]
     # The fact of a question stands anywhere before it, the earlier ones among the farthest.
     hidden = sorted(
         (int(spread(i, *name) * 0.9 * (length - len(questions[i]) - len(lines[i]))), i)

@@ -91,6 +91,17 @@ def test_the_scores_are_those_of_the_model_in_process(
     assert (run / "figures" / "by-length.svg").exists() or (run / "figures").is_dir()
 
 
+def test_several_questions_on_each_context(llama: str) -> None:
+    asked: dict[str, Any] = {"tasks": ["kv"], "lengths": [256], "mode": "shared_context"}
+    found = evaluated(llama, **asked)
+    here = rw.evaluate(
+        BUNDLED, plans=[made.plan()], samples=4, dtype="float32", device="cpu", **asked
+    )
+    own = [r.value for r in here.results if r.metric == "task_score"]
+    assert [r.value for r in found.results] == own
+    assert {r.mode for r in found.results} == {"shared_context"}
+
+
 def test_the_command_prints_the_same(llama: str, whole: tuple[EvaluatedServer, Path]) -> None:
     found, _ = whole
     check_command(

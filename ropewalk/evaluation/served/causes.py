@@ -124,8 +124,9 @@ def _other_factors(
 
 def _other_lengths(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
     """The same factor from another original length, which moves a ramp over the pairs."""
-    for ratio in RATIOS:
-        length = round(own.geometry.original_length * ratio)
+    lengths = [round(own.geometry.original_length * ratio) for ratio in RATIOS]
+    # A loader that is told of none takes the length that the file states, which is the target.
+    for length in dict.fromkeys([*lengths, own.length]):
         scale = own.length / own.geometry.original_length
         geometry = replace(own.geometry, original_length=length)
         told = f"with original length {length:,}"

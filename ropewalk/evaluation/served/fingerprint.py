@@ -31,9 +31,9 @@ MAX_BYTES = 64 * 2**20
 KEPT = 64
 """Of the likeliest tokens of an answer."""
 MARGIN = 4.0
-"""How many times as far off as by rounding in process a healthy server may be (squared distances):
-about three times the most that `benchmarks.fingerprint` saw of healthy ones, on models, plans and
-prompts other than those that it reports."""
+"""How many times as far off as by rounding in process a healthy server may be (squared distances).
+Healthy ones are about as far off (`benchmarks.fingerprint`, on models, plans and prompts other than
+those that it reports), and a margin is left for servers that round in another order."""
 _FLOOR = 1e-6
 """Of the squared distance of a probe: sums in another order."""
 _LESS_LIKELY = 0.7
@@ -342,8 +342,11 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
         if alone.distance / len(alone.own) > _OTHER:
             told = "has other weights: single tokens, which no rotation reaches, answer otherwise"
             return Cause("weights", told)
-        told = "has weights rounded to fewer than 8 bits, or slightly others"
-        return Cause("weights", f"{told}: single tokens answer otherwise")
+        told = (
+            "answers single tokens, which no rotation reaches, slightly otherwise: its weights or "
+            "its cache are rounded to fewer than 8 bits, or its weights are slightly others"
+        )
+        return Cause("weights", told, certain=False)
     where = _begins(fingerprint, seen.part(~single))
     if len(order) and least <= _RESEMBLING * seen.distance:
         return Cause(

@@ -98,6 +98,12 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         ),
         _Way(
             "cache",
+            "with a cache of 5 bits",
+            planned,
+            lambda: rounding.rounded_cache(model, rounding.five_bits),
+        ),
+        _Way(
+            "cache",
             "with a cache of float8",
             planned,
             lambda: rounding.rounded_cache(model, rounding.float8),

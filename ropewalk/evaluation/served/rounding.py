@@ -33,14 +33,12 @@ def eight_bits(values: Tensor) -> Tensor:
 
 def four_bits(values: Tensor) -> Tensor:
     """Rounded as GGUF's Q4_0: the number that is largest in size becomes −8 of 16 steps."""
+    return _in_blocks(values, lambda x: _from_largest(x, 8))
 
-    def rounded(x: Tensor) -> Tensor:
-        largest = x.gather(-1, x.abs().argmax(-1, keepdim=True))
-        scale = largest / -8
-        steps = torch.where(scale == 0, 0, x / scale + 8.5).floor().clamp(0, 15) - 8
-        return steps * scale
 
-    return _in_blocks(values, rounded)
+def five_bits(values: Tensor) -> Tensor:
+    """Rounded as GGUF's Q5_0: the number that is largest in size becomes −16 of 32 steps."""
+    return _in_blocks(values, lambda x: _from_largest(x, 16))
 
 
 def float8(values: Tensor) -> Tensor:
@@ -50,6 +48,13 @@ def float8(values: Tensor) -> Tensor:
 
 def bfloat16(values: Tensor) -> Tensor:
     return values.to(torch.bfloat16).to(values.dtype)
+
+
+def _from_largest(values: Tensor, half: int) -> Tensor:
+    largest = values.gather(-1, values.abs().argmax(-1, keepdim=True))
+    scale = largest / -half
+    steps = torch.where(scale == 0, 0, values / scale + half + 0.5).floor()
+    return (steps.clamp(0, 2 * half - 1) - half) * scale
 
 
 def _scaled(values: Tensor, scale: Tensor) -> Tensor:

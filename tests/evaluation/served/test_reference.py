@@ -79,6 +79,7 @@ def test_rounding_is_that_of_gguf() -> None:
     values[0, :32] = 0
     for ours, kind in (
         (rounding.eight_bits, gguf.GGMLQuantizationType.Q8_0),
+        (rounding.five_bits, gguf.GGMLQuantizationType.Q5_0),
         (rounding.four_bits, gguf.GGMLQuantizationType.Q4_0),
     ):
         packed = gguf.quants.quantize(values, kind)

@@ -130,26 +130,26 @@ import json, sys
 import ropewalk as rw
 url, plan, folder, run = sys.argv[1:]
 rw.evaluate(server=url, tokenizer=folder, plans=[plan], tasks=["passkey", "needle"],
-            lengths=[128, 256], samples=4, run=run)
+            lengths=[128, 256], samples=4, run=run, concurrency=1)
 """
 
 
 def test_a_run_killed_midway_ends_with_the_same_bytes(
     llama: str, whole: tuple[EvaluatedServer, Path], tmp_path: Path
 ) -> None:
-    run = tmp_path / "killed"
-    words = [llama, str(_plan_file(tmp_path)), str(BUNDLED_FOLDER), str(run)]
-    kills = 0
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT) as process:
-        while process.poll() is None:
-            records = run / RECORDS
-            if records.exists() and records.read_bytes().count(b"\n") >= 3:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.005)
+    for attempt in range(5):  # on a busy machine it may end before it is killed
+        run = tmp_path / f"killed {attempt}"
+        words = [llama, str(_plan_file(tmp_path)), str(BUNDLED_FOLDER), str(run)]
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT) as process:
+            while process.poll() is None:
+                records = run / RECORDS
+                if records.exists() and records.read_bytes().count(b"\n") >= 3:
+                    os.kill(process.pid, signal.SIGKILL)
+                    break
+                time.sleep(0.005)
+        if not (run / "results.json").exists():
+            break
     left = (run / RECORDS).read_bytes()
-    assert kills == 1
     assert 3 <= left.count(b"\n") < 16
     evaluated(llama, run)
     for name in (RECORDS, "results.json", "run.json"):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ropewalk.api.export_tasks import export_tasks as export_tasks
     from ropewalk.api.extend import extend as extend
     from ropewalk.api.extend import extend_preview as extend_preview
+    from ropewalk.api.fingerprint import check_server as check_server
+    from ropewalk.api.fingerprint import fingerprint as fingerprint
     from ropewalk.api.inspect import inspect as inspect
     from ropewalk.api.methods import methods as methods
     from ropewalk.api.plan import plan as plan
@@ -55,6 +57,7 @@ _VERBS = (
         "export",
         "export_tasks",
         "extend",
+        "fingerprint",
         "inspect",
         "methods",
         "plan",
@@ -64,6 +67,7 @@ _VERBS = (
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},
+    "check_server": "ropewalk.api.fingerprint",
     "build_data": "ropewalk.api.data",
     "describe_data": "ropewalk.api.data",
     "export_preview": "ropewalk.api.export",

@@ -111,6 +111,8 @@ class EvalRecord(Value):
     """Only these positions of the window were scored; None where the task's own were."""
     answer: str | None = None
     """What the model wrote, in the modes in which it writes."""
+    server: str | None = None
+    """The server that ran the model, with what it says of itself; None where it ran in process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +130,19 @@ class EvalRecord(Value):
                 f"{self.metric} must be from 0 to 1",
                 f"check `score` of the task {self.task}",
             )
+
+    def to_json(self) -> dict[str, object]:
+        """Of a model in process, without the member that a server has."""
+        value = super().to_json()
+        if self.server is None:
+            del value["server"]
+        return value
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> EvalRecord:
+        if isinstance(value, dict) and "server" not in value:
+            value = {**value, "server": None}
+        return super().from_json(value, path)
 
     @property
     def subject(self) -> Subject:

@@ -117,6 +117,21 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "evaluation.served": Row(
+        (
+            *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
+            *("records", "evaluation", "evaluation.settings"),
+        ),
+        needs=("numpy",),
+    ),
+    "evaluation.served.rounding": Row((), needs=("torch", "transformers")),
+    "evaluation.served.reference": Row(
+        (
+            *("errors", "context_plan", "data", "models", "evaluation", "evaluation.scoring"),
+            *("evaluation.served", "evaluation.served.rounding"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
     "searching.model.settings": Row((*VALUES, "scaling", "searching"), needs=("numpy",)),
     "searching.model.results": Row(
@@ -313,6 +328,16 @@ ROOMS = {
                 "audit.result",
             ),
             *("exporting.parity", "number_formats.results", "reports", "query_scales"),
+        ),
+        needs=("numpy",),
+        wires=True,
+    ),
+    "api.evaluate_server": Row(
+        (
+            *("api", "context_plan", "data", "errors", "lengths", "models.source", "outputs"),
+            *("progress", "records", "reports", "run_directory", "untrusted"),
+            *("evaluation.conditions", "evaluation.effective_length", "evaluation.results"),
+            "evaluation.served",
         ),
         needs=("numpy",),
         wires=True,

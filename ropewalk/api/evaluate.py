@@ -45,6 +45,8 @@ from ropewalk.values import Result, check_filled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ropewalk.evaluation.served.fingerprint import Fingerprint
+
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
 RESULTS = "results.json"
 
@@ -117,15 +119,15 @@ class Evaluated(Result):
 
 @required_by("evaluate")
 def evaluate(
-    model: Model,
+    model: Model | None = None,
     *,
     plans: Sequence[PlanLike] = (),
     methods: Sequence[str] = (),
     to: Length | None = None,
-    tasks: Sequence[str] = TASKS,
+    tasks: Sequence[str] | None = None,
     lengths: Sequence[Length] | None = None,
     samples: int = 20,
-    mode: Mode = "teacher_forced",
+    mode: Mode | None = None,
     corpus: Corpus = "held-out",
     field: str = "text",
     seed: int = 0,
@@ -135,6 +137,12 @@ def evaluate(
     device: str = "auto",
     allow_download: bool = False,
     strict: bool = False,
+    server: str | None = None,
+    tokenizer: str | Path | None = None,
+    model_name: str | None = None,
+    fingerprint: Fingerprint | str | Path | None = None,
+    concurrency: int = 4,
+    timeout: float = 600.0,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Evaluated:
@@ -147,8 +155,59 @@ def evaluate(
     `lengths` are doublings from a quarter of the window up to the target of the shortest plan. The
     directory `run` keeps all scored samples, results and figures, and an interrupted evaluation
     resumes there. `strict` refuses a config that leaves open how the model rotates, instead of
-    warning.
+    warning. The default `tasks` are perplexity, passkey, needle, lines and kv, in mode
+    "teacher_forced".
+
+    `server` is the URL of an OpenAI-compatible server that runs the model: its answers are scored
+    in mode "generate", `concurrency` at a time, and perplexity is left out. A `model` is then
+    optional: it gives the tokenizer, and is run in process for a fingerprint of itself under the
+    plan, with which the server is compared first. A `fingerprint` made before, and the folder of a
+    `tokenizer`, do the same without weights. The key of a server comes from the environment
+    variable ROPEWALK_API_KEY. The result is an `EvaluatedServer`.
     """
+    if server is not None:
+        from ropewalk.api.evaluate_server import evaluate_server
+
+        if tuple(methods) not in ((), (AS_IT_IS,)) or to is not None or official is not None:
+            raise InputError(
+                "a server follows the plan that it was started with, and official inputs are read "
+                "in process; leave out methods, `to` and `official`"
+            )
+        return evaluate_server(
+            server,
+            model=model,
+            plans=plans,
+            tasks=tasks,
+            lengths=lengths,
+            samples=samples,
+            mode=mode,
+            corpus=corpus,
+            field=field,
+            seed=seed,
+            run=run,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            tokenizer=tokenizer,
+            model_name=model_name,
+            fingerprint=fingerprint,
+            concurrency=concurrency,
+            timeout=timeout,
+            progress=progress,
+            notice=notice,
+        )
+    if model is None:
+        raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
+    for key, value in (
+        ("tokenizer", tokenizer),
+        ("model_name", model_name),
+        ("fingerprint", fingerprint),
+    ):
+        if value is not None:
+            raise InputError(f"`{key}` is for a server; give its URL (`server`), or leave it out")
+    mode = "teacher_forced" if mode is None else mode
+    tasks = TASKS if tasks is None else tasks
     from ropewalk.evaluation.official import every, read
     from ropewalk.evaluation.settings import Settings, expanded, groups_of
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk.api.evaluate import TASKS, Evaluated, evaluate
+from ropewalk.api.evaluate import Evaluated, evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
+from ropewalk.cli.fingerprint import ServedName, TimeoutOption, TokenizerOption
 from ropewalk.cli.help import ADVANCED
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
@@ -22,7 +23,6 @@ from ropewalk.cli.shared import (
     JsonOption,
     MethodsOption,
     PlansOption,
-    RunnableModel,
     StrictOption,
     TargetOption,
     notify,
@@ -30,6 +30,7 @@ from ropewalk.cli.shared import (
     say,
     table,
 )
+from ropewalk.errors import InputError
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import (
@@ -51,18 +52,25 @@ EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
 
 
 def command(
-    model: RunnableModel,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A model's folder, or `bundled`; with --server it may be left out.",
+        ),
+    ] = None,
     plans: PlansOption = None,
     methods: MethodsOption = None,
     target: TargetOption = None,
     tasks: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="A,B,…",
-            help="Some of passkey, needle, lines, kv, perplexity; or ruler-syn, RULER's thirteen; "
-            "or ruler, the same with --official.",
+            help="Some of passkey, needle, lines, kv, perplexity (default: all of them; of a "
+            "server, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, the same with "
+            "--official.",
         ),
-    ] = ",".join(TASKS),
+    ] = None,
     lengths: Annotated[
         str | None,
         typer.Option(
@@ -82,13 +90,36 @@ def command(
         ),
     ] = None,
     mode: Annotated[
-        Mode,
+        Mode | None,
         typer.Option(
-            help="Feed the answer and check that it was expected, generate it, or generate several "
-            "answers on each context, which is read once.",
+            help="Feed the answer and check that it was expected (default), generate it (default "
+            "of a server), or generate several answers on each context, which is read once.",
             rich_help_panel=ADVANCED,
         ),
-    ] = "teacher_forced",
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Evaluate the model that this OpenAI-compatible server runs. Its key, if any, "
+            "comes from the environment variable ROPEWALK_API_KEY.",
+        ),
+    ] = None,
+    tokenizer: TokenizerOption = None,
+    model_name: ServedName = None,
+    fingerprint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of `ropewalk fingerprint` to compare the server with first (default: one "
+            "computed from MODEL, if given).",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int,
+        typer.Option(metavar="N", help="Requests to a server at a time.", rich_help_panel=ADVANCED),
+    ] = 4,
+    timeout: TimeoutOption = 600.0,
     corpus: CorpusOption = "held-out",
     field: FieldOption = "text",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.")] = 0,
@@ -117,7 +148,7 @@ def command(
         "plans": plans or (),
         "methods": methods or (),
         "to": target,
-        "tasks": [name.strip() for name in tasks.split(",")],
+        "tasks": None if tasks is None else [name.strip() for name in tasks.split(",")],
         "lengths": None if lengths is None else lengths.split(","),
         "samples": samples,
         "mode": mode,
@@ -132,11 +163,24 @@ def command(
         "strict": strict,
         "notice": notify,
     }
+    if server is None and model is None:
+        raise InputError("nothing to evaluate; give MODEL, or --server URL")
+    served: dict[str, Any] = {
+        "server": server,
+        "tokenizer": tokenizer,
+        "model_name": model_name,
+        "fingerprint": fingerprint,
+        "concurrency": concurrency,
+        "timeout": timeout,
+    }
     found: Evaluated | EvaluatedCheckpoints
     with progress_bar() as progress:
         if checkpoints is None:
-            found = evaluate(model, progress=progress, **settings)
+            found = evaluate(model, progress=progress, **served, **settings)
+        elif server is not None or model is None:
+            raise InputError("--checkpoints are evaluated in process; leave out --server")
         else:
+            settings = {k: v for k, v in settings.items() if v is not None}
             found = evaluate_checkpoints(model, last=checkpoints, progress=progress, **settings)
     if as_json:
         print_json(found)
@@ -194,6 +238,9 @@ def _show(found: Evaluated) -> None:
 
     console = Terminal()
     console.print(headed(found.model, f", {found.dtype} on {found.device}"))
+    verdict = getattr(found, "verdict", None)
+    if verdict is not None:
+        console.print(verdict.summary(), soft_wrap=True)
     show_results(console, (*found.results, *found.means))
     _show_effective_lengths(console, found)
     _show_grids(console, found)

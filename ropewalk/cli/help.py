@@ -24,8 +24,13 @@ GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "bound", "methods"),
     "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
+<<<<<<< HEAD
     "For a runtime": ("export", "verify"),
     "For training": ("data build", "data describe", "train"),
+=======
+    "For a runtime": ("export", "verify", "fingerprint"),
+    "For training": ("data build", "data describe"),
+>>>>>>> served
 }
 # Values of options that few people need.
 RARE_VALUES = {

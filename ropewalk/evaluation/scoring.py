@@ -82,6 +82,35 @@ class Scorer:
             )
         ]
 
+    @torch.no_grad()
+    def log_probabilities(
+        self, sequence: IntArray, ends: Sequence[int]
+    ) -> Iterator[NDArray[np.float64]]:
+        """What may follow each of these beginnings of a sequence, in order of rising ends.
+
+        One row over the vocabulary each, made as it is taken.
+        """
+        assert list(ends) == sorted(ends)
+        assert all(0 < end <= len(sequence) for end in ends)
+        for hidden in self._after(torch.from_numpy(sequence[: max(ends)])[None], ends):
+            logits = self._finish(self._head(hidden)).double()
+            if not logits.isfinite().any():
+                raise self._not_numbers(max(ends))
+            row: NDArray[np.float64] = logits.log_softmax(-1)[0].cpu().numpy()
+            yield row
+
+    def _after(self, tokens_BL: Tensor, ends: Sequence[int]) -> Iterator[Tensor]:
+        """The hidden states of the last tokens of these beginnings, one row each."""
+        length = tokens_BL.shape[1]
+        if self._in_chunks and self._reader.splits(length):
+            parts = self._reader.chunks(tokens_BL, self._reader.cache(length))
+        else:
+            parts = iter([(0, self._reader.whole(tokens_BL))])
+        for begin, hidden in parts:
+            for end in ends:
+                if begin < end <= begin + hidden.shape[1]:
+                    yield hidden[0, end - 1 - begin][None]
+
     def _rows(
         self, sequences: Sequence[IntArray], starts: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:

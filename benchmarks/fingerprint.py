@@ -1,0 +1,500 @@
+"""Faults injected into a real llama.cpp, and what the fingerprint of the plan says of them.
+
+    python -m benchmarks.fingerprint             about twenty minutes of one core
+
+How far healthy servers are off is measured on other models, plans, seeds and prompts than those of
+the table. A fault is one that can be seen at all where it moves a probe farther than any healthy
+server there did, by what rounding in process does to the same probe.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks.llama_server import serving
+from benchmarks.machine import machine, measured_on
+from docs.figures import Sentence, paragraph
+from ropewalk.api.fingerprint import check_server, fingerprint
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.evaluation.served.fingerprint import MARGIN, Fingerprint, Verdict
+from ropewalk.exporting.llama_cpp import export
+from ropewalk.gguf.llama_cpp_run import runtime
+from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
+from ropewalk.outputs import write_atomically
+from ropewalk.planning.extension import extend
+from ropewalk.schedule import RotarySchedule
+
+RESULTS = Path(__file__).with_name("results") / "fingerprint.json"
+PAGE = "docs/serving.md"
+TARGET = 4096
+CALIBRATED = (
+    ("bundled", "ntk", 2048, 101),
+    ("bundled:2", "yarn", 2048, 102),
+    ("bundled:3", "linear", 2048, 103),
+    ("bundled:3", "yarn", 4096, 104),
+)
+"""Model, method, target and seed of the fingerprints on which the healthy spread is measured."""
+REPORTED = (("bundled", "yarn"), ("bundled:2", "ntk_mixed"))
+"""And of those in the table, at the target, with seed 0."""
+YARN = "llama_rope_scaling_type.LLAMA_ROPE_SCALING_TYPE_YARN"
+LINEAR = "llama_rope_scaling_type.LLAMA_ROPE_SCALING_TYPE_LINEAR"
+NO_FLASH = "llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED"
+
+
+def cache(kind: str) -> dict[str, object]:
+    """llama.cpp's settings for a cache in a type."""
+    return dict.fromkeys(("cache_type_k", "cache_type_v"), f"ggml_type.GGML_TYPE_{kind}")
+
+
+Prompt = Any
+"""Tokens, or a text."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A file, the settings that it is served with, and what stands before the server."""
+
+    name: str
+    schedule: RotarySchedule
+    dtype: str = "F32"
+    settings: dict[str, object] = field(default_factory=dict)
+    gateway: Callable[[Prompt], Prompt] | None = None
+    folder: str = ""
+    """A changed copy of the model: "tokenizer", "no BOS", "noise" or "other"."""
+    cause: str = ""
+    """The right name; empty for a healthy set-up."""
+
+
+def healthy(own: RotarySchedule, plain: RotarySchedule) -> list[Setup]:
+    made = [
+        Setup("F32", own),
+        Setup("F16", own, "F16"),
+        Setup("BF16", own, "BF16"),
+        Setup("Q8_0", own, "Q8_0"),
+        Setup(
+            "Q8_0, cache F32, no flash attention",
+            own,
+            "Q8_0",
+            {**cache("F32"), "flash_attn_type": NO_FLASH},
+        ),
+        Setup(
+            "F32, cache F32, no flash attention",
+            own,
+            "F32",
+            {**cache("F32"), "flash_attn_type": NO_FLASH},
+        ),
+        Setup("F16, batches of 64", own, "F16", {"n_batch": 64, "n_ubatch": 64}),
+        Setup(
+            "F16, four slots, twice the context", own, "F16", {"n_parallel": 4, "n_ctx": 8 * TARGET}
+        ),
+        Setup("Q8_0, no prompt cache", own, "Q8_0", {"cache_prompt": False}),
+    ]
+    if own.method == "yarn":
+        flags = {
+            "rope_scaling_type": YARN,
+            "rope_freq_scale": own.geometry.original_length / own.length,
+            "yarn_orig_ctx": own.geometry.original_length,
+        }
+        made.append(Setup("F16, the plan by flags", plain, "F16", flags))
+    else:
+        made.append(Setup("BF16, cache BF16", own, "BF16", cache("BF16")))
+    return made
+
+
+def faults(own: RotarySchedule, plain: RotarySchedule) -> list[Setup]:
+    geometry = own.geometry
+    m, scale = own.attention_scaling, own.length / geometry.original_length
+
+    def based(base: float) -> RotarySchedule:
+        return replace(own, geometry=replace(geometry, base=base))
+
+    def planned(ratio: float, method: str = own.method) -> RotarySchedule:
+        return replace(extend(plain_start, round(own.length * ratio), method), length=own.length)
+
+    plain_start = RotarySchedule.plain(geometry)
+    made = [
+        Setup("the scaling is ignored", plain, cause="no scaling"),
+        Setup("base 500,000 (flag)", own, settings={"rope_freq_base": 5e5}, cause="base"),
+        Setup("base 1,000,000 (flag)", own, settings={"rope_freq_base": 1e6}, cause="base"),
+        Setup("twice the base", based(2 * geometry.base), cause="base"),
+        Setup("1.5 times the base", based(1.5 * geometry.base), cause="base"),
+        Setup("half the factor", planned(0.5), cause="factor"),
+        Setup("twice the factor", planned(2.0), cause="factor"),
+        Setup("1.5 times the factor", planned(1.5), cause="factor"),
+        Setup("linear instead", extend(plain_start, own.length, "linear"), cause="another method"),
+        Setup("NTK instead", extend(plain_start, own.length, "ntk"), cause="another method"),
+        Setup(
+            "linear scaling on top (flag)",
+            own,
+            settings={"rope_scaling_type": LINEAR, "rope_freq_scale": 1 / scale},
+            cause="applied twice",
+        ),
+        Setup("a context of 1,024", own, settings={"n_ctx": 1024}, cause="context"),
+        Setup("another tokenizer", own, folder="tokenizer", cause="tokenizer"),
+        Setup("no BOS before text", own, folder="no BOS", cause="bos"),
+        Setup("a second BOS (gateway)", own, gateway=_more_bos, cause="bos"),
+        Setup("a template (gateway)", own, gateway=_templated, cause="template"),
+        Setup("prompts cut to 1,000 tokens (gateway)", own, gateway=_cut, cause="truncation"),
+        Setup("cache Q8_0", own, settings=cache("Q8_0"), cause="cache"),
+        Setup("cache Q5_0", own, settings=cache("Q5_0"), cause="cache"),
+        Setup("cache Q4_0", own, settings=cache("Q4_0"), cause="cache"),
+        Setup("other weights", own, folder="other", cause="weights"),
+        Setup("weights with 2% of noise", own, folder="noise", cause="weights"),
+    ]
+    if m != 1:
+        made += [
+            Setup(
+                "no attention factor", replace(own, attention_scaling=1.0), cause="attention factor"
+            ),
+            Setup(
+                "the attention factor twice",
+                replace(own, attention_scaling=m * m),
+                cause="attention factor",
+            ),
+            Setup(
+                "1.05 times the attention factor",
+                replace(own, attention_scaling=1.05 * m),
+                cause="attention factor",
+            ),
+            Setup(
+                "factors dropped, attention factor kept",
+                replace(plain, attention_scaling=m),
+                cause="factors dropped",
+            ),
+        ]
+    if own.method == "yarn":
+        flags = {"rope_scaling_type": YARN, "rope_freq_scale": 1 / scale}
+        for length in (1024, TARGET):
+            made.append(
+                Setup(
+                    f"original length {length:,} (flag)",
+                    plain,
+                    settings={**flags, "yarn_orig_ctx": length},
+                    cause="original length",
+                )
+            )
+        ramp = {**flags, "yarn_orig_ctx": geometry.original_length, "yarn_beta_fast": 8.0}
+        made.append(Setup("another ramp (flag, not known)", plain, settings=ramp, cause="unknown"))
+        # llama.cpp knows the file's own factors and puts its ramp on top of them.
+        made.append(
+            Setup(
+                "YaRN on top (flag)",
+                own,
+                settings={**flags, "yarn_orig_ctx": geometry.original_length},
+                cause="applied twice",
+            )
+        )
+    return made
+
+
+def _more_bos(prompt: Prompt) -> Prompt:
+    return [0, *prompt] if isinstance(prompt, list) else f"<|begin|>{prompt}"
+
+
+def _templated(prompt: Prompt) -> Prompt:
+    before = [33, 55, 34, 14, 36]
+    return [*before, *prompt] if isinstance(prompt, list) else f"### Question: {prompt}"
+
+
+def _cut(prompt: Prompt) -> Prompt:
+    return prompt[-1000:]
+
+
+@contextmanager
+def gateway(address: str, changed: Callable[[Prompt], Prompt]) -> Iterator[str]:
+    """A server that passes requests on, prompts changed, as gateways before real servers do."""
+    behind = urlsplit(address)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if body:
+                asked = json.loads(body)
+                body = json.dumps({**asked, "prompt": changed(asked["prompt"])}).encode()
+            connection = HTTPConnection(behind.hostname or "", behind.port)
+            connection.request(
+                self.command, self.path, body or None, {"Content-Type": "application/json"}
+            )
+            answer = connection.getresponse()
+            said = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+            connection.close()
+
+        do_GET = do_POST = _pass_on  # noqa: N815 - the names that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _folder(model: str, change: str, place: Path) -> Path:
+    """The model's folder, or a changed copy."""
+    source = BUNDLED_FOLDERS[model]
+    if not change:
+        return source
+    if change == "other":
+        return BUNDLED_FOLDERS["bundled:3"]
+    folder = place / f"{source.name} {change}"
+    if folder.exists():
+        return folder
+    shutil.copytree(source, folder)
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text("utf-8"))
+    if change == "tokenizer":
+        content["model"]["merges"] = content["model"]["merges"][:500]
+    elif change == "no BOS":
+        content["post_processor"] = None
+    file.write_text(json.dumps(content), "utf-8")
+    if change == "noise":
+        weights = load_file(folder / "model.safetensors")
+        torch.manual_seed(0)
+        noisy = {k: v + 0.02 * v.std() * torch.randn_like(v) for k, v in weights.items()}
+        save_file(noisy, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+class Bench:
+    """Files and fingerprints of one model and plan."""
+
+    def __init__(self, model: str, method: str, target: int, seed: int, place: Path) -> None:
+        self.model, self.place = model, place
+        present = present_plan(BUNDLED_FOLDERS[model])
+        start = present.longest()
+        self.own = extend(start, target, method)
+        self.plain = replace(start, length=target)
+        self.target = target
+        self.print: Fingerprint = fingerprint(model, plan=self._plan(self.own), seed=seed)
+
+    def _plan(self, schedule: RotarySchedule) -> ContextPlan:
+        served = replace(schedule, length=self.target)
+        return ContextPlan(self.model, {FULL_ATTENTION: (PlanStep(self.target, served),)})
+
+    def check(self, setup: Setup) -> Verdict:
+        with ExitStack() as stack:
+            file = self.place / "served.gguf"
+            folder = _folder(self.model, setup.folder, self.place)
+            export(
+                folder,
+                self._plan(setup.schedule),
+                file,
+                dtype=setup.dtype,
+                check=False,
+                overwrite=True,
+            )
+            settings = {"n_ctx": self.target, **setup.settings}
+            address = stack.enter_context(serving(file, **settings))
+            if setup.gateway is not None:
+                address = stack.enter_context(gateway(address, setup.gateway))
+            return check_server(address, self.print, timeout=120)
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {
+        "machine": {**machine(), "torch": torch.__version__},
+        "runtime": runtime(),
+        "margin": MARGIN,
+        "calibration": [],
+        "healthy": [],
+        "faults": [],
+    }
+    with TemporaryDirectory() as place:
+        for model, method, target, seed in CALIBRATED:
+            bench = Bench(model, method, target, seed, Path(place))
+            for setup in healthy(bench.own, bench.plain):
+                verdict = bench.check(setup)
+                row = _row(model, method, setup, verdict)
+                found["calibration"].append({**row, "seed": seed, "target": target})
+                print(row, flush=True)
+        for model, method in REPORTED:
+            bench = Bench(model, method, TARGET, 0, Path(place))
+            for kind, setups in (("healthy", healthy), ("faults", faults)):
+                for setup in setups(bench.own, bench.plain):
+                    row = _row(model, method, setup, bench.check(setup))
+                    found[kind].append(row)
+                    print(row, flush=True)
+    write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+def _row(model: str, method: str, setup: Setup, verdict: Verdict) -> dict[str, Any]:
+    causes = verdict.causes
+    return {
+        "model": model,
+        "method": method,
+        "setup": setup.name,
+        "right": setup.cause,
+        "status": verdict.status,
+        "causes": [cause.name for cause in causes],
+        "certain": all(cause.certain for cause in causes),
+        "told": "; ".join(cause.told for cause in causes),
+        "miscounted": any(p.read != p.length for p in verdict.probes),
+        "distance": float(f"{verdict.distance:.4g}"),
+        "threshold": float(f"{verdict.threshold:.4g}"),
+        "ratio": float(f"{ratio(verdict):.4g}"),
+        "farthest": float(f"{farthest(verdict):.4g}"),
+    }
+
+
+def ratio(verdict: Verdict) -> float:
+    """How many times as far off as by rounding in process, over all probes of tokens."""
+    return MARGIN * verdict.distance / verdict.threshold if verdict.threshold else 0.0
+
+
+def farthest(verdict: Verdict) -> float:
+    """The same of the one probe that is farthest off.
+
+    A probe counts as rounded at least as much as probes on average: some hardly move at all.
+    """
+    seen = [p for p in verdict.probes if p.distance is not None and p.kind != "text"]
+    if not seen:
+        return 0.0
+    mean = float(np.mean([p.spread for p in seen]))
+    return max((p.distance or 0) / max(p.spread, mean) for p in seen)
+
+
+def _results() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
+
+
+class _Judged:
+    """What the results say of each fault."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+        self.spread = max(row["farthest"] for row in found["calibration"])
+        self.ratio = max(row["ratio"] for row in found["calibration"])
+
+    def moved(self, row: dict[str, Any]) -> bool:
+        return bool(row["miscounted"]) or row["farthest"] > self.spread
+
+    def named(self, row: dict[str, Any]) -> str:
+        if row["status"] != "deviates":
+            return ""
+        names = row["causes"]
+        if names == ["unknown"]:
+            return "unknown"
+        if names[:1] == [row["right"]]:
+            return "right" if row["certain"] else "nearest"
+        return "wrong" if row["certain"] else "misled"
+
+
+def table() -> str:
+    found = _results()
+    judged = _Judged(found)
+    lines = [
+        "| fault | " + " | ".join(f"{m}, {method}" for m, method in REPORTED) + " |",
+        "|---|---|---|",
+    ]
+    names = dict.fromkeys(row["setup"] for row in found["faults"])
+    for name in names:
+        cells = []
+        for model, _ in REPORTED:
+            rows = [r for r in found["faults"] if (r["setup"], r["model"]) == (name, model)]
+            cells.append(_cell(judged, rows[0]) if rows else "–")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _told(judged)])
+
+
+_NAMED = {
+    "right": "cause named",
+    "nearest": "its cause named as the nearest",
+    "unknown": "of unknown cause",
+    "misled": "another cause named as the nearest",
+    "wrong": "**another cause named**",
+}
+
+
+def _cell(judged: _Judged, row: dict[str, Any]) -> str:
+    digits = 0 if row["ratio"] >= 1 else 1
+    off = "" if row["miscounted"] else f", {row['ratio']:,.{digits}f}×"
+    if not judged.moved(row):
+        off += ", within the healthy spread"
+    if row["status"] != "deviates":
+        return f"not detected{off}"
+    return f"detected{off}: {_NAMED[judged.named(row)]}"
+
+
+def _told(judged: _Judged) -> str:
+    found = judged.found
+    rows = found["faults"]
+    moving = [row for row in rows if judged.moved(row)]
+    detected = [row for row in moving if row["status"] == "deviates"]
+    named = [row for row in detected if judged.named(row) == "right"]
+    nearest = [row for row in detected if judged.named(row) == "nearest"]
+    misled = [row for row in detected if judged.named(row) == "misled"]
+    wrong = [row for row in detected if judged.named(row) == "wrong"]
+    alarms = [row for row in found["healthy"] if row["status"] != "same"]
+    worst = max(row["ratio"] for row in found["healthy"])
+    return paragraph(
+        f"Of {len(rows)} faults {len(moving)} move a probe beyond the healthy spread. "
+        f"{len(detected)} of these are detected; the cause is named rightly for {len(named)}, as "
+        f"the nearest one known for {len(nearest)}, as unknown for "
+        f"{len(detected) - len(named) - len(nearest) - len(misled) - len(wrong)}; another is named "
+        f"as the nearest for {len(misled)}, and wrongly for {len(wrong)}. "
+        f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raise an alarm: they are off at "
+        f"most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times is "
+        f"allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans and "
+        f"prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. Measured by "
+        f"{measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
+        f"with {found['runtime']}."
+    )
+
+
+def blocks() -> dict[str, str]:
+    return {PAGE: table()}
+
+
+def sentences() -> list[Sentence]:
+    found = _results()
+    judged = _Judged(found)
+
+    def all_are(beginning: str, *named: str) -> bool:
+        rows = [row for row in found["faults"] if row["setup"].startswith(beginning)]
+        return bool(rows) and all(judged.named(row) in named for row in rows)
+
+    return [
+        Sentence(
+            PAGE,
+            "moves no probe beyond the healthy spread: a cache of 8 bits",
+            (),
+            all_are("cache Q8_0", ""),
+        ),
+        Sentence(
+            PAGE,
+            "far from all those tried: 1.5 times a base or a factor. The deviation is found",
+            (),
+            all_are("1.5 times", "unknown", "nearest"),
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

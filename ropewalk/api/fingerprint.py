@@ -1,0 +1,142 @@
+"""`fingerprint`: how a planned model answers, in a file; and whether a server answers so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.api.common import Corpus, PlanLike, as_documents, as_path, as_plan, runnable
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.extras import required_by
+from ropewalk.lengths import check_measured
+from ropewalk.models.source import Model
+from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.untrusted import check_count, check_seed, real_number
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.served.client import Client
+    from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
+
+TIMEOUT = 600.0
+MOST_AT_ONCE = 256
+
+
+@required_by("fingerprint")
+def fingerprint(
+    model: Model,
+    *,
+    plan: PlanLike | None = None,
+    corpus: Corpus = "held-out",
+    field: str = "text",
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    allow_download: bool = False,
+    strict: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Fingerprint:
+    """Compute how a model under a plan, or as it is, answers about twenty probes.
+
+    The probes are beginnings of one text of `corpus` up to the plan's target, single tokens and
+    short texts. They are answered as planned, as healthy servers round, and under each known cause
+    of deviation: some thirty forwards over the target length. `check_server` compares a server with
+    the result, on any machine: no weights are needed then.
+    """
+    check_seed(seed)
+    given = None if plan is None else as_plan(plan)
+    if given is not None:
+        check_measured(given.target_length, "plan")
+    documents = as_documents(corpus, field, notice)
+    runnable(
+        model,
+        dtype=dtype,
+        device=device,
+        allow_download=allow_download,
+        strict=strict,
+        notice=notice,
+    )
+    from ropewalk.evaluation.served import reference
+    from ropewalk.models.load import load
+
+    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+    return reference.fingerprint(loaded, given, documents, seed, share(progress, "fingerprint"))
+
+
+@required_by("check_server")
+def check_server(
+    server: str,
+    fingerprint: Fingerprint | str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    model_name: str | None = None,
+    timeout: float = TIMEOUT,
+    progress: Progress = silent,
+) -> Verdict:
+    """Compare a server with the fingerprint of a planned model, and name the cause of a deviation.
+
+    `server` is the URL of an OpenAI-compatible server of completions. `fingerprint` is a result of
+    `fingerprint`, or its file. A key, where one is needed, comes from the environment variable
+    ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
+    """
+    from ropewalk.evaluation.served.check import check
+    from ropewalk.evaluation.served.server import Server
+
+    client = client_of(server, timeout)
+    own = as_fingerprint(fingerprint)
+    encoder = None if tokenizer is None else encoder_of(tokenizer)
+    trial = own.sequence[: min(16, len(own.sequence))]
+    opened = Server.open(client, encoder, trial, as_name(model_name))
+    return check(opened, own, share(progress, "asking"))
+
+
+def client_of(server: object, timeout: object) -> Client:
+    """A client of a server, with the key of the environment."""
+    from ropewalk.evaluation.served.client import KEY, Client, address
+
+    if not 0 < real_number(timeout, "timeout") <= 86400:
+        raise InvalidValue("timeout", timeout, "must be from above 0 to 86400 s", "give 600")
+    return Client(address(server), os.environ.get(KEY) or None, float(timeout))  # type: ignore[arg-type]
+
+
+def as_fingerprint(value: object) -> Fingerprint:
+    """The fingerprint itself, or that of a file."""
+    from ropewalk.evaluation.served.fingerprint import Fingerprint
+
+    if isinstance(value, Fingerprint):
+        return value
+    if isinstance(value, str | Path):
+        return Fingerprint.read(as_path(value, "fingerprint"))
+    raise InvalidValue(
+        "fingerprint", value, "must be a fingerprint", "give the result of fingerprint(), or a file"
+    )
+
+
+def encoder_of(folder: str | Path) -> Any:
+    """The tokenizer of a folder."""
+    from ropewalk.evaluation.encoding import Encoder
+    from ropewalk.models.load import load_tokenizer
+
+    place = as_path(folder, "tokenizer")
+    if not place.is_dir():
+        raise InputError(
+            f"tokenizer: {place}: there is no such folder; give the folder of the planned model"
+        )
+    return Encoder(load_tokenizer(place))
+
+
+def as_name(value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise InvalidValue("model_name", value, "must be a name", "write it as the server lists it")
+    return value
+
+
+def check_concurrency(value: object) -> int:
+    check_count(value, "concurrency")
+    assert isinstance(value, int)
+    if value > MOST_AT_ONCE:
+        raise InvalidValue(
+            "concurrency", value, f"must be at most {MOST_AT_ONCE}", "4 is a usual number"
+        )
+    return value

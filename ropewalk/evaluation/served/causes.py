@@ -1,0 +1,186 @@
+"""What a server may do to a planned model: each cause as the plan that it then follows instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.planning.extension import extend
+from ropewalk.schedule import MAX_FACTOR, RotarySchedule
+
+BASES = (1e4, 5e5, 1e6)
+"""Bases that loaders fall back on."""
+BASE_RATIOS = (0.1, 0.25, 0.5, 2.0, 4.0, 10.0)
+RATIOS = (0.25, 0.5, 2.0, 4.0)
+"""By which a factor, or an original length, may be off."""
+METHODS = ("linear", "ntk", "yarn")
+
+
+class Cause(NamedTuple):
+    """One thing that may have happened, with the plan whose answers it explains."""
+
+    name: str
+    """The kind of cause: several causes may be of one kind."""
+    told: str
+    """Goes on after "answers like the plan "."""
+    plan: ContextPlan
+
+
+def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
+    """All that is known, less what this plan cannot be told apart from by its schedules.
+
+    `present` is the plan that the unmodified model follows.
+    """
+    layer = plan.extended_layer
+    own = plan.longest(layer)
+    found: list[Cause] = []
+    seen = {_computed(own)}
+    for name, told, schedule in _schedules(own, present.longest(layer)):
+        if _computed(schedule) not in seen:
+            seen.add(_computed(schedule))
+            step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
+            changed = plan.with_steps(layer, (step,))
+            found.append(Cause(name, told, replace(changed, query_scales=plan.query_scales)))
+    if len(plan.steps(layer)) > 1:
+        for step in plan.steps(layer):
+            told = f"with its schedule up to {format_length(step.up_to_length)} at every length"
+            only = PlanStep(plan.target_length, step.schedule)
+            changed = replace(plan, schedules={**plan.schedules, layer: (only,)})
+            found.append(Cause("step", told, changed))
+    if plan.query_scales is not None:
+        told = "without its query scales"
+        found.append(Cause("query scales", told, replace(plan, query_scales=None)))
+    return found
+
+
+def _schedules(
+    own: RotarySchedule, present: RotarySchedule
+) -> Iterator[tuple[str, str, RotarySchedule]]:
+    geometry = own.geometry
+    plain = RotarySchedule.plain(geometry)
+    m = own.attention_scaling
+    yield "no scaling", "without any scaling", present
+    yield "no scaling", "without any scaling", plain
+    yield "attention factor", "without its attention factor", replace(own, attention_scaling=1.0)
+    yield "attention factor", "with its attention factor twice", _times(own, attention=m)
+    yield (
+        "attention factor",
+        "with the square root of its attention factor",
+        replace(own, attention_scaling=m**0.5),
+    )
+    yield (
+        "factors dropped",
+        "without its factors, with its attention factor",
+        replace(plain, attention_scaling=m),
+    )
+    yield (
+        "factors dropped",
+        "without its factors, as the model was before, with its attention factor",
+        replace(present, attention_scaling=m * present.attention_scaling),
+    )
+    yield from _twice(own)
+    for method in METHODS:
+        if method != own.method:
+            yield from _extended("another method", f"by {method} instead", plain, own, method)
+    yield from _other_factors(own, plain)
+    yield from _other_lengths(own)
+    for base in BASES:
+        yield "base", f"with base {base:,.0f}", _with_base(own, base)
+    for ratio in BASE_RATIOS:
+        yield "base", f"with {ratio:g} times its base", _with_base(own, geometry.base * ratio)
+
+
+def _twice(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
+    factors, m = own.rescale_factors, own.attention_scaling
+    if (factors**2 <= MAX_FACTOR).all():
+        yield "applied twice", "applied twice", _times(own, factors, m)
+        yield "applied twice", "with its factors twice", _times(own, factors)
+    scale = own.length / own.geometry.original_length
+    if scale > 1:
+        linear = np.full(len(factors), scale)
+        yield "applied twice", f"with linear scaling by {scale:g} on top", _times(own, linear)
+
+
+def _other_factors(
+    own: RotarySchedule, plain: RotarySchedule
+) -> Iterator[tuple[str, str, RotarySchedule]]:
+    original = own.geometry.original_length
+    for ratio in RATIOS:
+        told = f"with {ratio:g} times its factor"
+        if len(own.recipe) == 1:
+            target = round(own.length * ratio)
+            if target > original:
+                yield from _extended("factor", told, plain, own, own.method, target=target)
+        else:  # of a schedule of no known method, the slowest pair is as slow as its factor
+            power = 1 + np.log(ratio) / np.log(max(own.rescale_factors.max(), np.e))
+            yield "factor", told, replace(own, rescale_factors=own.rescale_factors**power)
+
+
+def _other_lengths(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
+    """The same factor from another original length, which moves a ramp over the pairs."""
+    lengths = [round(own.geometry.original_length * ratio) for ratio in RATIOS]
+    # A loader that is told of none takes the length that the file states, which is the target.
+    for length in dict.fromkeys([*lengths, own.length]):
+        scale = own.length / own.geometry.original_length
+        geometry = replace(own.geometry, original_length=length)
+        told = f"with original length {length:,}"
+        for _, _, schedule in _extended(
+            "", "", RotarySchedule.plain(geometry), own, own.method, target=round(length * scale)
+        ):
+            yield "original length", told, replace(schedule, geometry=own.geometry)
+
+
+def _extended(
+    name: str,
+    told: str,
+    start: RotarySchedule,
+    own: RotarySchedule,
+    method: str,
+    *,
+    target: int | None = None,
+) -> Iterator[tuple[str, str, RotarySchedule]]:
+    parameters = {}
+    if method == own.method and len(own.recipe) == 1:
+        free = ("target_length", "factor")
+        parameters = {k: v for k, v in own.recipe[0].parameters.items() if k not in free}
+    try:
+        yield name, told, extend(start, target or own.length, method, parameters)
+    except InputError:  # not every method fits every start
+        return
+
+
+def _times(
+    own: RotarySchedule, factors: np.ndarray | float = 1.0, attention: float = 1.0
+) -> RotarySchedule:
+    return replace(
+        own,
+        rescale_factors=np.minimum(own.rescale_factors * factors, MAX_FACTOR),
+        attention_scaling=own.attention_scaling * attention,
+        recipe=(),
+    )
+
+
+def _with_base(own: RotarySchedule, base: float) -> RotarySchedule:
+    """The same factors over another base."""
+    geometry = own.geometry
+    pairs = np.arange(geometry.pairs)
+    moved = (max(base, 1.5) / geometry.base) ** (2 * pairs / geometry.rotary_dim)
+    factors = np.clip(own.rescale_factors * moved, 1 / MAX_FACTOR, MAX_FACTOR)
+    return replace(own, rescale_factors=factors, recipe=())
+
+
+def _computed(schedule: RotarySchedule) -> tuple[object, ...]:
+    """What a model computes under a schedule, whatever its name."""
+    return (
+        tuple(np.round(np.log(schedule.rescale_factors), 6)),
+        round(schedule.attention_scaling, 6),
+        round(schedule.softmax_scaling, 6),
+        schedule.kept_initial_positions,
+        schedule.log_n,
+    )

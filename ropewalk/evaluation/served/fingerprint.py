@@ -1,0 +1,411 @@
+"""The fingerprint of a planned model, and what a server's answers say beside it. No torch.
+
+Answers are compared as probabilities of the tokens that the server names, with all others as one:
+the squared distance of two answers is that of the roots of their probabilities (Hellinger's). It is
+at most 2 a probe, and adds up over probes. How far healthy servers are off by rounding is part of a
+fingerprint, measured on the same model and the same probes; a server deviates where it is `MARGIN`
+times as far off. A deviation has a cause where the model under that cause answers as the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.served.probes import Probe
+from ropewalk.evaluation.served.server import ServerInfo
+from ropewalk.lengths import check_measured
+from ropewalk.outputs import UNSIGNED, signed
+from ropewalk.untrusted import read_json
+from ropewalk.values import Result, Value, check_filled
+
+FORMAT: Final = "ropewalk-fingerprint-1"
+MAX_BYTES = 64 * 2**20
+KEPT = 64
+"""Of the likeliest tokens of an answer."""
+MARGIN = 4.0
+"""How many times as far off as by rounding in process a healthy server may be (squared distances).
+Healthy ones are about as far off (`benchmarks.fingerprint`, on models, plans and prompts other than
+those that it reports), and a margin is left for servers that round in another order."""
+_FLOOR = 1e-6
+"""Of the squared distance of a probe: sums in another order."""
+_LESS_LIKELY = 0.7
+"""How much less likely than the last token kept a token counts as that is not kept, in nats."""
+_EXPLAINED, _RESEMBLING = 0.25, 0.5
+"""Which part of a deviation a cause may leave over, to be named, or to be named as the nearest."""
+_OTHER = 0.02
+"""Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
+
+Status = Literal["same", "deviates", "unknown"]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Value):
+    """The likeliest tokens after each probe, and how likely they are."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    log_probabilities: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if [len(row) for row in self.tokens] != [len(row) for row in self.log_probabilities]:
+            raise InvalidValue(
+                "log_probabilities", "other counts", "must be one a token", "make the file again"
+            )
+        for row in self.log_probabilities:
+            if not row or max(row) > 0.001:
+                raise InvalidValue(
+                    "log_probabilities", row[:4], "must be at most 0", "make the file again"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate(Value):
+    """What may have happened to a model, and how it answers then."""
+
+    name: str
+    """The kind of cause, of which there may be several candidates."""
+    told: str
+    """Goes on after "answers like the plan "."""
+    answers: Answers
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint(Result):
+    """How a planned model answers the probes: as it should, as rounded, and under each cause."""
+
+    format: Literal["ropewalk-fingerprint-1"]
+    model: str
+    plan_id: str
+    method: str
+    original_length: int
+    target_length: int
+    tokenizer_sha256: str
+    bos: tuple[int, ...]
+    sequence: tuple[int, ...]
+    """The text of which the longer probes are beginnings."""
+    probes: tuple[Probe, ...]
+    answers: Answers
+    healthy: tuple[Answers, ...]
+    """The same model as healthy servers round it: weights of 8 bits, and bfloat16."""
+    candidates: tuple[Candidate, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.probes, "probes")
+        check_filled(self.healthy, "healthy")
+        check_measured(self.target_length, "target_length")
+        every = [("answers", self.answers)]
+        every += [(f"healthy[{i}]", each) for i, each in enumerate(self.healthy)]
+        every += [(f"candidates[{i}].answers", c.answers) for i, c in enumerate(self.candidates)]
+        for key, answers in every:
+            if len(answers.tokens) != len(self.probes):
+                raise InvalidValue(
+                    key, len(answers.tokens), "must be one a probe", "make the file again"
+                )
+        for i, probe in enumerate(self.probes):
+            if probe.kind == "context" and not 1 <= probe.length <= len(self.sequence):
+                raise InvalidValue(
+                    f"probes[{i}].length",
+                    probe.length,
+                    f"the text has {len(self.sequence)} tokens",
+                    "make the file again",
+                )
+
+    def summary(self) -> str:
+        longest = max(probe.length for probe in self.probes)
+        return (
+            f"{self.model} under {self.method}: {len(self.probes)} probes of up to {longest:,} "
+            f"tokens, with its answers under {len(self.candidates)} causes of deviation."
+        )
+
+    def prompt(self, probe: Probe) -> tuple[int, ...]:
+        """The tokens of a probe."""
+        return self.sequence[: probe.length] if probe.kind == "context" else probe.tokens
+
+    def dumps(self) -> str:
+        """The fingerprint as a file, with a checksum of its own content."""
+        value = {**self.to_json(), "checksum": UNSIGNED}
+        return signed((json.dumps(value, separators=(",", ":")) + "\n").encode()).decode()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Fingerprint:
+        value = read_json(path, max_bytes=MAX_BYTES)
+        if isinstance(value, dict):
+            value.pop("checksum", None)
+        return cls.from_json(value, f"{path}: ")
+
+
+class Observed(NamedTuple):
+    """What a server made of a probe."""
+
+    read: int | None
+    """The tokens that it read; None where it refused the probe."""
+    top: tuple[tuple[int, float], ...] | None
+    refused: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Cause(Value):
+    """Why a server deviates, as far as it is known."""
+
+    name: str
+    told: str
+    """Goes on after the server: "stops at 1,024 tokens"."""
+    certain: bool = True
+    """The answers are those of this cause; else it is the nearest of those known."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeResult(Value):
+    """One probe, beside the plan."""
+
+    kind: str
+    length: int
+    read: int | None
+    distance: float | None
+    """The squared distance from the plan; None where there is no answer to compare."""
+    spread: float
+    """The largest of the healthy answers in process."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict(Result):
+    """Whether a server answers as the planned model, and if not, why."""
+
+    server: ServerInfo
+    model: str
+    plan_id: str
+    method: str
+    status: Status
+    causes: tuple[Cause, ...]
+    distance: float
+    """The sum over all probes that could be compared."""
+    threshold: float
+    """Above it, a server deviates."""
+    probes: tuple[ProbeResult, ...]
+
+    def summary(self) -> str:
+        own = f"{self.model} under {self.method}"
+        if self.status == "unknown":
+            return f"{self.server}: {'; '.join(c.told for c in self.causes)}."
+        if self.status == "same":
+            compared = [p for p in self.probes if p.distance is not None]
+            longest = max((p.length for p in compared), default=0)
+            return (
+                f"{self.server}: answers like {own} in {len(compared)} probes up to {longest:,} "
+                "tokens."
+            )
+        causes = "; ".join(c.told for c in self.causes)
+        return f"{self.server}: does not answer like {own}: it {causes}."
+
+
+class _Compared(NamedTuple):
+    """The distances of a server from the plan, where there are answers."""
+
+    places: NDArray[np.int64]
+    """Of the probes."""
+    own: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    others: list[NDArray[np.float64]]
+    """By candidate."""
+
+    def part(self, chosen: NDArray[np.bool_]) -> _Compared:
+        others = [each[chosen] for each in self.others]
+        return _Compared(self.places[chosen], self.own[chosen], self.spread[chosen], others)
+
+    @property
+    def distance(self) -> float:
+        return float(self.own.sum())
+
+    @property
+    def threshold(self) -> float:
+        return MARGIN * float(self.spread.sum()) + _FLOOR * len(self.own)
+
+    @property
+    def deviates(self) -> bool:
+        return self.distance > self.threshold
+
+
+def compare(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo) -> Verdict:
+    """What a server's answers to the probes of a fingerprint come to."""
+    kinds = np.array([probe.kind for probe in fingerprint.probes])
+    compared = _compared(fingerprint, observed)
+    tokens = compared.part(kinds[compared.places] != "text")
+    causes = [*_counts(fingerprint, observed), *_refusals(fingerprint, observed, info)]
+    if tokens.deviates:
+        causes.append(_cause(fingerprint, tokens))
+    texts = compared.part(kinds[compared.places] == "text")
+    # Few and short: only other tokens move them far.
+    if not causes and texts.distance > max(texts.threshold, _OTHER * len(texts.own)):
+        causes.append(
+            Cause("tokenizer", "reads text as other tokens, as many as the plan's tokenizer makes")
+        )
+    status: Status = "deviates" if causes else "same"
+    if not causes and not len(tokens.places):
+        status = "unknown"
+        told = "gives no log-probabilities of what it writes, so it cannot be compared"
+        causes = [Cause("nothing to compare", told, certain=False)]
+    distances = dict(zip(compared.places.tolist(), compared.own.tolist(), strict=True))
+    spreads = _spreads(fingerprint)
+    return Verdict(
+        server=info,
+        model=fingerprint.model,
+        plan_id=fingerprint.plan_id,
+        method=fingerprint.method,
+        status=status,
+        causes=tuple(causes),
+        distance=tokens.distance,
+        threshold=tokens.threshold,
+        probes=tuple(
+            ProbeResult(probe.kind, probe.length, seen.read, distances.get(i), float(spreads[i]))
+            for i, (probe, seen) in enumerate(zip(fingerprint.probes, observed, strict=True))
+        ),
+    )
+
+
+def _refusals(
+    fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo
+) -> list[Cause]:
+    both = list(zip(fingerprint.probes, observed, strict=True))
+    more = max(
+        (seen.read - probe.length for probe, seen in both if seen.read is not None), default=0
+    )
+    room = info.length if more > 0 and info.length is not None else 0
+    # What a prompt is lengthened by may itself be what is too much.
+    refused = [p.length for p, s in both if s.refused and not 0 < room <= p.length + more]
+    answered = [probe.length for probe, seen in both if not seen.refused]
+    if not refused:
+        return []
+    longest = max((n for n in answered if n < min(refused)), default=0)
+    if info.length is not None and longest <= info.length <= min(refused):
+        told = f"stops at {info.length:,} tokens"
+    else:
+        told = f"refuses prompts of {min(refused):,} tokens and takes {longest:,}"
+    said = next(seen.refused for _, seen in both if seen.refused)
+    return [Cause("context", f"{told} ({said})" if said else told)]
+
+
+def _counts(fingerprint: Fingerprint, observed: Sequence[Observed]) -> list[Cause]:
+    """What the counts of tokens read say: a prompt cut, or more than was sent."""
+    both = list(zip(fingerprint.probes, observed, strict=True))
+    causes = []
+    sent = [(p.length, s.read) for p, s in both if p.kind != "text" and s.read is not None]
+    cut = [read for length, read in sent if read < length]
+    if cut:
+        causes.append(Cause("truncation", f"cuts prompts to {max(cut):,} tokens"))
+    elif more := {read - length for length, read in sent} - {0}:
+        causes.append(_added(more, "prompts of tokens"))
+    text = [s.read - p.length for p, s in both if p.kind == "text" and s.read is not None]
+    if any(text) and not causes:
+        if set(text) == {-1} and fingerprint.bos:
+            causes.append(Cause("bos", "puts no BOS before text"))
+        else:
+            causes.append(_added(set(text), "text"))
+    return causes
+
+
+def _added(more: set[int], what: str) -> Cause:
+    if more == {1}:
+        return Cause("bos", f"adds a token to {what}, as a BOS that nobody asked for")
+    if len(more) == 1 and min(more) > 1:
+        return Cause("template", f"adds {min(more)} tokens to {what}, as a template does")
+    return Cause("tokenizer", f"has another tokenizer: it counts other tokens in {what}")
+
+
+def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
+    """The cause whose answers the server's are, or the nearest."""
+    left = [float(each.sum()) for each in seen.others]
+    order = np.argsort(left, kind="stable")
+    if len(order):
+        best, least = fingerprint.candidates[order[0]], left[order[0]]
+        if least <= seen.threshold and least <= _EXPLAINED * seen.distance:
+            likely = [f"answers like the plan {best.told}"]
+            names = {best.name}
+            for i in order[1:]:
+                other = fingerprint.candidates[i]
+                near = left[i] <= min(seen.threshold, 4 * least + _FLOOR * len(seen.own))
+                if near and other.name not in names:
+                    names.add(other.name)
+                    likely.append(other.told)
+            return Cause(best.name, ", or ".join(likely), certain=len(likely) == 1)
+    single = np.array([fingerprint.probes[i].kind == "token" for i in seen.places], dtype=bool)
+    alone = seen.part(single)
+    if len(alone.own) and alone.deviates:
+        if alone.distance / len(alone.own) > _OTHER:
+            told = "has other weights: single tokens, which no rotation reaches, answer otherwise"
+            return Cause("weights", told)
+        told = (
+            "answers single tokens, which no rotation reaches, slightly otherwise: its weights or "
+            "its cache are rounded to fewer than 8 bits, or its weights are slightly others"
+        )
+        return Cause("weights", told, certain=False)
+    where = _begins(fingerprint, seen.part(~single))
+    if len(order) and least <= _RESEMBLING * seen.distance:
+        return Cause(
+            best.name,
+            f"deviates{where}; the nearest known cause is the plan {best.told}",
+            certain=False,
+        )
+    return Cause("unknown", f"deviates{where}, of unknown cause", certain=False)
+
+
+def _begins(fingerprint: Fingerprint, seen: _Compared) -> str:
+    """From which length on a server deviates, where it does not from the shortest on."""
+    allowed = MARGIN * np.maximum(seen.spread, seen.spread.mean() if len(seen.own) else 0) + _FLOOR
+    off = seen.own > allowed
+    if not off.any() or off[0]:
+        return ""
+    first = int(np.argmax(off))
+    before, at = (fingerprint.probes[seen.places[i]].length for i in (first - 1, first))
+    return f" between {before:,} and {at:,} tokens"
+
+
+def _compared(fingerprint: Fingerprint, observed: Sequence[Observed]) -> _Compared:
+    index, own, others = [], [], []
+    for i, (probe, seen) in enumerate(zip(fingerprint.probes, observed, strict=True)):
+        if seen.top is None or seen.read != probe.length:
+            continue
+        index.append(i)
+        own.append(distance(seen.top, fingerprint.answers, i))
+        others.append([distance(seen.top, c.answers, i) for c in fingerprint.candidates])
+    spreads = _spreads(fingerprint)[index] if index else np.zeros(0)
+    columns = np.array(others).reshape(len(index), len(fingerprint.candidates)).T
+    return _Compared(np.array(index, dtype=np.int64), np.array(own), spreads, list(columns))
+
+
+def _spreads(fingerprint: Fingerprint) -> NDArray[np.float64]:
+    """By probe, the distance of the healthy answers that are off farthest on the whole."""
+    each = [
+        np.array([distance(_top(h, i), fingerprint.answers, i) for i in range(len(h.tokens))])
+        for h in fingerprint.healthy
+    ]
+    return max(each, key=lambda distances: float(distances.sum()))
+
+
+def _top(answers: Answers, i: int, count: int = 20) -> list[tuple[int, float]]:
+    both = zip(answers.tokens[i][:count], answers.log_probabilities[i][:count], strict=True)
+    return list(both)
+
+
+def distance(top: Sequence[tuple[int, float]], answers: Answers, i: int) -> float:
+    """The squared distance of an answer from the i-th of a model, over the tokens it names."""
+    known = dict(zip(answers.tokens[i], answers.log_probabilities[i], strict=True))
+    least = min(known.values()) - _LESS_LIKELY
+    there = _roots([value for _, value in top])
+    here = _roots([known.get(token, least) for token, _ in top])
+    return float(((there - here) ** 2).sum())
+
+
+def _roots(log_probabilities: Sequence[float]) -> NDArray[np.float64]:
+    """The roots of probabilities, and of that of all other tokens."""
+    each = np.exp(np.minimum(log_probabilities, 0))
+    roots: NDArray[np.float64] = np.sqrt(np.append(each, max(0.0, 1.0 - float(each.sum()))))
+    return roots

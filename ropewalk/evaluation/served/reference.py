@@ -1,0 +1,216 @@
+"""The fingerprint of a planned model in process: its answers to the probes, under every cause.
+
+All probes but a few tokens are beginnings of one text, so that each cause costs one forward over
+the target length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
+from ropewalk.evaluation.served import rounding
+from ropewalk.evaluation.served.causes import causes
+from ropewalk.evaluation.served.fingerprint import FORMAT, KEPT, Answers, Candidate, Fingerprint
+from ropewalk.evaluation.served.probes import SINGLE, TEXTS, Draft, Probe, draft
+from ropewalk.models.install import applied
+from ropewalk.models.load import LoadedModel
+
+Rows = list[NDArray[np.float64]]
+
+
+class _Way(NamedTuple):
+    """One way of answering: a plan, and how the model is rounded meanwhile."""
+
+    name: str
+    told: str
+    plan: ContextPlan
+    rounded: Callable[[], AbstractContextManager[None]] = nullcontext
+    more_bos: int = 0
+
+
+def fingerprint(
+    loaded: LoadedModel,
+    plan: ContextPlan | None,
+    documents: Sequence[Document],
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Fingerprint:
+    """The answers of a model under a plan, or as it is, and under all that may go wrong."""
+    present = loaded.present_plan
+    planned = plan or present
+    check_memory(loaded.model, planned.target_length, "plan")
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
+    drafted = draft(
+        encoder, Haystack(documents), present.original_length, planned.target_length, seed
+    )
+    asking = _Asking(loaded, encoder)
+    probes = asking.chosen(drafted, planned)
+    ways = _ways(loaded.model, planned, present, encoder)
+    answers = []
+    for i, way in enumerate(ways):
+        answers.append(asking.answers(way, drafted.tokens, probes))
+        progress((i + 1) / len(ways))
+    own, healthy, others = answers[0], answers[1:3], answers[3:]
+    return Fingerprint(
+        format=FORMAT,
+        model=loaded.name,
+        plan_id=planned.id,
+        method=planned.provenance.get("methods") or planned.longest(planned.main_layer).method,
+        original_length=planned.original_length,
+        target_length=planned.target_length,
+        tokenizer_sha256=encoder.fingerprint,
+        bos=encoder.bos,
+        sequence=drafted.tokens,
+        probes=tuple(probes),
+        answers=own,
+        healthy=tuple(healthy),
+        candidates=tuple(
+            Candidate(way.name, way.told, each) for way, each in zip(ways[3:], others, strict=True)
+        ),
+    )
+
+
+def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
+    """The plan as it is, as healthy servers round it, and as it may go wrong."""
+    coarse: list[_Way] = [
+        _Way(
+            "weights",
+            "with its weights rounded to 4 bits",
+            planned,
+            lambda: rounding.rounded_weights(model, rounding.four_bits),
+        ),
+        _Way(
+            "cache",
+            "with a cache of 4 bits",
+            planned,
+            lambda: rounding.rounded_cache(model, rounding.four_bits),
+        ),
+        _Way(
+            "cache",
+            "with a cache of 5 bits",
+            planned,
+            lambda: rounding.rounded_cache(model, rounding.five_bits),
+        ),
+        _Way(
+            "cache",
+            "with a cache of float8",
+            planned,
+            lambda: rounding.rounded_cache(model, rounding.float8),
+        ),
+    ]
+    if model.config.get_text_config()._attn_implementation != "sdpa":
+        coarse = coarse[:1]
+    bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    return [
+        _Way("", "", planned),
+        _Way(
+            "",
+            "",
+            planned,
+            lambda: rounding.rounded_weights(model, rounding.eight_bits, rounding.eight_bits),
+        ),
+        _Way(
+            "",
+            "",
+            planned,
+            lambda: rounding.rounded_weights(model, rounding.bfloat16, outputs=rounding.bfloat16),
+        ),
+        *(_Way(*cause) for cause in causes(planned, present)),
+        *coarse,
+        *bos,
+    ]
+
+
+class _Asking:
+    """A model that answers probes."""
+
+    def __init__(self, loaded: LoadedModel, encoder: Encoder) -> None:
+        self._loaded, self._encoder = loaded, encoder
+        self._scorer = Scorer(loaded.model, in_chunks=True)
+
+    def chosen(self, drafted: Draft, planned: ContextPlan) -> list[Probe]:
+        """The probes: what the planned model answers with whole characters, of what is drafted."""
+        probes: list[Probe] = []
+        with self._under(planned, 1):
+            for token in drafted.single:
+                if len(probes) < SINGLE and self._is_text(self._row((token,))):
+                    probes.append(Probe("token", 1, (token,)))
+        count = len(probes)
+        for text, tokens in drafted.texts:
+            if len(probes) < count + TEXTS and len(tokens) < planned.target_length:
+                with self._under(planned, len(tokens)):
+                    suits = self._is_text(self._row(tokens))
+                if suits:
+                    probes.append(Probe("text", len(tokens), tokens, text))
+        ends = sorted({end for choice in drafted.ends for end in choice})
+        rows = dict(zip(ends, self._along(planned, drafted.tokens, ends), strict=True))
+        taken = set()
+        for choice in drafted.ends:
+            end = next((e for e in choice if e not in taken and self._is_text(rows[e])), None)
+            if end is not None:
+                taken.add(end)
+                probes.append(Probe("context", end))
+        if len(taken) < len(drafted.ends) // 2:
+            raise Unsupported(
+                f"{self._loaded.name} ends its text, or goes on with parts of characters, after "
+                "most probes; give another text (`corpus`)"
+            )
+        return probes
+
+    def answers(self, way: _Way, sequence: tuple[int, ...], probes: Sequence[Probe]) -> Answers:
+        bos = self._encoder.bos * way.more_bos
+        with way.rounded():
+            rows: Rows = []
+            ends = [probe.length + len(bos) for probe in probes if probe.kind == "context"]
+            along = self._along(way.plan, (*bos, *sequence), ends)
+            context = dict(zip(ends, along, strict=True))
+            for probe in probes:
+                if probe.kind == "context":
+                    rows.append(context[probe.length + len(bos)])
+                else:
+                    with self._under(way.plan, probe.length):
+                        rows.append(self._row((*bos, *probe.tokens)))
+        kept = [np.argsort(-row, kind="stable")[:KEPT] for row in rows]
+        return Answers(
+            tokens=tuple(tuple(top.tolist()) for top in kept),
+            log_probabilities=tuple(
+                tuple(np.round(rows[i][top], 6).tolist()) for i, top in enumerate(kept)
+            ),
+        )
+
+    def _along(self, plan: ContextPlan, sequence: tuple[int, ...], ends: Sequence[int]) -> Rows:
+        """Rows after beginnings of a sequence, each under the schedule of its own length."""
+        tokens, found = np.array(sequence, dtype=np.int64), Rows()
+        left, longest = list(ends), plan.target_length
+        for step in plan.steps(plan.extended_layer):
+            upto = step.up_to_length
+            own = [end for end in left if end <= upto or upto == longest]
+            left = left[len(own) :]
+            if own:
+                with self._under(plan, min(own[-1], longest)):
+                    found += self._scorer.log_probabilities(tokens, own)
+        return found
+
+    def _row(self, tokens: tuple[int, ...]) -> NDArray[np.float64]:
+        (row,) = self._scorer.log_probabilities(np.array(tokens, dtype=np.int64), [len(tokens)])
+        return row
+
+    def _is_text(self, row: NDArray[np.float64]) -> bool:
+        """Whether the likeliest token ends nothing and holds whole characters."""
+        token = int(row.argmax())
+        text = self._encoder.text(np.array([token]))
+        return bool(text) and "\ufffd" not in text and not self._encoder.is_end(token)
+
+    def _under(self, plan: ContextPlan, length: int) -> AbstractContextManager[None]:
+        return applied(self._loaded.model, plan, length=max(1, length), check=False)

@@ -1,0 +1,143 @@
+"""A model rounded as servers round: weights to 8 or 4 bits in blocks, bfloat16, a quantised cache.
+
+Rounded layer by layer as they run, so that no second copy of the weights exists. The layers are
+those of `torch.nn.Linear` and `Embedding`; fused experts stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+Rounding = Callable[[Tensor], Tensor]
+
+BLOCK = 32
+CACHE = "ropewalk_rounded_cache"
+_BY_HEAD = "sdpa"
+
+
+def eight_bits(values: Tensor) -> Tensor:
+    """Rounded as GGUF's Q8_0: 32 numbers share a scale, each has 8 bits.
+
+    llama.cpp rounds what it multiplies with such weights in the same way.
+    """
+    return _in_blocks(values, lambda x: _scaled(x, x.abs().amax(-1, keepdim=True) / 127))
+
+
+def four_bits(values: Tensor) -> Tensor:
+    """Rounded as GGUF's Q4_0: the number that is largest in size becomes −8 of 16 steps."""
+    return _in_blocks(values, lambda x: _from_largest(x, 8))
+
+
+def five_bits(values: Tensor) -> Tensor:
+    """Rounded as GGUF's Q5_0: the number that is largest in size becomes −16 of 32 steps."""
+    return _in_blocks(values, lambda x: _from_largest(x, 16))
+
+
+def float8(values: Tensor) -> Tensor:
+    """Rounded to float8 e4m3 without a scale, as a cache in FP8 is by default."""
+    return values.clamp(-448, 448).to(torch.float8_e4m3fn).to(values.dtype)
+
+
+def bfloat16(values: Tensor) -> Tensor:
+    return values.to(torch.bfloat16).to(values.dtype)
+
+
+def _from_largest(values: Tensor, half: int) -> Tensor:
+    largest = values.gather(-1, values.abs().argmax(-1, keepdim=True))
+    scale = largest / -half
+    steps = torch.where(scale == 0, 0, values / scale + half + 0.5).floor()
+    return (steps.clamp(0, 2 * half - 1) - half) * scale
+
+
+def _scaled(values: Tensor, scale: Tensor) -> Tensor:
+    return torch.where(scale == 0, 0, (values / scale).round()) * scale
+
+
+def _in_blocks(values: Tensor, rounded: Rounding) -> Tensor:
+    whole = values.shape[-1] // BLOCK * BLOCK
+    if not whole:
+        return rounded(values.float()).to(values.dtype)
+    blocks = values[..., :whole].float().reshape(*values.shape[:-1], -1, BLOCK)
+    done = rounded(blocks).flatten(-2).to(values.dtype)
+    return torch.cat([done, values[..., whole:]], dim=-1)
+
+
+@contextmanager
+def rounded_weights(
+    model: nn.Module,
+    weights: Rounding,
+    inputs: Rounding | None = None,
+    outputs: Rounding | None = None,
+) -> Iterator[None]:
+    """Round the weights of all layers, and what layers take and give, within a `with` block."""
+    kept: dict[nn.Module, Tensor] = {}
+
+    def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        kept[module] = module.weight.data
+        module.weight.data = weights(module.weight.data)
+        if inputs is None or isinstance(module, nn.Embedding):
+            return None
+        return (inputs(given[0]), *given[1:])
+
+    def after(module: Any, _: object, output: Tensor) -> Tensor:
+        module.weight.data = kept.pop(module)
+        return output if outputs is None else outputs(output)
+
+    handles = []
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            handles += [
+                module.register_forward_pre_hook(before),
+                module.register_forward_hook(after),
+            ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, weight in kept.items():  # a forward failed between the two
+            module.weight.data = weight
+
+
+@contextmanager
+def rounded_cache(model: Any, rounding: Rounding) -> Iterator[None]:
+    """Round keys and values as they would stand in a cache, within a `with` block."""
+    config = model.config.get_text_config()
+    stock, before = config._attn_implementation, _rounding[:]
+    _rounding[:] = [rounding]
+    config._attn_implementation = CACHE
+    try:
+        yield
+    finally:
+        config._attn_implementation = stock
+        _rounding[:] = before
+
+
+_rounding: list[Rounding] = []
+
+
+def _attend(
+    module: nn.Module,
+    query_BHLD: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, Any]:
+    (rounding,) = _rounding
+    attended, weights = sdpa_attention_forward(
+        module, query_BHLD, rounding(key), rounding(value), attention_mask, **kwargs
+    )
+    return attended, weights
+
+
+AttentionInterface.register(CACHE, _attend)
+AttentionMaskInterface.register(CACHE, sdpa_mask)

@@ -1,0 +1,388 @@
+"""An OpenAI-compatible server: what it is, and its answers to prompts of tokens or of text.
+
+    llama.cpp   /props says its context and the file; takes tokens
+    vLLM        /version, and max_model_len among its models; takes tokens
+    SGLang      /get_server_info says its flags; takes tokens
+    Ollama      /api/version and /api/show; takes text alone
+
+Of other servers only what `/v1/models` says is known. Every answer must say how many tokens it read
+(`usage.prompt_tokens`): that shows a cut prompt, a second BOS, and a template nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from ropewalk.errors import InputError, InvalidValue, UnknownName, printable
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.served.client import Client, Refused, ServerError
+from ropewalk.run_directory import differences
+from ropewalk.values import Value
+
+LLAMA_CPP, VLLM, SGLANG, OLLAMA, OTHER = "llama.cpp", "vLLM", "SGLang", "Ollama", "unknown kind"
+TOP = 20
+"""Alternatives to ask for: the most that vLLM gives unless it is told otherwise."""
+FEWER = 5
+"""The most that OpenAI's own completions give."""
+MOST_TEXT = 300
+_OWNERS = {"llamacpp": LLAMA_CPP, "vllm": VLLM, "sglang": SGLANG, "library": OLLAMA}
+# What SGLang says of itself, where that decides answers.
+_SGLANG_FLAGS = (
+    *("context_length", "dtype", "kv_cache_dtype", "quantization", "attention_backend"),
+    *("json_model_override_args", "tp_size", "disable_radix_cache", "max_req_input_len"),
+)
+_LLAMA_CPP_META = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
+
+
+@dataclass(frozen=True, eq=False)
+class ServerInfo(Value):
+    """A server by what it says of itself. Two of them are the same where all of it is equal."""
+
+    url: str
+    kind: str
+    version: str
+    model: str
+    length: int | None
+    """The longest sequence that it says to serve."""
+    revealed: Mapping[str, Any]
+    """Whatever else it says of its settings and its model, as it says it."""
+
+    def __str__(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        length = "" if self.length is None else f", serves {self.length:,} tokens"
+        return f"{self.kind}{version}, model {self.model}{length}"
+
+    @property
+    def line(self) -> str:
+        """All of it in one line, as records keep it."""
+        told = (f"{k}={v}" for k, v in self.revealed.items())
+        return printable("; ".join([f"{self} at {self.url}", *told]))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server writes after a prompt."""
+
+    text: str
+    prompt_tokens: int
+    top: tuple[tuple[int, float], ...] | None
+    """The likeliest first tokens with their log-probabilities; None where it gives none."""
+
+
+class Miscounted(ServerError):
+    """A server read another number of tokens than it was sent."""
+
+    def __init__(self, text: str, read: int) -> None:
+        super().__init__(text)
+        self.read = read
+
+
+class ChangedModel(ServerError):
+    """A server has another model than before."""
+
+
+def discover(client: Client, model: str | None = None) -> ServerInfo:
+    """What a server is, by its own words."""
+    listed = client.get("/v1/models")
+    entries = listed.get("data") if isinstance(listed, dict) else None
+    models = [e for e in entries or [] if isinstance(e, dict) and isinstance(e.get("id"), str)]
+    names = [entry["id"] for entry in models]
+    if model is None and len(names) != 1:
+        if not names:
+            raise InputError(f"{client.where}: lists no model (/v1/models); name it (`model_name`)")
+        raise InputError(
+            f"{client.where}: serves {len(names)} models; name one (`model_name`): "
+            f"{printable(', '.join(names[:8]))}"
+        )
+    if model is not None and names and model not in names:
+        raise UnknownName("served model", model, names[:32])
+    name = model if model is not None else names[0]
+    entry = next((e for e in models if e["id"] == name), {})
+    kind = _OWNERS.get(str(entry.get("owned_by")), OTHER)
+    told = _TELLERS.get(kind, _other)(client, entry, name)
+    found = dict(told)
+    version, length = found.pop("version", None), found.pop("length", None)
+    return ServerInfo(
+        url=str(client.where),
+        kind=kind,
+        version=_short(version) if isinstance(version, str) else "",
+        model=_short(name),
+        length=length if isinstance(length, int) and length > 0 else None,
+        revealed={k: _short(v) if isinstance(v, str) else v for k, v in found.items()},
+    )
+
+
+def _llama_cpp(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
+    props = _object(client.get("/props"))
+    settings = _object(props.get("default_generation_settings"))
+    meta = _object(entry.get("meta"))
+    file = props.get("model_path")
+    return {
+        "version": props.get("build_info"),
+        "length": settings.get("n_ctx"),
+        **_plain({"slots": props.get("total_slots")}),
+        **_plain({"file": PurePosixPath(file).name if isinstance(file, str) else None}),
+        **_plain({key: meta.get(key) for key in _LLAMA_CPP_META}),
+    }
+
+
+def _vllm(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
+    version = _object(client.get("/version")).get("version")
+    own = {"version": version, "length": entry.get("max_model_len")}
+    return {**own, **_plain({key: entry.get(key) for key in ("root", "parent")})}
+
+
+def _sglang(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
+    told = _object(client.get("/get_server_info") or client.get("/server_info"))
+    length = entry.get("max_model_len") or told.get("context_length")
+    own = {"version": told.get("version"), "length": length}
+    return {**own, **_plain({key: told.get(key) for key in ("model_path", *_SGLANG_FLAGS)})}
+
+
+def _ollama(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
+    shown = _object(client.post("/api/show", {"model": name}))
+    details, about = _object(shown.get("details")), _object(shown.get("model_info"))
+    trained = next((v for k, v in about.items() if k.endswith(".context_length")), None)
+    return {
+        "version": _object(client.get("/api/version")).get("version"),
+        **_plain({"trained_length": trained, "parameters": shown.get("parameters")}),
+        **_plain({key: details.get(key) for key in ("quantization_level", "family")}),
+    }
+
+
+def _other(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
+    length = entry.get("max_model_len") or entry.get("context_length")
+    return {"length": length, **_plain({"owned_by": entry.get("owned_by")})}
+
+
+_TELLERS = {LLAMA_CPP: _llama_cpp, VLLM: _vllm, SGLANG: _sglang, OLLAMA: _ollama}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _plain(members: Mapping[str, object]) -> dict[str, object]:
+    """Those that are a number, a text or a truth value."""
+    return {k: v for k, v in members.items() if isinstance(v, str | int | float | bool)}
+
+
+def _short(text: str) -> str:
+    return printable(" ".join(text.split())[:MOST_TEXT])
+
+
+@dataclass(eq=False)
+class Server:
+    """A server that answers."""
+
+    client: Client
+    info: ServerInfo
+    encoder: Encoder | None
+    """Needed where a server takes text alone, or spells the tokens that it names."""
+    takes_tokens: bool = True
+    top: int = TOP
+    _model: str | None = field(default=None, repr=False)
+    _ids: dict[str, int] | None = field(default=None, repr=False)
+
+    @classmethod
+    def open(
+        cls,
+        client: Client,
+        encoder: Encoder | None,
+        trial: Sequence[int],
+        model: str | None = None,
+    ) -> Server:
+        """A server by its address, once it is known what it is and whether it takes tokens.
+
+        `trial`: some tokens to try with.
+        """
+        server = cls(client, discover(client, model), encoder)
+        server.takes_tokens = server.info.kind != OLLAMA and server._accepts(trial)
+        if not server.takes_tokens and encoder is None:
+            raise InputError(
+                f"{client.where}: takes no tokens, only text; give the model's tokenizer "
+                "(`tokenizer`)"
+            )
+        return server
+
+    def check_unchanged(self) -> None:
+        """Refuse a server that says of itself what it did not say before."""
+        try:
+            now = discover(self.client, self.info.model)
+        except UnknownName as error:
+            raise self._changed(self.info.model, ", ".join(error.valid)) from None
+        if now != self.info:
+            changes = differences(self.info.to_json(), now.to_json())
+            raise self._changed(f"{self.info}", f"{now} ({'; '.join(changes[:4])})")
+
+    def _changed(self, was: str, now: str) -> ChangedModel:
+        return ChangedModel(
+            f"{self.client.where}: changed its model meanwhile, from {printable(was[:MOST_TEXT])} "
+            f"to {printable(now[:MOST_TEXT])}; what was measured before is kept: serve the former "
+            "model again and run the same command"
+        )
+
+    def _accepts(self, tokens: Sequence[int]) -> bool:
+        try:
+            self.complete(tokens, count=1, check=False)
+        except Refused as error:
+            if error.status in (400, 415, 422, 501):
+                return False
+            raise
+        return True
+
+    def complete(
+        self,
+        tokens: Sequence[int],
+        *,
+        count: int,
+        text: str | None = None,
+        top: bool = False,
+        check: bool = True,
+    ) -> Answer:
+        """What follows these tokens, greedily, up to `count` tokens.
+
+        `text` is sent in place of them, if given, as it is where a server takes no tokens. `check`:
+        refuse an answer to another number of tokens.
+        """
+        if text is None and not self.takes_tokens:
+            text = self._spelled(tokens)
+        asked: dict[str, object] = {
+            "model": self.info.model,
+            "prompt": [int(token) for token in tokens] if text is None else text,
+            "max_tokens": count,
+            "temperature": 0,
+            "top_p": 1,
+            "presence_penalty": 0,
+            "frequency_penalty": 0,
+            "seed": 0,
+            "stream": False,
+        }
+        if self.info.kind in (VLLM, SGLANG):  # a generation_config.json may hold another
+            asked["repetition_penalty"] = 1.0
+        if top:
+            asked["logprobs"] = self.top
+            if self.info.kind == VLLM:
+                asked["return_tokens_as_token_ids"] = True
+        answer = self._read(self._ask(asked))
+        if check and answer.prompt_tokens != len(tokens):
+            raise self.miscounted(answer.prompt_tokens, len(tokens))
+        return answer
+
+    def miscounted(self, read: int, sent: int) -> Miscounted:
+        """The error for a prompt that was not read as it was sent."""
+        where = f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}"
+        if read < sent:
+            told = (
+                "it cuts prompts, or tokenizes otherwise; raise its context length, or give the "
+                "tokenizer that it has (`tokenizer`)"
+            )
+        elif read == sent + 1:
+            told = (
+                "it adds a token, as a second BOS; make it add none, or give the tokenizer that it "
+                "has (`tokenizer`)"
+            )
+        else:
+            told = (
+                "it puts a template around prompts, or tokenizes otherwise; serve without a "
+                "template, or give the tokenizer that it has (`tokenizer`)"
+            )
+        return Miscounted(f"{where}: {told}", read)
+
+    def _ask(self, asked: dict[str, object]) -> dict[str, Any]:
+        try:
+            answer = self.client.post("/v1/completions", asked)
+        except Refused as error:
+            few = "logprobs" in asked and self.top > FEWER and error.status in (400, 422)
+            if not few or "logprob" not in error.said.lower():
+                raise
+            self.top = FEWER
+            answer = self.client.post("/v1/completions", {**asked, "logprobs": FEWER})
+        if not isinstance(answer, dict):
+            raise self._odd("is no object")
+        model = answer.get("model")
+        if isinstance(model, str):
+            if self._model is None:
+                self._model = model
+            elif model != self._model:
+                raise self._changed(self._model, model)
+        return answer
+
+    def _read(self, answer: dict[str, Any]) -> Answer:
+        choices = answer.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+            raise self._odd("has no choices[0].text")
+        read = _object(answer.get("usage")).get("prompt_tokens")
+        if not isinstance(read, int) or isinstance(read, bool):
+            raise self._odd(
+                "has no usage.prompt_tokens, without which a cut prompt would not be noticed"
+            )
+        return Answer(choice["text"], read, self._top(choice.get("logprobs")))
+
+    def _odd(self, how: str) -> ServerError:
+        return ServerError(
+            f"{self.client.where}: its answer {how}; check that it is an OpenAI-compatible server "
+            "of completions"
+        )
+
+    def _top(self, given: object) -> tuple[tuple[int, float], ...] | None:
+        """The alternatives of the first token, from any of the forms that servers use."""
+        told = _object(given)
+        content, rows = told.get("content"), told.get("top_logprobs")
+        found: dict[int, float] = {}
+        if isinstance(content, list) and content:
+            for entry in _object(content[0]).get("top_logprobs") or []:
+                token, value = _object(entry).get("id"), _object(entry).get("logprob")
+                if not isinstance(token, int):
+                    token = self._token(_object(entry).get("token"))
+                _put(found, token, value)
+        elif isinstance(rows, list) and rows:
+            for spelled, value in _object(rows[0]).items():
+                _put(found, self._token(spelled), value)
+        return tuple(found.items()) or None
+
+    def _token(self, spelled: object) -> int | None:
+        """The token that a server spells; None where several are spelled so."""
+        if not isinstance(spelled, str):
+            return None
+        prefix, _, number = spelled.partition(":")
+        if prefix == "token_id" and number.isdigit() and len(number) < 10:
+            return int(number)
+        if self.encoder is None:
+            return None
+        if self._ids is None:
+            tokens = sorted(set(self.encoder.tokenizer.get_vocab().values()))
+            ids: dict[str, int] = {}
+            for token, text in zip(
+                tokens, self.encoder.tokenizer.batch_decode([[t] for t in tokens]), strict=True
+            ):
+                ids[text] = -1 if text in ids else token
+            self._ids = ids
+        found = self._ids.get(spelled, -1)
+        return None if found < 0 else found
+
+    def _spelled(self, tokens: Sequence[int]) -> str:
+        """The text that a server turns into these tokens, where it tokenizes as we do."""
+        assert self.encoder is not None, "who opens a server that takes text alone has one"
+        own = list(tokens)
+        bos = len(self.encoder.bos)
+        text: str = self.encoder.tokenizer.decode(
+            own[bos:], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        if self.encoder.sequence(text).tolist() != own:
+            raise InvalidValue(
+                "server",
+                str(self.client.where),
+                "takes no tokens, and this prompt as text becomes other tokens",
+                "leave out the task, or use a server that takes tokens",
+            )
+        return text
+
+
+def _put(found: dict[int, float], token: object, value: object) -> None:
+    if isinstance(token, int) and isinstance(value, int | float) and value <= 0.01:
+        found.setdefault(token, float(value))

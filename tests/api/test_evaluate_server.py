@@ -1,0 +1,296 @@
+"""`rw.evaluate(server=…)` on the real llama.cpp, and on servers that misbehave midway."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from benchmarks.llama_server import serving
+from ropewalk.api import evaluate_server
+from ropewalk.api.evaluate_server import EvaluatedServer
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
+from ropewalk.records import EvalRecord
+from ropewalk.run_directory import RECORDS, read_journal
+from tests.api.conformance import check_command, check_result
+from tests.evaluation.served import made
+from tests.evaluation.served.bad_server import Reply, completed, listed, misbehaving, said
+
+TASKS = ["passkey", "needle"]
+LENGTHS = [128, 256]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = made.gguf(tmp_path_factory.mktemp("gguf") / "planned.gguf")
+    with serving(path, n_ctx=made.TARGET) as url:
+        yield url
+
+
+def evaluated(url: str, run: Path | None = None, **changes: Any) -> EvaluatedServer:
+    found = rw.evaluate(
+        **{
+            "server": url,
+            "tokenizer": BUNDLED_FOLDER,
+            "plans": [made.plan()],
+            "tasks": TASKS,
+            "lengths": LENGTHS,
+            "samples": 4,
+            "run": run,
+            **changes,
+        }
+    )
+    assert isinstance(found, EvaluatedServer)
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(llama: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[EvaluatedServer, Path]:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    return evaluated(llama, run), run
+
+
+def test_the_scores_are_those_of_the_model_in_process(
+    whole: tuple[EvaluatedServer, Path],
+) -> None:
+    found, run = whole
+    check_result(found)
+    here = rw.evaluate(
+        BUNDLED,
+        plans=[made.plan()],
+        tasks=TASKS,
+        lengths=LENGTHS,
+        samples=4,
+        mode="generate",
+        dtype="float32",
+        device="cpu",
+    )
+    own = {(r.task, r.length): r.value for r in here.results if r.metric == "task_score"}
+    assert {(r.task, r.length): r.value for r in found.results} == own
+    records = [EvalRecord.from_json(r) for r in read_journal(run / RECORDS)]
+    assert len(records) == 16
+    for record in records:
+        assert record.server is not None
+        assert record.server == found.server.line
+        assert "llama.cpp" in record.server
+        assert "ftype=all F32" in record.server
+        assert record.plan_id == made.plan().id
+    configuration = json.loads((run / "run.json").read_text())["configuration"]
+    assert configuration["server"] == found.server.to_json()
+    assert (run / "figures" / "by-length.svg").exists() or (run / "figures").is_dir()
+
+
+def test_several_questions_on_each_context(llama: str) -> None:
+    asked: dict[str, Any] = {"tasks": ["kv"], "lengths": [256], "mode": "shared_context"}
+    found = evaluated(llama, **asked)
+    here = rw.evaluate(
+        BUNDLED, plans=[made.plan()], samples=4, dtype="float32", device="cpu", **asked
+    )
+    own = [r.value for r in here.results if r.metric == "task_score"]
+    assert [r.value for r in found.results] == own
+    assert {r.mode for r in found.results} == {"shared_context"}
+
+
+def test_the_command_prints_the_same(llama: str, whole: tuple[EvaluatedServer, Path]) -> None:
+    found, _ = whole
+    check_command(
+        found,
+        *(
+            "evaluate",
+            "--server",
+            llama,
+            "--tokenizer",
+            BUNDLED_FOLDER,
+            "--tasks",
+            "passkey,needle",
+        ),
+        *("--lengths", "128,256", "--samples", 4, "--plan", _plan_file(whole[1].parent)),
+    )
+
+
+def _plan_file(folder: Path) -> Path:
+    path = folder / "plan.json"
+    path.write_text(made.plan().dumps(), "utf-8")
+    return path
+
+
+PROGRAM = """
+import json, sys
+import ropewalk as rw
+url, plan, folder, run = sys.argv[1:]
+rw.evaluate(server=url, tokenizer=folder, plans=[plan], tasks=["passkey", "needle"],
+            lengths=[128, 256], samples=4, run=run, concurrency=1)
+"""
+
+
+def test_a_run_killed_midway_ends_with_the_same_bytes(
+    llama: str, whole: tuple[EvaluatedServer, Path], tmp_path: Path
+) -> None:
+    for attempt in range(5):  # on a busy machine it may end before it is killed
+        run = tmp_path / f"killed {attempt}"
+        words = [llama, str(_plan_file(tmp_path)), str(BUNDLED_FOLDER), str(run)]
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT) as process:
+            while process.poll() is None:
+                records = run / RECORDS
+                if records.exists() and records.read_bytes().count(b"\n") >= 3:
+                    os.kill(process.pid, signal.SIGKILL)
+                    break
+                time.sleep(0.005)
+        if not (run / "results.json").exists():
+            break
+    left = (run / RECORDS).read_bytes()
+    assert 3 <= left.count(b"\n") < 16
+    evaluated(llama, run)
+    for name in (RECORDS, "results.json", "run.json"):
+        assert (run / name).read_bytes() == (whole[1] / name).read_bytes()
+
+
+def test_another_server_in_the_same_run_is_refused(
+    whole: tuple[EvaluatedServer, Path], tmp_path: Path
+) -> None:
+    path = made.gguf(tmp_path / "other.gguf", made.plain())
+    with (
+        serving(path, n_ctx=made.TARGET) as url,
+        pytest.raises(InputError, match=r"different configuration: configuration\.server\.url was"),
+    ):
+        evaluated(url, whole[1])
+
+
+def test_the_fingerprint_comes_first(llama: str, tmp_path: Path) -> None:
+    file = tmp_path / "fingerprint.json"
+    file.write_text(made.fingerprint().dumps(), "utf-8")
+    said: list[str] = []
+    found = evaluated(llama, tmp_path / "run", fingerprint=file, samples=1, notice=said.append)
+    assert found.verdict is not None
+    assert found.verdict.status == "same"
+    assert "answers like bundled under yarn" in found.summary()
+    assert said == []
+    path = made.gguf(tmp_path / "plain.gguf", made.plain())
+    with serving(path, n_ctx=made.TARGET) as url:
+        found = evaluated(url, fingerprint=file, samples=1, notice=said.append)
+    assert found.verdict is not None
+    assert found.verdict.status == "deviates"
+    assert len(said) == 1
+    assert "it answers like the plan without any scaling" in said[0]
+    check_result(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"mode": "teacher_forced"}, "choose generate, or measure in process"),
+        ({"tasks": ["perplexity"]}, "perplexity needs the probabilities of prompt tokens"),
+        ({"tasks": ["ruler"]}, "has official inputs"),
+        ({"methods": ["yarn"]}, "a server follows the plan that it was started with"),
+        ({"tokenizer": None}, r"give the folder that holds it \(`tokenizer`\)"),
+        ({"tokenizer": "no/where"}, "there is no such folder"),
+        ({"concurrency": 0}, "concurrency = 0"),
+        ({"concurrency": 1000}, "must be at most 256"),
+        ({"timeout": 0}, "timeout = 0"),
+        ({"server": "localhost"}, "must begin with http"),
+        ({"fingerprint": 3}, "must be a fingerprint"),
+        ({"model_name": ""}, "model_name"),
+    ],
+)
+def test_what_is_refused_before_a_server_is_asked(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        evaluated("http://127.0.0.1:9", **changes)
+
+
+def test_what_only_a_server_takes() -> None:
+    for key in ("tokenizer", "model_name", "fingerprint"):
+        with pytest.raises(InputError, match=f"`{key}` is for a server"):
+            rw.evaluate(BUNDLED, **{key: "x"})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="nothing to evaluate"):
+        rw.evaluate()
+
+
+def test_longer_than_it_serves(llama: str) -> None:
+    with pytest.raises(InvalidValue, match=r"lengths = 2048: http.* serves 1,024 tokens"):
+        evaluated(llama, lengths=[2048])
+
+
+def test_perplexity_is_refused_as_unsupported(llama: str) -> None:
+    with pytest.raises(Unsupported):
+        evaluated(llama, tasks=["perplexity", "needle"])
+
+
+class Midway:
+    """A server that answers well until a request, then badly, and well again when mended."""
+
+    def __init__(self, bad: Any, after: int) -> None:
+        self.bad, self.after, self.mended = bad, after, False
+
+    def __call__(self, asked: dict[str, Any], number: int) -> Reply:
+        if self.mended or number < self.after:
+            return said(completed(asked))
+        return self.bad(asked)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (lambda asked: said({"error": {"message": "no"}}, 401), "answers 401: no"),
+        (lambda asked: said({}, 429, Retry_After="999"), "asks to wait 999 s"),
+        (lambda asked: (200, {}, b"oops"), "is not JSON"),
+        (lambda asked: said(completed(asked, usage={})), "has no usage.prompt_tokens"),
+        (lambda asked: said(completed(asked, usage={"prompt_tokens": 9})), "it cuts prompts"),
+        (lambda asked: said(completed(asked, model="other")), "changed its model meanwhile"),
+        (lambda asked: said({}, 302, Location="http://elsewhere.example/v1"), "not followed"),
+    ],
+)
+def test_what_goes_wrong_midway_loses_nothing(
+    bad: Any, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-secret-987654"
+    monkeypatch.setenv("ROPEWALK_API_KEY", key)
+    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)  # they take seconds
+    run = tmp_path / "run"
+    server = Midway(bad, after=8)
+    with misbehaving(server, models=lambda: listed("m")) as wire:
+        with pytest.raises(RopewalkError) as caught:
+            evaluated(wire.url, run, concurrency=1)
+        assert told in str(caught.value)
+        assert key not in str(caught.value)
+        kept = read_journal(run / RECORDS)
+        assert 3 <= len(kept) < 16
+        server.mended = True
+        evaluated(wire.url, run, concurrency=1)
+        assert read_journal(run / RECORDS)[: len(kept)] == kept
+        assert len(read_journal(run / RECORDS)) == 16
+    assert set(wire.keys) == {f"Bearer {key}"}
+    for file in run.rglob("*"):
+        if file.is_file():
+            assert key.encode() not in file.read_bytes(), file
+
+
+def test_a_model_that_changed_while_nobody_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is the same, and so is all that the server says of itself."""
+    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)
+    top = {"likely": [(40, -0.1), (41, -3.0)], "other": [(50, -0.1), (51, -3.0)]}
+    weights = ["likely"]
+
+    def answer(asked: dict[str, Any], number: int) -> Reply:
+        rows = [{"id": t, "logprob": v} for t, v in top[weights[0]]]
+        choice = {"text": " 12345", "logprobs": {"content": [{"top_logprobs": rows}]}}
+        return said(completed(asked, choices=[choice]))
+
+    with misbehaving(answer) as wire:
+        evaluated(wire.url, tmp_path / "run")
+        evaluated(wire.url, tmp_path / "run")
+        weights[0] = "other"
+        with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
+            evaluated(wire.url, tmp_path / "run")

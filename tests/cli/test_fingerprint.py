@@ -1,0 +1,93 @@
+"""`ropewalk fingerprint`: makes a file, compares a server with it, and says by its exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.llama_server import serving
+from ropewalk.__main__ import run
+from ropewalk.cli import command_line
+from ropewalk.evaluation.served.fingerprint import Fingerprint
+from tests.evaluation.served import made
+from tests.evaluation.served.bad_server import completed, misbehaving, said
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fingerprint") / "fingerprint.json"
+    path.write_text(made.fingerprint().dumps(), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = made.gguf(tmp_path_factory.mktemp("gguf") / "planned.gguf")
+    with serving(path, n_ctx=made.TARGET) as address:
+        yield address
+
+
+def called(*arguments: object) -> Any:
+    words = ["fingerprint", *map(str, arguments)]
+    return CliRunner().invoke(command_line(["fingerprint"]), words)
+
+
+def test_a_file_is_made_of_a_model(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    done = called(model, "-o", path, "--json", "--corpus", "python")
+    assert done.exit_code == 0, done.output
+    own = Fingerprint.read(path)
+    assert own == Fingerprint.from_json(json.loads(done.stdout))
+    assert own.method == "plain"
+    assert "wrote" in done.stderr
+
+
+def test_a_server_that_answers_so(url: str, file: Path) -> None:
+    done = called(file, "--server", url)
+    assert done.exit_code == 0, done.output
+    assert "answers like bundled under yarn in 21 probes up to 1,023 tokens" in done.stdout
+    assert "context" in done.stdout
+
+
+def test_a_server_that_does_not(file: Path, tmp_path: Path) -> None:
+    with serving(made.gguf(tmp_path / "m.gguf", made.plain()), n_ctx=made.TARGET) as other:
+        done = called(file, "--server", f"{other}/v1", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["causes"][0]["name"] == "no scaling"
+
+
+def test_a_server_that_cannot_be_judged(file: Path) -> None:
+    counted = {probe.text: probe.length for probe in made.fingerprint().probes}
+
+    def complete(asked: dict[str, Any], number: int) -> Any:
+        count = counted.get(asked["prompt"]) if isinstance(asked["prompt"], str) else None
+        usage = {"prompt_tokens": count or len(asked["prompt"])}
+        return said(completed(asked, usage=usage))
+
+    with misbehaving(complete) as silent:
+        done = called(file, "--server", silent.url)
+    assert done.exit_code == 3
+    assert "gives no log-probabilities" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bundled"], "give -o FILE to keep the fingerprint, or --server URL"),
+        (["bundled", "-o", "-"], "is not printed"),
+        (["FILE", "--server", "http://127.0.0.1:9", "--plan", "p.json"], "made with its plan"),
+        (["FILE", "--server", "nowhere"], "--server = 'nowhere': must begin with http"),
+        (["FILE", "--server", "http://127.0.0.1:9", "--timeout", "0"], "--timeout = 0"),
+    ],
+)
+def test_refusals(
+    arguments: list[str], told: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(file) if word == "FILE" else word for word in arguments]
+    assert run(["fingerprint", *words]) == 2
+    assert told in capsys.readouterr().err

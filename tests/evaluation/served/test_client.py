@@ -1,0 +1,257 @@
+"""What bad servers do to a client: one line each, bounded in time and size, and never the key."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.evaluation.served import client as client_module
+from ropewalk.evaluation.served.client import Client, Refused, ServerError, address
+from tests.evaluation.served.bad_server import Reply, completed, misbehaving, said
+
+KEY = "sk-verysecret-0123456789"
+ASKED: dict[str, object] = {"model": "m", "prompt": [1, 2], "max_tokens": 1}
+
+
+def client(url: str, key: str | None = KEY, **settings: Any) -> Client:
+    return Client(address(url), key, **{"timeout": 10.0, "first_wait": 0.01, **settings})
+
+
+def refusal(own: Client) -> str:
+    with pytest.raises(RopewalkError) as caught:
+        own.post("/v1/completions", ASKED)
+    text = str(caught.value)
+    assert KEY not in text
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/v1/", "http://localhost:8000"),
+        ("https://host/deep/v1", "https://host/deep"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_addresses(url: str, shown: str) -> None:
+    assert str(address(url)) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://x", "http://", "http://a:b", "", 3, "a b"]
+)
+def test_what_is_no_address_is_refused(url: object) -> None:
+    with pytest.raises(InvalidValue, match="server"):
+        address(url)
+
+
+@pytest.mark.parametrize("url", [f"http://me:{KEY}@host", f"http://host/v1?key={KEY}"])
+def test_an_address_with_a_key_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(InputError, match="ROPEWALK_API_KEY") as caught:
+        address(url)
+    assert KEY not in str(caught.value)
+    with pytest.raises(InputError, match="holds the key") as caught:
+        client(f"http://host/{KEY}/v1")
+    assert KEY not in str(caught.value)
+
+
+def test_the_key_goes_into_a_header() -> None:
+    with misbehaving(lambda asked, n: said(completed(asked))) as wire:
+        client(wire.url).post("/v1/completions", ASKED)
+        assert wire.keys == [f"Bearer {KEY}"]
+        assert KEY not in repr(client(wire.url))
+
+
+@pytest.mark.parametrize("key", ["with space", "line\nbreak", "schlüssel"])
+def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
+    with pytest.raises(InputError, match="ROPEWALK_API_KEY must be") as caught:
+        client("http://host", key)
+    assert key not in str(caught.value)
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    text = refusal(client(f"http://127.0.0.1:{port}", attempts=2))
+    assert text == (
+        f"http://127.0.0.1:{port} does not answer (Connection refused); start it, or check the "
+        "address"
+    )
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_refused(status: int) -> None:
+    wrong = said({"error": {"message": f"Incorrect API key provided: {KEY}."}}, status)
+    with misbehaving(lambda asked, n: wrong) as wire:
+        assert refusal(client(wire.url)) == (
+            f"{wire.url} answers {status}: Incorrect API key provided: [key]; put its key into the "
+            "environment variable ROPEWALK_API_KEY (the one set is refused)"
+        )
+        assert wire.completions == 1  # not asked again with the same key
+
+
+def test_a_key_that_is_missing() -> None:
+    with misbehaving(lambda asked, n: said({"error": "no key"}, 401)) as wire:
+        assert refusal(client(wire.url, None)).endswith("(none is set)")
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(status: int) -> None:
+    def once(asked: dict[str, Any], number: int) -> Reply:
+        return said({"error": "busy"}, status) if number < 2 else said(completed(asked))
+
+    with misbehaving(once) as wire:
+        assert client(wire.url).post("/v1/completions", ASKED) == completed({**ASKED})
+        assert wire.completions == 3
+
+
+def test_what_does_not_pass_ends_in_a_line() -> None:
+    with misbehaving(lambda asked, n: said({"error": {"message": "boom"}}, 500)) as wire:
+        text = refusal(client(wire.url, attempts=3))
+        assert text == f"{wire.url} answers 500: boom, 3 times; try again later"
+        assert wire.completions == 3
+
+
+def test_a_server_says_how_long_to_wait() -> None:
+    def once(asked: dict[str, Any], number: int) -> Reply:
+        return said({}, 429, Retry_After="1") if number == 0 else said(completed(asked))
+
+    with misbehaving(once) as wire:
+        begun = time.monotonic()
+        client(wire.url).post("/v1/completions", ASKED)
+        assert time.monotonic() - begun >= 1
+
+
+def test_a_server_that_asks_for_an_hour_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with misbehaving(lambda asked, n: said({}, 429, Retry_After="3600")) as wire:
+        assert "asks to wait 3,600 s; run the same command again" in refusal(client(wire.url))
+    with misbehaving(
+        lambda asked, n: said({}, 429, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")
+    ) as wire:
+        assert "asks to wait" in refusal(client(wire.url))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "answers with nothing that is JSON"),
+        (b"<html>hello</html>", "is not JSON"),
+        (b"\xff\xfe", "answers with nothing that is JSON"),
+        (b'{"a": NaN}', "is not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"choices": [', "is not JSON"),
+    ],
+)
+def test_what_is_no_json(body: bytes, told: str) -> None:
+    with misbehaving(lambda asked, n: (200, {}, body)) as wire:
+        text = refusal(client(wire.url))
+        assert told in text
+        assert wire.url in text
+
+
+def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_BYTES", 1000)
+    with misbehaving(lambda asked, n: (200, {}, b" " * 1001)) as wire:
+        assert "answers with more than 1,000 bytes" in refusal(client(wire.url))
+
+
+def test_a_redirect_is_not_followed_with_the_key() -> None:
+    with misbehaving(lambda asked, n: said(completed(asked))) as elsewhere:
+        target = f"{elsewhere.url}/v1/completions"
+        for status in (301, 302, 307, 308):
+            with misbehaving(lambda asked, n, s=status: said({}, s, Location=target)) as wire:  # type: ignore[misc]
+                assert "redirects to '127.0.0.1', which is not followed" in refusal(
+                    client(wire.url)
+                )
+        with misbehaving(
+            lambda asked, n: said({}, 302, Location=f"https://{KEY}.example/x")
+        ) as wire:
+            assert "[key].example" in refusal(client(wire.url))
+    assert elsewhere.paths == []
+
+
+def test_the_key_is_taken_out_of_answers() -> None:
+    with misbehaving(lambda asked, n: said({"choices": [{"text": f"your {KEY}"}], KEY: 1})) as wire:
+        answer = client(wire.url).post("/v1/completions", ASKED)
+        assert answer == {"choices": [{"text": "your [key]"}], "[key]": 1}
+
+
+def test_a_server_that_drips_is_left_in_time() -> None:
+    """A byte now and then keeps every timeout of a socket away."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        while True:
+            try:
+                own, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=dripping, args=(own,), daemon=True).start()
+
+    def dripping(own: socket.socket) -> None:
+        with own:
+            try:
+                own.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while True:
+                    own.sendall(b" ")
+                    time.sleep(0.05)
+            except OSError:
+                return
+
+    threading.Thread(target=drip, daemon=True).start()
+    with listening:
+        begun = time.monotonic()
+        own = client(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.4, attempts=1)
+        assert "does not answer (it took too long)" in refusal(own)
+        assert time.monotonic() - begun < 3
+
+
+def test_what_is_no_http() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def babble() -> None:
+        while True:
+            try:
+                own, _ = listening.accept()
+            except OSError:
+                return
+            with own:
+                own.sendall(b"\x00\x01 hello\r\n\r\n")
+
+    threading.Thread(target=babble, daemon=True).start()
+    with listening:
+        own = client(f"http://127.0.0.1:{listening.getsockname()[1]}", attempts=1)
+        assert "does not answer" in refusal(own)
+
+
+def test_a_client_that_is_stopped_leaves_at_once() -> None:
+    hold = threading.Event()
+
+    def slow(asked: dict[str, Any], number: int) -> Reply:
+        hold.wait(20)
+        return said(completed(asked))
+
+    with misbehaving(slow) as wire:
+        own = client(wire.url)
+        threading.Timer(0.2, own.stop).start()
+        begun = time.monotonic()
+        with pytest.raises(ServerError):
+            own.post("/v1/completions", ASKED)
+        assert time.monotonic() - begun < 5
+        hold.set()
+
+
+def test_a_refusal_keeps_what_was_said() -> None:
+    with misbehaving(lambda asked, n: said({"detail": "too\nlong"}, 400)) as wire:
+        with pytest.raises(Refused) as caught:
+            client(wire.url).post("/v1/completions", ASKED)
+        assert (caught.value.status, caught.value.said) == (400, "too long")
+        assert client(wire.url).get("/nowhere") is None

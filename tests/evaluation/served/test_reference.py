@@ -1,0 +1,141 @@
+"""How a fingerprint is made: probes, causes, and the rounding of healthy servers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from ropewalk.context_plan import FULL_ATTENTION, PlanStep
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.scoring import Scorer
+from ropewalk.evaluation.served import rounding
+from ropewalk.evaluation.served.causes import causes
+from ropewalk.evaluation.served.probes import CONTEXTS, SHORTEST, draft, probe_lengths
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.planning.extension import extend_plan
+from tests.evaluation.served import made
+
+PRESENT = present_plan(BUNDLED_FOLDER)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> LoadedModel:
+    return load(BUNDLED, dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("original", "target"), [(512, 4096), (8192, 131072), (512, 512), (512, 64)]
+)
+def test_lengths_reach_the_target_and_the_original_length(original: int, target: int) -> None:
+    lengths = probe_lengths(original, target)
+    assert lengths == tuple(sorted(set(lengths)))
+    assert lengths[-1] == target - 1
+    assert lengths[0] > SHORTEST
+    assert len(lengths) <= CONTEXTS
+    assert min(original, target - 1) in lengths
+
+
+def test_a_target_too_short_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="a fingerprint needs 33 tokens"):
+        probe_lengths(512, 16)
+
+
+def test_a_draft_is_a_function_of_its_seed(bundled: LoadedModel) -> None:
+    encoder = Encoder(bundled.tokenizer)
+    documents = [Document("a", "def main(argument):\n    return argument + 1\n" * 100)]
+    one, again, other = (draft(encoder, Haystack(documents), 512, 1024, seed) for seed in (0, 0, 1))
+    assert one == again != other
+    assert len(one.tokens) == 1023
+    text = encoder.text(np.array(one.tokens))
+    # Each question asks for what was said before it.
+    said = re.findall(r"^# key ([A-Z]+)(\d+)$", text, re.MULTILINE)
+    assert len({name for name, _ in said}) > 5
+    for name, _ in said:
+        assert text.count(f"\n# key {name}") in (1, 2)
+    assert encoder.bos == one.tokens[:1]
+
+
+def test_rows_are_those_of_the_model(bundled: LoadedModel) -> None:
+    tokens = np.random.default_rng(0).integers(2, 1024, 80)
+    ends = [1, 17, 80]
+    rows = list(Scorer(bundled.model, in_chunks=True).log_probabilities(tokens, ends))
+    with torch.inference_mode():
+        logits = bundled.model(torch.from_numpy(tokens)[None]).logits[0].double()
+    expected = logits.log_softmax(-1)[[end - 1 for end in ends]].numpy()
+    np.testing.assert_allclose(np.array(rows), expected, atol=1e-5)
+
+
+def test_rounding_is_that_of_gguf() -> None:
+    values = np.random.default_rng(1).normal(0, 1, (6, 64)).astype(np.float32)
+    values[0, :32] = 0
+    for ours, kind in (
+        (rounding.eight_bits, gguf.GGMLQuantizationType.Q8_0),
+        (rounding.five_bits, gguf.GGMLQuantizationType.Q5_0),
+        (rounding.four_bits, gguf.GGMLQuantizationType.Q4_0),
+    ):
+        packed = gguf.quants.quantize(values, kind)
+        theirs = gguf.quants.dequantize(packed, kind)
+        step = np.abs(values).max() / (127 if kind.name == "Q8_0" else 8)
+        found = ours(torch.from_numpy(values)).numpy()
+        # Theirs keeps the scale in float16.
+        np.testing.assert_allclose(found, theirs, rtol=1e-3, atol=1e-6)
+        assert np.abs(found - values).max() <= step
+
+
+def test_rounded_weights_are_put_back(bundled: LoadedModel) -> None:
+    before = {k: v.clone() for k, v in bundled.model.state_dict().items()}
+    tokens = torch.arange(2, 40)[None]
+    with torch.inference_mode():
+        own = bundled.model(tokens).logits
+        with rounding.rounded_weights(bundled.model, rounding.four_bits):
+            coarse = bundled.model(tokens).logits
+        with rounding.rounded_cache(bundled.model, rounding.four_bits):
+            cached = bundled.model(tokens).logits
+        again = bundled.model(tokens).logits
+    assert all(torch.equal(before[k], v) for k, v in bundled.model.state_dict().items())
+    assert torch.equal(own, again)
+    assert not torch.allclose(own, coarse, atol=0.1)
+    assert not torch.allclose(own, cached, atol=0.1)
+
+
+def test_causes_differ_from_the_plan_and_each_other() -> None:
+    found = causes(made.plan(), PRESENT)
+    ids = [cause.plan.id for cause in found]
+    assert len(set(ids)) == len(ids)
+    assert made.plan().id not in ids
+    names = {cause.name for cause in found}
+    assert {"no scaling", "attention factor", "base", "factor", "original length"} <= names
+    assert {"another method", "applied twice", "factors dropped"} <= names
+    by_told = {cause.told: cause.plan.longest() for cause in found}
+    own = made.plan().longest()
+    assert by_told["without its attention factor"].attention_scaling == 1
+    base = by_told["with base 500,000"]
+    expected = replace(own, geometry=replace(own.geometry, base=5e5)).inverse_frequencies
+    np.testing.assert_allclose(base.inverse_frequencies, expected)
+    twice = extend_plan(PRESENT, 2 * made.TARGET, "yarn").longest()
+    np.testing.assert_allclose(
+        by_told["with 2 times its factor"].rescale_factors, twice.rescale_factors
+    )
+
+
+def test_causes_of_an_unmodified_model_and_of_steps() -> None:
+    names = {cause.name for cause in causes(PRESENT, PRESENT)}
+    assert "base" in names
+    assert "no scaling" not in names
+    own, plain = made.plan().longest(), PRESENT.longest()
+    steps = (PlanStep(512, plain), PlanStep(made.TARGET, own))
+    plan = replace(made.plan(), schedules={FULL_ATTENTION: steps})
+    told = [cause.told for cause in causes(plan, PRESENT) if cause.name == "step"]
+    assert told == [
+        "with its schedule up to 512 at every length",
+        "with its schedule up to 1k at every length",
+    ]

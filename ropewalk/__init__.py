@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ropewalk.api.methods import methods as methods
     from ropewalk.api.plan import plan as plan
     from ropewalk.api.precision import precision as precision
+    from ropewalk.api.report import report as report
     from ropewalk.api.search import search as search
     from ropewalk.api.verify import verify as verify
     from ropewalk.attention.layout import AttentionLayout as AttentionLayout
@@ -58,7 +59,7 @@ _VERBS = (
         "plan",
         "precision",
     ),
-    *("search", "verify"),
+    *("report", "search", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

@@ -234,6 +234,24 @@ ROOMS = {
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
+    "reports.page": Row(("errors", "lengths", "outputs")),
+    "reports.runs": Row(
+        (
+            *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
+            *("evaluation.results", "evaluation.effective_length", "exporting.features"),
+            *("searching.model.results", "pipeline.results", "reports", "reports.page"),
+            *("api", "api.search"),
+        ),
+        needs=("numpy",),
+    ),
+    "pipeline.results": Row(
+        (
+            *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
+            *("evaluation.conditions", "evaluation.results", "evaluation.statistics"),
+            *("exporting.parity", "audit.finding", "audit.files.check"),
+        ),
+        needs=("numpy",),
+    ),
     "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
     "pipeline": Row(
         (
@@ -243,7 +261,7 @@ ROOMS = {
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
             *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
-            "pipeline.settings",
+            *("pipeline.settings", "pipeline.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

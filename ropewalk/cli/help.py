@@ -23,7 +23,7 @@ ADVANCED = "Advanced"
 GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "bound", "methods"),
-    "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
+    "On a model": ("search", "evaluate", "compare", "report", "benchmarks", "precision"),
     "For a runtime": ("export", "verify"),
     "For training": ("data build", "data describe"),
 }

@@ -82,7 +82,7 @@ class Extended(Result):
     @property
     def written(self) -> str:
         paths = [str(each.path) for each in self.result(Export).written]
-        return f"written to {' and '.join(paths)}, with figures next to them"
+        return f"written to {' and '.join(paths)}, with report.html and figures next to them"
 
     @property
     def load(self) -> str:

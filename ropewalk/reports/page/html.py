@@ -120,7 +120,11 @@ def _legend(block: Chart) -> Markup | None:
     if len(block.series) < 2:
         return None
     items = (
-        tag("li", swatch(i), tag("strong" if series.main else "span", series.label))
+        tag(
+            "li",
+            swatch(i, main=series.main),
+            tag("strong" if series.main else "span", series.label),
+        )
         for i, series in enumerate(block.series)
     )
     return tag("ul", *items, class_="legend")

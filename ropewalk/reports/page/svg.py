@@ -14,13 +14,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Series, TileGrid
-from ropewalk.reports.page.markup import Markup, joined, tag
+from ropewalk.reports.page.markup import Markup, tag
 
 SERIES = 8
 """How many look different; then they begin again."""
 WIDTH, HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 42
 _TICKS = 6
+_ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _APART = 5.0  # units between the marks of two series that stand at the same place
 
@@ -74,16 +75,11 @@ def tiles(shown: TileGrid) -> Markup:
                 continue
             left, top = LEFT + column * width, TOP + row * height
             kind = "vague" if tile.is_vague else f"heat{round(tile.value * 10)}"
-            parts.append(
-                tag(
-                    "g",
-                    tag("title", tile.words),
-                    tag("rect", x=left, y=top, width=width - 1, height=height - 1, class_=kind),
-                    _text(f"{tile.value:.0%}", left + width / 2, top + height / 2 + 3.5, "middle")
-                    if width > 26
-                    else None,
-                )
-            )
+            frame = f"M{left:.0f} {top:.0f}h{width - 1:.0f}v{height - 1:.0f}h{1 - width:.0f}z"
+            parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
+            if width > _ROOM:
+                at = left + width / 2, top + height / 2 + 3.5
+                parts.append(_text(f"{tile.value:.0%}", *at, "middle"))
     every = max(1, math.ceil(columns * 30 / (WIDTH - LEFT)))
     for i, name in enumerate(shown.columns[::every]):
         parts.append(_text(name, LEFT + (i * every + 0.5) * width, bottom + 13, "middle"))
@@ -101,11 +97,11 @@ def tiles(shown: TileGrid) -> Markup:
     )
 
 
-def swatch(index: int) -> Markup:
+def swatch(index: int, *, main: bool = False) -> Markup:
     """The line and marker of a series, for a legend."""
     return tag(
         "svg",
-        tag("path", d="M0 6H24", class_=f"line s{index % SERIES}"),
+        tag("path", d="M0 6H24", class_=f"line s{index % SERIES}" + " main" * main),
         tag("path", d=_marker(index, 12, 6, 3.5), class_=f"mark s{index % SERIES}"),
         viewBox="0 0 24 12",
         class_="swatch",
@@ -183,7 +179,16 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
         at = x(line.at)
         parts.append(tag("path", d=f"M{at:.1f} {TOP}V{HEIGHT - BOTTOM}", class_="rule"))
         if at - last > 5 * _NEAR:
-            parts.append(_text(line.label, at + 3, TOP + 8, "start", "note"))
+            left = at > WIDTH * 0.7
+            parts.append(
+                _text(
+                    line.label,
+                    at - 3 if left else at + 3,
+                    HEIGHT - BOTTOM - 5,
+                    "end" if left else "start",
+                    "note",
+                )
+            )
             last = at
     last = -math.inf
     for line in sorted(shown.horizontals):
@@ -231,7 +236,7 @@ def ticks(axis: Axis, ends: tuple[float, float]) -> list[float]:
             return powers
     rough = (high - low) / (_TICKS - 1)
     size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
+    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.9)
     count = math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1
     return [round((math.ceil(low / step - 1e-9) + i) * step, 12) for i in range(count)]
 
@@ -272,6 +277,3 @@ def _up(value: str, y: float) -> Markup:
         "text", value, transform=f"translate(12 {y:.0f}) rotate(-90)", text_anchor="middle",
         class_="label",
     )  # fmt: skip
-
-
-__all__ = ["chart", "joined", "swatch", "ticks", "tiles", "words"]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import groupby
 
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.blocks import (
     Block,
+    Cell,
     Chart,
     Code,
     Page,
@@ -107,7 +109,7 @@ def _block(block: Block) -> Markup:
         case Table():
             return joined(
                 tag("h3", block.title) if block.title else None,
-                _table(block.columns, [[(c.text, c.key) for c in row] for row in block.rows]),
+                _table(block.columns, block.rows),
                 tag("p", block.caption, class_="caption") if block.caption else None,
             )
         case Paragraph():
@@ -137,20 +139,17 @@ def _values(block: Chart) -> Markup | None:
         return None
     own = [{mark.x: mark for mark in series.marks} for series in block.series]
     rows = [
-        [
-            (block.x.text(x), x),
-            *(
-                (words(marks[x], block.y), marks[x].y) if x in marks else ("–", None)
-                for marks in own
-            ),
-        ]
+        (
+            Cell(block.x.text(x), x),
+            *(Cell(words(at[x], block.y), at[x].y) if x in at else Cell("–") for at in own),
+        )
         for x in xs
     ]
     columns = (block.x.label, *(series.label for series in block.series))
     return tag("details", tag("summary", "Values"), _table(columns, rows))
 
 
-def _table(columns: tuple[str, ...], rows: list[list[tuple[str, float | None]]]) -> Markup:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     body = tag(
         "tbody",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ropewalk.api.precision import precision as precision
     from ropewalk.api.report import report as report
     from ropewalk.api.search import search as search
+    from ropewalk.api.train import train as train
     from ropewalk.api.verify import verify as verify
     from ropewalk.attention.layout import AttentionLayout as AttentionLayout
     from ropewalk.context_plan import ContextPlan as ContextPlan
@@ -59,7 +60,7 @@ _VERBS = (
         "plan",
         "precision",
     ),
-    *("report", "search", "verify"),
+    *("report", "search", "train", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

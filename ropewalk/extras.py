@@ -20,6 +20,8 @@ EXTRAS = {
     "pyarrow": "parquet",
     "lm_eval": "eval",
     "datasets": "eval",
+    "accelerate": "train",
+    "peft": "train",
 }
 """By package, the extra of pyproject.toml that brings it."""
 

@@ -34,11 +34,16 @@ def shard(tensor: Tensor, mesh: DeviceMesh, *, fill: float, dim: int = 1) -> Ten
     Fill tokens and positions with 0, and labels with -100. Labels are shifted before, not after:
     a stretch's last label is the next stretch's first token.
     """
-    length = shard_length(tensor.shape[dim], mesh.size())
-    missing = length * mesh.size() - tensor.shape[dim]
+    return stretch(tensor, mesh.size(), mesh.get_local_rank(), fill=fill, dim=dim)
+
+
+def stretch(tensor: Tensor, ranks: int, rank: int, *, fill: float, dim: int = 1) -> Tensor:
+    """The same for a rank that is named by its number."""
+    length = shard_length(tensor.shape[dim], ranks)
+    missing = length * ranks - tensor.shape[dim]
     behind = [0, 0] * (tensor.ndim - 1 - dim % tensor.ndim) + [0, missing]
     filled = pad(tensor, behind, value=fill)
-    return filled.narrow(dim, mesh.get_local_rank() * length, length).contiguous()
+    return filled.narrow(dim, rank * length, length).contiguous()
 
 
 def attend(

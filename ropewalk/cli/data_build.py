@@ -41,7 +41,7 @@ def command(
     with progress_bar() as progress:
         found = build_data(
             model,
-            _by_domain(corpus),
+            by_domain(corpus),
             output,
             field=field,
             allow_download=allow_download,
@@ -54,7 +54,7 @@ def command(
         say(f"how it fills windows: ropewalk data describe {output} --length 32k")
 
 
-def _by_domain(given: list[str]) -> dict[str, str]:
+def by_domain(given: list[str]) -> dict[str, str]:
     """`books=books.jsonl`: a name and a path. A path may hold an equals sign itself."""
     found: dict[str, str] = {}
     for each in given:

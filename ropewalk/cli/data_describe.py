@@ -94,7 +94,7 @@ def command(
             arrangement=arrangement,
             filling=filling,
             overflow=overflow,
-            shares=_shares(share or []) or None,
+            shares=shares_of(share or []) or None,
             tokens=tokens,
             long_from=as_length(long_from, "long_from"),
             long_share=long_share,
@@ -110,7 +110,7 @@ def command(
     show_written(plot, as_json=as_json)
 
 
-def _shares(given: list[str]) -> dict[str, float]:
+def shares_of(given: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in given:
         name, _, share = each.rpartition("=")

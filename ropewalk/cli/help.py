@@ -25,7 +25,7 @@ GROUPS = {
     "From a config alone": ("inspect", "plan", "bound", "methods"),
     "On a model": ("search", "evaluate", "compare", "report", "benchmarks", "precision"),
     "For a runtime": ("export", "verify"),
-    "For training": ("data build", "data describe"),
+    "For training": ("data build", "data describe", "train"),
 }
 # Values of options that few people need.
 RARE_VALUES = {

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
+from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.chunks import Reader, branch
 from ropewalk.evaluation.encoding import IntArray
+from ropewalk.models.logits import Head, name_of, not_numbers
 
 # Numbers of logits that exist at once: 128 MiB in float32.
 LOGITS_AT_ONCE = 32 * 2**20
@@ -53,14 +54,8 @@ class Scorer:
         """To be lowered where memory is short."""
         self._in_chunks = in_chunks
         self._reader = Reader(model)
-        self._head = model.get_output_embeddings()
-        self._finish = _finishing(model.config)
-        if self._reader.body is model or self._head is None:
-            raise Unsupported(
-                f"{_name(model)} has no language-model head apart from its layers, and scoring "
-                "needs the two apart; load a causal language model"
-            )
-        self._verify()
+        self._head = Head(model)
+        self._head.verify()
 
     @torch.no_grad()
     def score(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> list[TokenScores]:
@@ -77,7 +72,7 @@ class Scorer:
                 chosen.append(logits.argmax(-1).cpu())
         all_losses = torch.cat(losses).double().numpy()
         if np.isnan(all_losses).any():
-            raise self._not_numbers(max(map(len, sequences)))
+            raise not_numbers(self.model, max(map(len, sequences)))
         all_chosen = torch.cat(chosen).numpy()
         ends = np.cumsum([len(row) - start for row, start in zip(sequences, starts, strict=True)])
         return [
@@ -116,7 +111,7 @@ class Scorer:
         hidden = self._reader.whole(_padded([sequence])[:, :-1])[0, start - 1 :]
         targets = torch.from_numpy(sequence[start:]).to(hidden.device)
         weighing = torch.from_numpy(weights).to(hidden.device, torch.float32)
-        size = max(1, self.logits_at_once // self._head.weight.shape[0])
+        size = max(1, self.logits_at_once // self._head.vocabulary)
         parts = (torch.split(each, size) for each in (hidden, targets, weighing))
         losses = [
             checkpoint(self._weighted, *part, use_reentrant=False)
@@ -126,7 +121,7 @@ class Scorer:
         return total
 
     def _weighted(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        logits = self._finish(self._head(rows)).float()
+        logits = self._head.logits(rows).float()
         losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         return (losses * weights).sum()
 
@@ -153,7 +148,7 @@ class Scorer:
         cache = self._reader.cache(longest + count)
         if cache is None:
             raise Unsupported(
-                f"{_name(self.model)} cannot go back to the end of a shared context, as mode "
+                f"{name_of(self.model)} cannot go back to the end of a shared context, as mode "
                 "shared_context needs; use mode generate"
             )
         rows = [torch.from_numpy(prompt)[None] for prompt in prompts]
@@ -169,9 +164,9 @@ class Scorer:
         rows = np.zeros((len(hidden), 0), dtype=np.int64)
         done: dict[int, IntArray] = {}
         while True:
-            logits = self._finish(self._head(hidden))
+            logits = self._head.logits(hidden)
             if logits.isnan().any():  # argmax would take one for the most likely token
-                raise self._not_numbers(cache.get_seq_length())
+                raise not_numbers(self.model, cache.get_seq_length())
             chosen = logits.argmax(-1)
             rows = np.concatenate([rows, chosen.cpu().numpy()], axis=1)
             for i, row in enumerate(rows):
@@ -183,32 +178,9 @@ class Scorer:
 
     def _logits(self, rows: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits of some rows at a time, in float32, with their targets."""
-        size = max(1, self.logits_at_once // self._head.weight.shape[0])
+        size = max(1, self.logits_at_once // self._head.vocabulary)
         for part, target in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
-            yield self._finish(self._head(part)).float(), target
-
-    @torch.no_grad()
-    def _verify(self) -> None:
-        """Whether body and head together give what the model itself gives."""
-        tokens = torch.arange(8).remainder(self._head.weight.shape[0]).unsqueeze(0)
-        whole = self.model(input_ids=tokens.to(self.model.device), use_cache=False).logits
-        if not whole.isfinite().all():
-            raise self._not_numbers(tokens.shape[1])
-        parts = self._finish(self._head(self._reader.whole(tokens)))
-        tolerance = 16 * torch.finfo(parts.dtype).eps
-        if whole.shape != parts.shape or not torch.allclose(
-            whole, parts, rtol=tolerance, atol=tolerance * float(whole.abs().max())
-        ):
-            raise Unsupported(
-                f"{_name(self.model)} changes its logits after the head in a way that ropewalk "
-                "does not know, so scores would be wrong; this model cannot be scored yet"
-            )
-
-    def _not_numbers(self, length: int) -> RopewalkError:
-        return RopewalkError(
-            f"{_name(self.model)}: its logits are not numbers (NaN or infinite) at a length of "
-            f"{length}; try float32 (`dtype`), and check its weights and its plan"
-        )
+            yield self._head.logits(part).float(), target
 
 
 def end_tokens(model: Any) -> list[int]:
@@ -245,29 +217,9 @@ def memory_of(device: torch.device) -> int | None:
         return None
 
 
-def _finishing(config: Any) -> Callable[[Tensor], Tensor]:
-    """What a family does to its logits after the head, as its config says."""
-    config = config.get_text_config()
-    factor = getattr(config, "logit_scale", None) or 1.0  # Cohere
-    factor *= getattr(config, "lm_head_multiplier", None) or 1.0  # Falcon-H1
-    factor /= getattr(config, "logits_scaling", None) or 1.0  # Granite
-    cap = getattr(config, "final_logit_softcapping", None)  # Gemma
-
-    def finish(logits: Tensor) -> Tensor:
-        if factor != 1.0:
-            logits = logits * factor
-        return torch.tanh(logits / cap) * cap if cap else logits
-
-    return finish
-
-
 def _padded(sequences: Sequence[IntArray]) -> Tensor:
     longest = max(len(row) for row in sequences)
     tokens = np.zeros((len(sequences), longest), dtype=np.int64)
     for row, sequence in zip(tokens, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(tokens)
-
-
-def _name(model: Any) -> str:
-    return f"{type(model).__name__} (model type {model.config.model_type!r})"

@@ -27,7 +27,7 @@ def shard(model: Any, device: torch.device, mesh: DeviceMesh) -> None:
     """Cut a model that lies on the CPU over the ranks of a mesh, and put this rank's part there."""
     # A layer's parameters may then differ in dtype; nothing is trained here.
     model.requires_grad_(False)
-    units = [*(layer.module for layer in anatomy_of(model).layers), *_layers(model)]
+    units = units_of(model)
     whole = set(model.parameters()).difference(*(unit.parameters() for unit in units))
     for unit in units:
         fully_shard(unit, mesh=mesh)
@@ -36,7 +36,12 @@ def shard(model: Any, device: torch.device, mesh: DeviceMesh) -> None:
     model.to(device)
 
 
-def _layers(model: nn.Module) -> nn.ModuleList:
+def units_of(model: nn.Module) -> list[nn.Module]:
+    """What is cut apart: attention, which may be called alone, and the rest of each layer."""
+    return [*(layer.module for layer in anatomy_of(model).layers), *layers_of(model)]
+
+
+def layers_of(model: nn.Module) -> nn.ModuleList:
     """The list of modules with the most parameters: the decoder's layers."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     if not lists:

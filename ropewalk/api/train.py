@@ -1,0 +1,618 @@
+"""`train`: continued training at a longer context, with a plan, and the trained model exported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ropewalk.api.common import (
+    Corpus,
+    Length,
+    PlanLike,
+    as_documents,
+    as_length,
+    as_list,
+    as_path,
+    as_plan,
+    stated_assumptions,
+)
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.windows import Arrangement
+from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.extras import required_by
+from ropewalk.lengths import format_length
+from ropewalk.models.placement import check_dtype, check_placement
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.reports.figures import keep_figures
+from ropewalk.run_directory import RunDirectory, check_run_place
+from ropewalk.scaling import stacked
+from ropewalk.training import recipes
+from ropewalk.training.recipes import SEARCH, TrainingRecipe
+from ropewalk.training.results import Found
+from ropewalk.training.settings import Decay, Settings, StageSettings, stages_of
+from ropewalk.untrusted import check_count
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from ropewalk.data.store import TokenStore
+    from ropewalk.training.stage import Execution
+
+RESULTS, TOKENS, START = "results.json", "tokens", "start"
+_TRAINED_IN = ("float32", "bfloat16")
+_RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas", "filling")
+"""Settings that a recipe has values for."""
+_GIVEN = (
+    *("layout", "batch", "learning_rate", "decay", "warmup", "weight_decay", "shares"),
+    *("long_share", "mixed_windows", "lora", "seed"),
+)
+"""Settings as they are given to `train`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained(Found):
+    """The result of a training run."""
+
+    model: str = field(kw_only=True)
+    recipe: str | None = field(kw_only=True)
+    run: str = field(kw_only=True)
+
+    def summary(self) -> str:
+        return f"{self.model}: {super().summary()}"
+
+
+class PreviewStage(NamedTuple):
+    """What a stage would do."""
+
+    length: int
+    window: int
+    steps: int
+    method: str
+    tokens: int
+    epochs: float | None
+    """None where the text is not tokenised yet."""
+    petaflops: float
+    """10¹⁵ multiplications and additions, of forwards and backwards together."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainPreview(Result):
+    """What a training run would do and take. Nothing was computed or written."""
+
+    model: str
+    stages: tuple[PreviewStage, ...]
+    bytes_on_disk: int
+    """That checkpoints and models take at most."""
+
+    def summary(self) -> str:
+        tokens = sum(stage.tokens for stage in self.stages)
+        return (
+            f"{self.model}: {sum(stage.steps for stage in self.stages):,} steps, {tokens:,} tokens,"
+            f" {sum(stage.petaflops for stage in self.stages):,.3g} PFLOP; up to "
+            f"{self.bytes_on_disk / 2**30:.3g} GiB of checkpoints and models on disk."
+        )
+
+
+@required_by("train")
+def train(
+    model: Model,
+    *,
+    corpus: Corpus | Mapping[str, Corpus] | None = None,
+    data: str | Path | None = None,
+    to: Length | None = None,
+    plan: PlanLike | Sequence[PlanLike] | None = None,
+    method: str | None = None,
+    run: str | Path | None = None,
+    recipe: str | None = None,
+    stages: Sequence[Length] | None = None,
+    steps: int | Sequence[int] | None = None,
+    window: Length | None = None,
+    layout: Arrangement | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    decay: Decay | None = None,
+    warmup: int = 0,
+    weight_decay: float | None = None,
+    shares: Mapping[str, float] | None = None,
+    long_from: Length = 4096,
+    long_share: float | None = None,
+    mixed_windows: bool = False,
+    lora: int | None = None,
+    from_config: bool = False,
+    tokenizer: Model | None = None,
+    search_between: bool = False,
+    search_corpus: Corpus = "held-out",
+    evaluations: int | None = None,
+    field: str = "text",
+    seed: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    sequence_parallel: int = 1,
+    replicate: int = 1,
+    windows_at_once: int = 1,
+    recompute: bool = False,
+    save_every: int = 100,
+    report_to: Sequence[str] = (),
+    allow_download: bool = False,
+    strict: bool = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Trained:
+    """Train a model further at a longer context, and export it with its plan, proven.
+
+    `corpus` is text as `build_data` takes it, `data` a folder of tokens. `to` is the target length,
+    `stages` are lengths to train at in turn. A stage follows `plan` (one for all stages, or one for
+    each), or the plan of `method`, or the one that `plan` would choose, each from the model that
+    the stage before left. `search` as a method searches each stage's schedule, `search_between`
+    those after the first. `recipe` has a paper's values for what is not given; `steps` has none
+    without one. A `window` is as long as the stage's length unless it is given.
+
+    The directory `run` (by default `runs/train-MODEL-LENGTH`) keeps everything; called again with
+    the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
+    ranks that `sequence_parallel` and `replicate` leave.
+    """
+    given = {
+        "model": model,
+        "to": to,
+        "plan": plan,
+        "method": method,
+        "recipe": recipe,
+        "stages": stages,
+        "steps": steps,
+        "window": window,
+        "layout": layout,
+        "batch": batch,
+        "learning_rate": learning_rate,
+        "decay": decay,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "shares": shares,
+        "long_from": long_from,
+        "long_share": long_share,
+        "mixed_windows": mixed_windows,
+        "lora": lora,
+        "seed": seed,
+        "search_between": search_between,
+        "from_config": from_config,
+        "tokenizer": tokenizer,
+        "allow_download": allow_download,
+        "strict": strict,
+        "notice": notice,
+        "corpus": corpus,
+        "data": data,
+    }
+    asked = _ask(given)
+    execution = _execution(
+        device, dtype, sequence_parallel, replicate, windows_at_once, recompute, save_every,
+        report_to,
+    )  # fmt: skip
+    execution.accumulated(asked.settings.batch)
+    asked.check_search(execution)
+    length = format_length(asked.settings.stages[-1].length)
+    path = (
+        as_path(run, "run") if run else Path("runs") / f"train-{asked.source.short_name}-{length}"
+    )
+    check_run_place(path, asked.source.places)
+    search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
+    with _held(asked, execution, path, data, search_texts, evaluations) as (folder, directory):
+        from ropewalk.pipeline.training import TrainingRun, check_store
+        from ropewalk.training.ranks import on_first
+        from ropewalk.training.stage import first
+
+        on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
+        store = _opened(path / TOKENS if data is None else as_path(data, "data"))
+        from ropewalk.models.load import load_tokenizer
+
+        check_store(store, load_tokenizer(folder))
+        planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
+        found = TrainingRun(
+            source=folder,
+            name=asked.source.name,
+            store=store,
+            settings=asked.settings,
+            execution=execution,
+            path=path,
+            plan_of=planner.plan_of,
+            directory=directory,
+            progress=progress if first() else silent,
+            notice=notice if first() else _unheard,
+        ).run()
+        trained = Trained(
+            **{
+                key: getattr(found, key)
+                for key in ("plan", "stages", "exported", "kept", "adapter")
+            },
+            model=asked.source.name,
+            recipe=recipe,
+            run=str(path),
+        )
+        if directory is not None:
+            directory.write(RESULTS, json.dumps(trained.to_json(), indent=2) + "\n")
+            keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
+    return trained
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of a run, found and checked."""
+
+    source: Source
+    """Config and weights; only the config where weights are to be random."""
+    tokenizer: Source
+    recipe: TrainingRecipe | None
+    plans: tuple[ContextPlan, ...]
+    method: str | None
+    settings: Settings
+    search_between: bool
+    from_config: bool
+
+    def searched(self, number: int) -> bool:
+        """Whether the plan of a stage is searched."""
+        if self.plans:
+            return False
+        return self.method == SEARCH or (self.search_between and number > 1)
+
+    @property
+    def searches(self) -> bool:
+        return any(map(self.searched, range(1, len(self.settings.stages) + 1)))
+
+    def check_search(self, execution: Execution) -> None:
+        if self.search_between and len(self.settings.stages) == 1:
+            raise InputError("`search_between` is for several stages: name them (`stages`)")
+        if self.searches and execution.ranks > 1:
+            raise Unsupported(
+                "a training under torchrun does not search; search first (`ropewalk search`, under "
+                "torchrun too), and give the plan of each stage (`plan`)"
+            )
+
+
+@required_by("train_preview")
+def train_preview(model: Model, **settings: Any) -> TrainPreview:
+    """Show what `train` with the same arguments would do, and what it would take."""
+    bound = signature(train).bind(model, **settings)
+    bound.apply_defaults()
+    given = bound.arguments
+    asked = _ask(given)
+    from ropewalk.pipeline.training_cost import float32_bytes, multiplications
+    from ropewalk.training.stage import bytes_on_disk
+
+    batch = asked.settings.batch
+    planner = _Planner(asked, (), None, None, silent, lambda text: None)
+    rows = []
+    for number, stage in enumerate(asked.settings.stages, start=1):
+        tokens = stage.steps * batch * stage.window
+        rows.append(
+            PreviewStage(
+                stage.length,
+                stage.window,
+                stage.steps,
+                planner.method_of(number, stage),
+                tokens,
+                _epochs(asked, given["data"], stage),
+                multiplications(asked.source.config, stage.window) * tokens / stage.window / 1e15,
+            )
+        )
+    size = float32_bytes(asked.source.config)
+    kept = len(asked.settings.stages[-1].kept)
+    return TrainPreview(
+        asked.source.name, tuple(rows), bytes_on_disk(size, kept, asked.settings.lora is not None)
+    )
+
+
+def _epochs(asked: _Asked, data: str | Path | None, stage: StageSettings) -> float | None:
+    """How many times a stage reads the tokens of a folder."""
+    if data is None:
+        return None
+    from ropewalk.data.windows import SpecialTokens, Windows
+
+    # Of a tokenizer that has both; which tokens they are does not matter.
+    epoch = Windows(
+        _opened(as_path(data, "data")), asked.settings.windows(stage), SpecialTokens(0, 0)
+    )
+    return stage.steps * asked.settings.batch / len(epoch)
+
+
+def _ask(given: Mapping[str, Any]) -> _Asked:
+    if (given["corpus"] is None) == (given["data"] is None):
+        raise InputError("give either text to train on (`corpus`) or a folder of tokens (`data`)")
+    known = None if given["recipe"] is None else recipes.named(given["recipe"])
+    plans, method = _plans(given["plan"]), given["method"]
+    if plans and method is not None:
+        raise InputError("give a plan or a method, not both (`plan`, `method`)")
+    lengths = _lengths(given["to"], given["stages"], plans)
+    if len(plans) not in (0, 1, len(lengths)):
+        raise InvalidValue(
+            "plan",
+            f"{len(plans)} plans",
+            f"there are {len(lengths)} stages",
+            "give one plan for all stages, or one for each",
+        )
+    allowed = given["allow_download"]
+    source = resolve(given["model"], allow_download=allowed)
+    if not given["from_config"]:
+        source.folder  # noqa: B018 - says why there are no weights
+    stated_assumptions(source, given["notice"], strict=given["strict"])
+    settings = _settings(given, known, lengths)
+    served = source.present_plan.target_length
+    if lengths[0] < served and not given["from_config"]:
+        raise InvalidValue(
+            "to",
+            lengths[0],
+            f"the model serves {format_length(served)} already",
+            "train at that length, or at a longer one",
+        )
+    words = given["tokenizer"]
+    return _Asked(
+        source,
+        source if words is None else resolve(words, allow_download=allowed),
+        known,
+        plans,
+        method or (None if plans or known is None else known.method),
+        settings,
+        given["search_between"],
+        given["from_config"],
+    )
+
+
+def _settings(
+    given: Mapping[str, Any], recipe: TrainingRecipe | None, lengths: Sequence[int]
+) -> Settings:
+    """The settings that are given, with the recipe's values for the others."""
+    window = given["window"]
+    if window is not None:
+        window = as_length(window, "window")
+    elif recipe is not None:
+        window = recipe.window
+    values = {} if recipe is None else {key: getattr(recipe, key) for key in _RECIPES}
+    values |= {key: given[key] for key in _GIVEN if given[key] is not None}
+    return Settings(
+        stages=stages_of(lengths, _steps(given["steps"], recipe, len(lengths)), window),
+        **{**values, "long_from": as_length(given["long_from"], "long_from")},
+    )
+
+
+def _plans(plan: PlanLike | Sequence[PlanLike] | None) -> tuple[ContextPlan, ...]:
+    if plan is None:
+        return ()
+    several = isinstance(plan, Sequence) and not isinstance(plan, str)
+    return tuple(map(as_plan, plan)) if several else (as_plan(plan),)  # type: ignore[arg-type]
+
+
+def _lengths(
+    to: Length | None, stages: Sequence[Length] | None, plans: Sequence[ContextPlan]
+) -> tuple[int, ...]:
+    """The length of each stage; rising order is checked with the settings."""
+    target = None if to is None else as_length(to, "to")
+    if stages is not None:
+        lengths = tuple(as_length(length, "stages") for length in as_list(stages, "stages"))
+        if target is not None and lengths and lengths[-1] != target:
+            raise InvalidValue(
+                "stages",
+                ", ".join(map(format_length, lengths)),
+                f"the last must be the target, {format_length(target)}",
+                "end with it, or leave out `to`",
+            )
+        return lengths
+    if target is None and plans:
+        target = plans[-1].target_length
+    if target is None:
+        raise InputError("give the length to train for (`to`), `stages`, or a `plan`")
+    return (target,)
+
+
+def _steps(
+    steps: int | Sequence[int] | None, recipe: TrainingRecipe | None, stages: int
+) -> tuple[int, ...]:
+    if steps is None:
+        if recipe is None:
+            raise InputError("give the number of steps (`steps`), or a recipe (`recipe`)")
+        return recipe.steps[:stages]
+    if isinstance(steps, int):
+        return (steps,)
+    if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
+        raise InvalidValue("steps", steps, "must be a number or a list", "write [400, 600]")
+    return tuple(steps)
+
+
+def _execution(
+    device: str,
+    dtype: str,
+    sequence_parallel: int,
+    replicate: int,
+    windows_at_once: int,
+    recompute: bool,
+    save_every: int,
+    report_to: Sequence[str],
+) -> Execution:
+    check_placement("auto", device)
+    check_dtype(dtype, _TRAINED_IN)
+    for key, count in (
+        ("sequence_parallel", sequence_parallel),
+        ("replicate", replicate),
+        ("windows_at_once", windows_at_once),
+        ("save_every", save_every),
+    ):
+        check_count(count, key)
+    from ropewalk.training.stage import Execution
+
+    return Execution(
+        device, dtype, sequence_parallel, replicate, windows_at_once, recompute, save_every,
+        as_list(report_to, "report_to"),
+    )  # fmt: skip
+
+
+@contextmanager
+def _held(
+    asked: _Asked,
+    execution: Execution,
+    path: Path,
+    data: str | Path | None,
+    search_texts: Sequence[Any],
+    evaluations: int | None,
+) -> Iterator[tuple[Path, RunDirectory | None]]:
+    """The folder that training begins with, and the run directory, which the first rank holds."""
+    from ropewalk.pipeline.training import joined
+    from ropewalk.training.ranks import on_first
+    from ropewalk.training.stage import first
+
+    with ExitStack() as stack:
+        stack.enter_context(joined(execution))
+        directory: RunDirectory | None = None
+
+        def hold() -> None:
+            nonlocal directory
+            identity = _identity(asked, execution, data, search_texts, evaluations)
+            apart = [*asked.source.places, *([] if data is None else [as_path(data, "data")])]
+            directory = stack.enter_context(RunDirectory(path, "train", identity, apart_from=apart))
+            if asked.from_config:
+                from ropewalk.training.start import write_start
+
+                write_start(asked.source, asked.tokenizer, path / START, asked.settings.seed)
+
+        on_first(hold)
+        assert directory is not None or not first()
+        yield (path / START if asked.from_config else asked.source.folder), directory
+
+
+def _identity(
+    asked: _Asked,
+    execution: Execution,
+    data: str | Path | None,
+    search_texts: Sequence[Any],
+    evaluations: int | None,
+) -> dict[str, object]:
+    """What makes two runs the same computation; the texts are checked by the store."""
+    from ropewalk.data.corpora import fingerprint
+    from ropewalk.training.stage import digest_of
+    from ropewalk.training.start import config_sha256, weights_sha256
+
+    recipe = None if asked.recipe is None else asked.recipe.name
+    chosen: dict[str, object] = {
+        "plans": [plan.id for plan in asked.plans],
+        "method": asked.method,
+        "recipe": recipe,
+    }
+    if asked.searches:
+        chosen |= {
+            "search_between": asked.search_between,
+            "evaluations": evaluations,
+            "search_corpus_sha256": fingerprint(search_texts),
+        }
+    return {
+        "config_sha256": config_sha256(asked.source),
+        "weights_sha256": None if asked.from_config else weights_sha256(asked.source.folder),
+        "present_plan": asked.source.present_plan.id,
+        "tokens_sha256": None if data is None else digest_of(_opened(as_path(data, "data"))),
+        **chosen,
+        **asdict(asked.settings),
+        "dtype": execution.dtype,
+        "device": "cpu" if execution.on_cpu else "accelerator",
+    }
+
+
+def _opened(folder: Path) -> TokenStore:
+    from ropewalk.data.store import TokenStore
+
+    return TokenStore(folder)
+
+
+def _tokens(
+    folder: Path,
+    corpus: Corpus | Mapping[str, Corpus] | None,
+    data: str | Path | None,
+    path: Path,
+    field: str,
+    progress: Progress,
+) -> None:
+    """Tokenise the corpus into the run; a build that was killed goes on."""
+    if data is not None:
+        return
+    from ropewalk.api.data import build_data
+
+    assert corpus is not None
+    build_data(folder, corpus, path / TOKENS, field=field, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans the stages of a run."""
+
+    asked: _Asked
+    search_texts: Sequence[Any]
+    evaluations: int | None
+    directory: RunDirectory | None
+    progress: Progress
+    notice: Notice
+
+    def plan_of(self, number: int, folder: Path, stage: StageSettings) -> ContextPlan:
+        asked = self.asked
+        if asked.plans:
+            return asked.plans[min(number, len(asked.plans)) - 1]
+        source = resolve(str(folder))
+        present = source.present_plan
+        if stage.length == present.target_length:
+            return present
+        if asked.searched(number):
+            return self._searched(number, folder, stage.length)
+        from ropewalk.api.plan import plan
+
+        now = present.longest(present.extended_layer).geometric_base
+        parameters = {}
+        if asked.method == "base_change" and asked.recipe is not None:
+            base = asked.recipe.base(stage.length)
+            if base is not None:
+                parameters["base"] = max(base, now or base)
+        # Such a method starts from the plain frequencies again, as YaRN's authors do.
+        anew = now is None and any(each.geometric_start for each in stacked(asked.method or "ntk"))
+        return plan(
+            source,
+            stage.length,
+            asked.method,
+            parameters=parameters,
+            from_original=anew and asked.method is not None,
+            after_training=True,
+            progress=self.progress,
+            notice=self.notice,
+        ).plan
+
+    def method_of(self, number: int, stage: StageSettings) -> str:
+        """How a stage is planned, for a preview."""
+        asked = self.asked
+        if asked.plans:
+            return asked.plans[min(number, len(asked.plans)) - 1].provenance.get("methods", "plan")
+        if asked.searched(number):
+            return SEARCH
+        if stage.length == asked.source.present_plan.target_length:
+            return "as it is"
+        return asked.method or "chosen by plan"
+
+    def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
+        from ropewalk.models.load import load
+        from ropewalk.searching.model import legs
+        from ropewalk.searching.model.settings import Settings as SearchSettings
+
+        directory = self.directory
+        assert directory is not None  # under torchrun nothing is searched
+        settings = SearchSettings(
+            target_length=length, evaluations=self.evaluations, seed=self.asked.settings.seed
+        )
+        loaded = load(str(folder))
+        legs.check_search(loaded, self.search_texts, settings)
+        found = legs.search_model(
+            loaded,
+            self.search_texts,
+            settings,
+            journal=lambda name: directory.journal(f"search-{number}-{name}"),
+            progress=self.progress,
+            notice=self.notice,
+        )
+        return found.plan
+
+
+def _unheard(text: str) -> None:
+    return None

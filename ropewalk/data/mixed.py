@@ -1,0 +1,33 @@
+"""Windows of two lengths, by turns: long ones for a step of a training, short ones for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ropewalk.data.windows import Window
+
+
+class MixedWindows(Sequence[Window]):
+    """So many steps, each of `batch` windows of one length. The first are long.
+
+    Steps and not windows take turns, because windows of a batch have one length, and because which
+    ones make a step must not depend on the number of ranks or on how many windows fit at once.
+    """
+
+    def __init__(
+        self, long: Sequence[Window], short: Sequence[Window], batch: int, steps: int
+    ) -> None:
+        self._by_turns, self._batch, self._steps = (long, short), batch, steps
+
+    def __len__(self) -> int:
+        return self._steps * self._batch
+
+    def __getitem__(self, index: int) -> Window:  # type: ignore[override]
+        step, place = divmod(range(len(self))[index], self._batch)
+        turn, own = step % 2, step // 2
+        return self._by_turns[turn][own * self._batch + place]
+
+
+def long_steps(steps: int) -> int:
+    """How many of the first steps read long windows."""
+    return (steps + 1) // 2

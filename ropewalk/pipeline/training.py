@@ -1,0 +1,285 @@
+"""A training run, stage after stage: plan, train, export, and start the next from the export.
+
+    RUN/
+      training.jsonl     every step of every stage
+      start/             random weights, where the run begins with a config alone
+      tokens/            the corpus as tokens
+      stage-1/           each stage but the last; the last has its places in RUN itself
+        plan.json        what the stage is trained with
+        model/           the trained model, proven to follow the plan
+        export.json      the proof
+
+A stage begins with the export of the one before, so its plan composes on that one's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
+from ropewalk.data.store import TokenStore
+from ropewalk.data.windows import SpecialTokens
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.exporting import transformers as exporting
+from ropewalk.exporting.parity import Exported
+from ropewalk.lengths import format_length
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import load_tokenizer
+from ropewalk.models.source import resolve
+from ropewalk.outputs import write_atomically
+from ropewalk.progress import Notice, Progress, Status
+from ropewalk.run_directory import RunDirectory
+from ropewalk.schedule import RotarySchedule
+from ropewalk.training.callback import KEPT, TERMINATED
+from ropewalk.training.ranks import on_first
+from ropewalk.training.recording import JOURNAL, StepJournal
+from ropewalk.training.results import Found, TrainedStage
+from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.stage import (
+    ADAPTER,
+    TRAINED,
+    Execution,
+    Reading,
+    StageJob,
+    bytes_on_disk,
+    check_room,
+    check_stage,
+    first,
+    reading,
+    train_stage,
+)
+from ropewalk.untrusted import read_json
+
+MODEL, EXPORT = "model", "export.json"
+_FEW = 0.05
+"""Of the tokens: where fewer stand in documents that are longer than the model serves, that is
+said."""
+
+Planner = Callable[[int, Path, StageSettings], ContextPlan]
+"""The plan of a stage, by its number and the model that it starts from."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A whole run. `name` is that of the model, for plans."""
+
+    source: Path
+    name: str
+    store: TokenStore
+    settings: Settings
+    execution: Execution
+    path: Path
+    plan_of: Planner
+    directory: RunDirectory | None
+    """Held by the first rank, or the only process."""
+    progress: Progress
+    notice: Notice
+
+    def run(self) -> Found:
+        """Train every stage that is not done. All ranks return the same."""
+        trained, source = [], self.source
+        for number, stage in enumerate(self.settings.stages, start=1):
+            last = number == len(self.settings.stages)
+            place = self.path if last else self.path / f"stage-{number}"
+            job = self._job(number, stage, source, place, last)
+            exported = self._exported(job, number)
+            trained.append(self._told(job, number))
+            source = place / MODEL
+        kept = sorted((self.path / KEPT).glob("step-*"), key=_step_of)
+        adapter = self.path / ADAPTER
+        return Found(
+            plan=job.plan,
+            stages=tuple(trained),
+            exported=exported,
+            kept=tuple(path.name for path in kept),
+            adapter=str(adapter) if adapter.is_dir() else None,
+        )
+
+    def _job(
+        self, number: int, stage: StageSettings, source: Path, place: Path, last: bool
+    ) -> StageJob:
+        def decide() -> None:
+            if not (place / PLAN).is_file():
+                place.mkdir(parents=True, exist_ok=True)
+                plan = self.plan_of(number, source, stage)
+                write_atomically(place / PLAN, replace(plan, model=self.name).dumps())
+
+        on_first(decide)
+        plan = ContextPlan.read(place / PLAN)
+        if plan.target_length < stage.window:
+            raise InvalidValue(
+                "plan",
+                f"up to {format_length(plan.target_length)}",
+                f"is shorter than the windows of {format_length(stage.window)}",
+                "give a plan for that length, or shorter windows (`window`)",
+            )
+        if self.settings.mixed_windows:
+            plan = with_original(plan)
+        check_stage(source, plan, self.settings, self.execution)
+        return StageJob(
+            source, plan, self.store, stage, self.settings, self.execution, place, keeps=last
+        )
+
+    def _exported(self, job: StageJob, number: int) -> Exported:
+        """Train, and prove that the trained model follows its plan in stock transformers."""
+        whole, proof = job.place / MODEL, job.place / EXPORT
+        if not (proof.is_file() and (whole / "config.json").is_file()):
+            if not job.done:
+                self._check_before(job, number)
+                self._train(job, number)
+            on_first(lambda: self._export(job, whole, proof))
+        return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
+
+    def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
+        self.progress(Status("export", 0.0))
+        found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
+        write_atomically(proof, json.dumps(found.to_json(), indent=2) + "\n")
+        shutil.rmtree(job.place / TRAINED)
+
+    def _train(self, job: StageJob, number: int) -> None:
+        try:
+            train_stage(
+                job,
+                journal=self._journal(number),
+                progress=self.progress if first() else _silent,
+                event=self.directory.event if self.directory is not None else _no_event,
+            )
+        except SystemExit as ended:
+            if ended.code == TERMINATED and first():
+                self.notice(f"terminated; saved in {self.path}; run the same command to continue")
+            raise
+
+    def _journal(self, number: int) -> StepJournal | None:
+        if self.directory is None:
+            return None
+        return StepJournal(self.directory.journal(JOURNAL), number)
+
+    def _told(self, job: StageJob, number: int) -> TrainedStage:
+        """The stage as its journal has it, which only the first rank holds."""
+        told: list[object] = [None]
+        journal = self._journal(number)
+        if journal is not None:
+            told = [
+                TrainedStage(
+                    length=job.stage.length,
+                    window=job.stage.window,
+                    method=_method(job.plan),
+                    plan_id=job.plan.id,
+                    epochs=round(self._reading(job).epochs, 4),
+                    steps=journal.whole(job.stage.steps),
+                ).to_json()
+            ]
+        if dist.is_initialized():
+            dist.broadcast_object_list(told)
+        return TrainedStage.from_json(told[0], "stage")
+
+    def _reading(self, job: StageJob) -> Reading:
+        tokenizer = load_tokenizer(self.source)
+        return reading(job, SpecialTokens(tokenizer.bos_token_id, tokenizer.eos_token_id))
+
+    def _check_before(self, job: StageJob, number: int) -> None:
+        """What would be found late, or not at all."""
+        found = self._reading(job)
+        present = resolve(str(job.source)).present_plan
+        check_documents(self.store, present.target_length, job, self.notice if first() else _no)
+        if number == 1 and first():
+            whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
+            kept = len(self.settings.stages[-1].kept)
+            check_room(self.path, bytes_on_disk(whole, kept, job.settings.lora is not None))
+        if found.epochs > 1 and first():
+            self.notice(
+                f"the text fills {found.available:,} windows of {format_length(job.stage.window)}, "
+                f"and the {job.stage.steps:,} steps at {format_length(job.stage.length)} read each "
+                f"{found.epochs:.1f} times"
+            )
+
+
+def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notice) -> None:
+    """Whether there is text from which anything can be learnt about a longer context."""
+    across = job.settings.layout in ("full", "bookends", "skip")
+    if across or job.stage.window <= served:
+        return
+    long = store.lengths > served
+    share = float(store.lengths[long].sum() / store.lengths.sum())
+    told = (
+        f"{int(long.sum()):,} of {len(store):,} documents are longer than "
+        f"{format_length(served)}, which the model serves already (the longest has "
+        f"{int(store.lengths.max()):,} tokens)"
+    )
+    if not long.any():
+        raise InputError(
+            f"{told}, and with the layout {job.settings.layout} no token sees beyond its document, "
+            "so nothing about longer contexts would be trained; give longer documents (`corpus`), "
+            "or train across documents with the layout full or skip (`layout`)"
+        )
+    if share < _FEW:
+        notice(f"{told}; they hold {share:.1%} of the tokens: `long_share` reads them more often")
+
+
+def check_store(store: TokenStore, tokenizer: Any) -> None:
+    """Refuse tokens of another tokenizer."""
+    if store.tokenizer_sha256 != Encoder(tokenizer).fingerprint:
+        raise InputError(
+            f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
+            "with this model (`ropewalk data build`), or give the model that it was built for"
+        )
+
+
+def with_original(plan: ContextPlan) -> ContextPlan:
+    """The plan with the original frequencies for windows up to the original length."""
+    layer = plan.extended_layer
+    if len(plan.steps(layer)) > 1:
+        return plan
+    plain = RotarySchedule.plain(plan.longest(layer).geometry)
+    original = plan.longest(layer).geometry.original_length
+    mixed = plan.with_steps(layer, (PlanStep(original, plain), *plan.steps(layer)))
+    return replace(mixed, provenance=plan.provenance)
+
+
+@contextmanager
+def joined(execution: Execution) -> Iterator[None]:
+    """All processes of torchrun in one group."""
+    if execution.ranks == 1 or dist.is_initialized():
+        yield
+        return
+    import os
+
+    if not execution.on_cpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo" if execution.on_cpu else "nccl", timeout=timedelta(days=1))
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _method(plan: ContextPlan) -> str:
+    given: Mapping[str, str] = plan.provenance
+    return given.get("methods") or plan.longest(plan.extended_layer).method
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _silent(status: Status) -> None:
+    return None
+
+
+def _no(text: str) -> None:
+    return None
+
+
+def _no_event(kind: str, **details: object) -> None:
+    return None

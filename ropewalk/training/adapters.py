@@ -1,0 +1,53 @@
+"""Adapters (LoRA, through peft): put around a model, and merged into plain weights again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from ropewalk.extras import required_by
+from ropewalk.training.saving import causal_of
+
+_NAME = "default"
+_BASE, _LORA = ".base_layer.", ".lora_"
+
+
+@required_by("lora")
+def with_adapter(model: Any, rank: int, *, seed: int) -> Any:
+    """The model with an adapter on each linear layer but the head; only adapters are trained."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(seed)
+    return get_peft_model(model, config)
+
+
+def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The whole weights by the names that they have without an adapter, which is merged into them.
+
+    All ranks take part, and all get them. Tied weights come once.
+    """
+    causal = causal_of(model)
+    known = {name for name, _ in causal.named_parameters()}
+    buffers = {name for name, _ in causal.named_buffers()}
+    layers = {name: own for name, own in causal.named_modules() if hasattr(own, "lora_A")}
+    for name, value in causal.state_dict().items():
+        if _LORA in name or name not in known | buffers:
+            continue
+        weight = _whole(value)
+        if name.endswith(f"{_BASE}weight"):
+            layer: Any = layers[name.removesuffix(f"{_BASE}weight")]
+            up, down = (_whole(own[_NAME].weight.detach()) for own in (layer.lora_B, layer.lora_A))
+            weight = weight + (layer.scaling[_NAME] * (up @ down)).to(weight.dtype)
+        yield name.replace(_BASE, "."), weight
+
+
+def _whole(value: Tensor) -> Tensor:
+    own = value.full_tensor() if isinstance(value, DTensor) else value
+    return own.detach()

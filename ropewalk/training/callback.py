@@ -1,0 +1,202 @@
+"""A callback for any `transformers.Trainer`: it holds a training to its plan, and to sound numbers.
+
+It installs the plan and proves it at the start, also after a resume; records plan and data in each
+checkpoint, and refuses a checkpoint of another; stops before an update where the gradient is not
+finite; saves after the running step on SIGTERM and exits with 143; and writes the model with its
+plan in the config, at the end and at the steps that are kept for evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, RopewalkError
+from ropewalk.models.install import install
+from ropewalk.training.mixing import check_mixing
+from ropewalk.training.ranks import any_rank
+from ropewalk.training.saving import causal_of, save_whole
+
+TERMINATED = 128 + signal.SIGTERM
+KEPT = "evaluate"
+"""The folder of the checkpoints that are kept for evaluation."""
+RECORD = "ropewalk"
+"""What the callback keeps stands under this name in a checkpoint's trainer_state.json."""
+
+
+class NotFinite(RopewalkError):
+    """A loss or gradient that is not a number. The weights are those before the step."""
+
+
+class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
+    """`data` says what is read, in JSON: it goes into each checkpoint, and a resume with other data
+    is refused. `keep` are the steps whose models are kept for evaluation. `final` is the folder of
+    the trained model; None leaves saving to the script. `by_current_length` lets each window follow
+    the step of the plan that serves its own length."""
+
+    def __init__(
+        self,
+        plan: ContextPlan,
+        *,
+        data: Mapping[str, object] = MappingProxyType({}),
+        keep: tuple[int, ...] = (),
+        final: Path | str | None = None,
+        tokenizer: Any = None,
+        by_current_length: bool = False,
+    ) -> None:
+        self.plan, self.data, self.keep = plan, json.loads(json.dumps(dict(data))), keep
+        self._by_current_length = by_current_length
+        self.final = None if final is None else Path(final)
+        self._tokenizer = tokenizer
+        self._signal = _Sigterm()
+        self._stops = False
+        """What all ranks agreed on: to stop after this step."""
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        self._check_same(state)
+        causal = causal_of(model)
+        check_mixing(causal)
+        install(causal, self.plan, by_current_length=self._by_current_length)
+        self._record(args, state)
+        self._stops = False
+        self._signal.watch()
+
+    def leave_signals(self) -> None:
+        """After a training that ended with an error."""
+        self._signal.leave()
+
+    def on_pre_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        if args.fp16:
+            return  # its scaler finds such gradients, and leaves the update out
+        norm = gradient_norm(model)
+        # Clipping an infinite norm multiplies by 0. Gradients that are 0 by themselves train
+        # nothing, and may stop too.
+        clipped = args.max_grad_norm > 0 and norm == 0
+        if clipped or not torch.isfinite(norm):
+            self._signal.leave()
+            windows = self._per_step(args)
+            first = state.global_step * windows
+            found = "0, or infinite before it was clipped" if clipped else f"{norm.item()}"
+            raise NotFinite(
+                f"step {state.global_step + 1}: the norm of the gradient is {found}, in windows "
+                f"{first} to {first + windows - 1} in the order of reading; the update was not "
+                f"made, and the checkpoints in {args.output_dir} are from before; lower the "
+                "learning rate, or look at these windows"
+            )
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        self._record(args, state)
+        if state.global_step in self.keep:
+            folder = Path(args.output_dir) / KEPT / f"step-{state.global_step}"
+            save_whole(model, folder, self._tokenizer, plan=self.plan)
+        if any_rank(self._signal.came, args.device):
+            self._stops = True
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        if self._stops:
+            self._signal.leave()
+            raise SystemExit(TERMINATED)
+        if self.final is not None:
+            save_whole(model, self.final, self._tokenizer, plan=self.plan)
+        self._signal.leave(pass_on=True)
+
+    def _per_step(self, args: TrainingArguments) -> int:
+        """Windows of a step, as the data says, or as the stock Trainer counts."""
+        told = self.data.get("windows_per_step")
+        if isinstance(told, int):
+            return told
+        own = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        return int(own * args.world_size)
+
+    def _record(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Goes into the checkpoint of this step. Not by ExportableState: what a Trainer restores
+        from that would replace this callback, and the check of it."""
+        windows = state.global_step * self._per_step(args)
+        own = {"plan": self.plan.to_json(), "data": self.data, "windows": windows}
+        state.stateful_callbacks[RECORD] = {"args": {}, "attributes": own}
+
+    def _check_same(self, state: TrainerState) -> None:
+        kept = state.stateful_callbacks.get(RECORD)
+        own = (kept or {}).get("attributes", {})
+        plan = json.loads(json.dumps(self.plan.to_json()))
+        for key, present in (("plan", plan), ("data", self.data)):
+            if key in own and own[key] != present:
+                raise InputError(
+                    f"the checkpoint of step {state.global_step} was trained with another {key}; "
+                    f"resume with the {key} that it was started with, or start a new training"
+                )
+
+
+class _Sigterm:
+    """Whether SIGTERM came, once watched. It may come twice: from a launcher and to its group."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._watching = False
+        self._former: Any = None
+
+    def watch(self) -> None:
+        self.came = False
+        # Only the main thread may. In another one SIGTERM does what it did.
+        if not self._watching and threading.current_thread() is threading.main_thread():
+            self._former = signal.signal(signal.SIGTERM, self._note)
+            self._watching = True
+
+    def leave(self, *, pass_on: bool = False) -> None:
+        """Watch no longer. One that came too late to stop anything does what it did before."""
+        if self._watching:
+            signal.signal(signal.SIGTERM, self._former or signal.SIG_DFL)
+            self._watching = False
+        if pass_on and self.came:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.came = True
+
+
+def gradient_norm(model: Any) -> torch.Tensor:
+    """Over all parameters, also where they are sharded."""
+    gradients = [own.grad for own in model.parameters() if own.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

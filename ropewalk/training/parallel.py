@@ -1,0 +1,142 @@
+"""How windows and weights are divided among ranks.
+
+    replicate × shard × sequence = the number of ranks
+
+Ranks of a `sequence` group read the same windows, each its stretch of them (attention/ulysses.py).
+Weights, gradients and optimizer state are cut over the ranks of `shard` and `sequence` together
+(FSDP2), and copied `replicate` times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
+from ropewalk.models.sharding import units_of
+from ropewalk.training.ranks import fingerprint, gathered
+from ropewalk.untrusted import check_count
+
+
+@dataclass(frozen=True)
+class Division:
+    """So many ranks along each way of dividing."""
+
+    shard: int = 1
+    replicate: int = 1
+    sequence: int = 1
+
+    def __post_init__(self) -> None:
+        for key in ("shard", "replicate", "sequence"):
+            check_count(getattr(self, key), key)
+
+    @classmethod
+    def of_world(cls, ranks: int, *, replicate: int = 1, sequence: int = 1) -> Division:
+        """All ranks, those left over for `shard`."""
+        check_count(replicate, "replicate")
+        check_count(sequence, "sequence")
+        if ranks % (replicate * sequence):
+            raise InvalidValue(
+                "sequence" if sequence > 1 else "replicate",
+                sequence if sequence > 1 else replicate,
+                f"{ranks} ranks cannot be divided into {replicate} × {sequence}",
+                "choose numbers whose product divides the number of ranks",
+            )
+        return cls(ranks // (replicate * sequence), replicate, sequence)
+
+    @property
+    def ranks(self) -> int:
+        return prod((self.shard, self.replicate, self.sequence))
+
+    @property
+    def readers(self) -> int:
+        """How many read windows of their own."""
+        return self.shard * self.replicate
+
+
+class Place:
+    """This rank's place in a division. Several ranks must have met (`torch.distributed`)."""
+
+    def __init__(self, division: Division, device: str) -> None:
+        there = dist.get_world_size() if dist.is_initialized() else 1
+        if division.ranks != there:
+            raise InvalidValue(
+                "division",
+                f"{division.replicate} × {division.shard} × {division.sequence}",
+                f"must be the number of ranks, {there}",
+                f"start with `torchrun --nproc-per-node {division.ranks}`, or divide otherwise",
+            )
+        self.division, self._device = division, device
+        rank = dist.get_rank() if division.ranks > 1 else 0
+        self.reader, self.stretch = divmod(rank, division.sequence)
+        self.first = rank == 0
+
+    @cached_property
+    def sequence_mesh(self) -> DeviceMesh | None:
+        """The ranks that share this one's windows."""
+        own = self.division
+        if own.sequence == 1:
+            return None
+        mesh = init_device_mesh(
+            self._device, (own.readers, own.sequence), mesh_dim_names=("readers", "sequence")
+        )
+        return mesh["sequence"]
+
+    @cached_property
+    def weights_mesh(self) -> DeviceMesh:
+        own = self.division
+        cut = own.shard * own.sequence
+        if own.replicate == 1:
+            return init_device_mesh(self._device, (cut,), mesh_dim_names=("shard",))
+        return init_device_mesh(
+            self._device, (own.replicate, cut), mesh_dim_names=("replicate", "shard")
+        )
+
+
+def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False) -> None:
+    """Cut a model's weights over the ranks. With one rank it stays as it is."""
+    if place.division.ranks == 1:
+        return
+    check_same(model)
+    # What goes in is not cast: cos and sin stay as the model makes them.
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    if bfloat16:
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
+    for unit in units_of(model):
+        fully_shard(unit, mesh=place.weights_mesh, mp_policy=policy)
+    fully_shard(model, mesh=place.weights_mesh, mp_policy=policy)
+
+
+def check_same(model: nn.Module) -> None:
+    """Refuse weights that differ between ranks: each would train a piece of another model."""
+    found = gathered([fingerprint([each]) for each in model.named_parameters()])
+    names = [name for name, _ in model.named_parameters()]
+    for other, theirs in enumerate(found):
+        if theirs != found[0]:
+            differ = [name for name, a, b in zip(names, found[0], theirs, strict=False) if a != b]
+            raise InputError(
+                f"rank {other} holds other weights than the first ({len(differ)} parameters, "
+                f"{shortened(differ[:1])}, …); load the same model on all ranks, and call "
+                "transformers.set_seed before parts are made at random, such as adapters"
+            )
+
+
+def check_sharded(model: Any) -> None:
+    """Refuse to go on where sharding was asked for and did not happen."""
+    whole = [name for name, own in model.named_parameters() if not isinstance(own, DTensor)]
+    if whole or not any(isinstance(module, FSDPModule) for module in model.modules()):
+        raise RopewalkError(
+            f"sharding was asked for, but {len(whole)} parameters are whole on this rank "
+            f"({', '.join(whole[:3])}, …): every rank would train a model of its own, or all of it"
+        )

@@ -1,0 +1,62 @@
+"""The papers' values for training, one recipe a file, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ropewalk.data.packing import Filling
+from ropewalk.data.windows import Arrangement
+from ropewalk.errors import UnknownName
+from ropewalk.training.settings import Decay
+
+SEARCH = "search"
+"""The method of recipes whose schedules are searched."""
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """Values for settings that are not given."""
+
+    name: str
+    source: str
+    """The paper, with the section or table."""
+    method: str
+    """How each stage is planned where no plan is given."""
+    layout: Arrangement
+    steps: tuple[int, ...]
+    """Of each stage; the last number is also that of any further stage."""
+    batch: int
+    learning_rate: float
+    decay: Decay = "constant"
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    filling: Filling = "best_fit"
+    window: int | None = None
+    """Tokens of a window, where they are fewer than the target."""
+    bases: Mapping[int, float] = field(default_factory=dict)
+    """By length; lengths between two take the base of the longer one."""
+    open: str = ""
+    """What the source does not say, and what is done about it."""
+
+    def base(self, length: int) -> float | None:
+        """The base for a length; None where the safe base of the theory is to be used."""
+        if not self.bases or 2 * length < min(self.bases):
+            return None
+        return next((self.bases[own] for own in sorted(self.bases) if length <= own), None)
+
+
+def named(name: str) -> TrainingRecipe:
+    """The recipe of a name."""
+    from ropewalk.training.recipes import anchor, base_bound, longrope_llama, longrope_mistral
+
+    recipes = {
+        module.RECIPE.name: module.RECIPE
+        for module in (anchor, longrope_llama, longrope_mistral, base_bound)
+    }
+    if name not in recipes:
+        raise UnknownName("recipe", name, tuple(recipes))
+    return recipes[name]
+
+
+NAMES = ("anchor", "longrope-llama", "longrope-mistral", "base-bound")

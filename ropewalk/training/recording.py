@@ -1,0 +1,158 @@
+"""What a training run tells while it goes on: its journal, its progress, and models to evaluate."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ropewalk.errors import InputError
+from ropewalk.lengths import format_length
+from ropewalk.progress import Progress, Status
+from ropewalk.run_directory import Journal
+from ropewalk.training.results import Step
+from ropewalk.training.settings import StageSettings
+from ropewalk.untrusted import Fields
+
+JOURNAL = "training.jsonl"
+
+
+class StepJournal:
+    """The steps of one stage. One that is there already, as after a kill, is not written again."""
+
+    def __init__(self, journal: Journal, stage: int) -> None:
+        self._journal, self._stage = journal, stage
+        self.steps = {
+            step.step: step
+            for number, step in map(_parsed, enumerate(journal.records, start=1))
+            if number == stage
+        }
+
+    def add(self, step: Step) -> None:
+        if step.step not in self.steps:
+            self._journal.append([{"stage": self._stage, **step._asdict()}])
+            self.steps[step.step] = step
+
+    def whole(self, count: int) -> tuple[Step, ...]:
+        """All steps of a finished stage."""
+        missing = [number for number in range(1, count + 1) if number not in self.steps]
+        if missing:
+            raise InputError(
+                f"{self._journal.path}: step {missing[0]} of stage {self._stage} is missing, which "
+                "was trained; restore the file, or give another run directory (`run`)"
+            )
+        return tuple(self.steps[number] for number in range(1, count + 1))
+
+
+def _parsed(numbered: tuple[int, object]) -> tuple[int, Step]:
+    number, record = numbered
+    fields = Fields(record, f"{JOURNAL}: line {number}")
+    stage = fields.integer("stage")
+    step = Step(
+        fields.integer("step"),
+        fields.number("loss"),
+        fields.number("grad_norm"),
+        fields.number("learning_rate"),
+        fields.integer("tokens"),
+    )
+    return stage, step
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc]
+    """Writes each step's line, shows the progress, and notes checkpoints with the time.
+
+    `tokens` is how many tokens were read after a number of steps.
+    """
+
+    def __init__(
+        self,
+        stage: StageSettings,
+        tokens: Callable[[int], int],
+        *,
+        journal: StepJournal | None,
+        progress: Progress,
+        event: Callable[..., None],
+    ) -> None:
+        self._stage, self._tokens = stage, tokens
+        self._journal, self._progress, self._event = journal, progress, event
+        self._began, self._first = time.monotonic(), 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self._began, self._first = time.monotonic(), state.global_step
+        told = f"training at {format_length(self._stage.length)}"
+        self._progress(Status(told, state.global_step / self._stage.steps))
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        if not logs or "loss" not in logs or self._journal is None:
+            return
+        step = Step(
+            state.global_step,
+            float(logs["loss"]),
+            float(logs["grad_norm"]),
+            float(logs["learning_rate"]),
+            self._tokens(state.global_step),
+        )
+        self._journal.add(step)
+        rate = (step.tokens - self._tokens(self._first)) / (time.monotonic() - self._began)
+        self._progress(
+            Status(
+                f"training at {format_length(self._stage.length)}",
+                step.step / self._stage.steps,
+                f"loss {step.loss:.3f}, {rate:,.0f} tokens/s, {_memory()}",
+            )
+        )
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if self._journal is not None:
+            seconds = time.monotonic() - self._began
+            done = self._tokens(state.global_step) - self._tokens(self._first)
+            self._event(
+                "checkpoint",
+                length=self._stage.length,
+                step=state.global_step,
+                tokens_per_second=round(done / seconds, 1),
+            )
+
+
+class KeepMerged(TrainerCallback):  # type: ignore[misc]
+    """Keeps models with their adapter merged, at the steps to evaluate."""
+
+    def __init__(self, steps: tuple[int, ...], write: Callable[[Any, Path], None]) -> None:
+        self._steps, self._write = steps, write
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        if state.global_step in self._steps:
+            self._write(model, Path(f"step-{state.global_step}"))
+
+
+def _memory() -> str:
+    """The most memory that was in use so far."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak *= 1 if sys.platform == "darwin" else 1024
+    return f"{peak / 2**30:.1f} GiB"

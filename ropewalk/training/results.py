@@ -1,0 +1,106 @@
+"""What a training comes to: its plan, its curve by stage, and the proven export. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting.parity import Exported
+from ropewalk.lengths import format_length
+from ropewalk.reports.training import Curve, training_figure
+from ropewalk.values import Result, Value, check_filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIRST = 10
+"""Steps at either end of a stage whose mean loss is told: single ones vary with their text."""
+
+
+class Step(NamedTuple):
+    """A line of training.jsonl."""
+
+    step: int
+    loss: float
+    """In nats per predicted token, of the weights before the step."""
+    grad_norm: float
+    learning_rate: float
+    tokens: int
+    """Read in this stage up to here, padding included."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedStage(Value):
+    """Training at one length."""
+
+    length: int
+    window: int
+    method: str
+    """By which the stage was planned."""
+    plan_id: str
+    epochs: float
+    """How many times the text was read."""
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.steps, "steps")
+
+    def derived(self) -> dict[str, object]:
+        return {"loss_first": self.loss_first, "loss_last": self.loss_last}
+
+    @property
+    def loss_first(self) -> float:
+        return _mean(self.steps[:FIRST])
+
+    @property
+    def loss_last(self) -> float:
+        return _mean(self.steps[-FIRST:])
+
+
+def _mean(steps: tuple[Step, ...]) -> float:
+    return sum(step.loss for step in steps) / len(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Found(Result):
+    """A trained model."""
+
+    plan: ContextPlan
+    """That the model was trained with last, and its config carries."""
+    stages: tuple[TrainedStage, ...]
+    exported: Exported
+    kept: tuple[str, ...]
+    """The checkpoints in `evaluate/`."""
+    adapter: str | None
+    """The folder of the adapter, where one was trained; the exported weights have it merged."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.stages, "stages")
+
+    def derived(self) -> dict[str, object]:
+        return {"tokens": self.tokens}
+
+    @property
+    def tokens(self) -> int:
+        return sum(stage.steps[-1].tokens for stage in self.stages)
+
+    def summary(self) -> str:
+        told = "; ".join(
+            f"{len(stage.steps):,} steps at {format_length(stage.length)} ({stage.method}), loss "
+            f"{stage.loss_first:.3f} to {stage.loss_last:.3f} (means of the first and last "
+            f"{min(FIRST, len(stage.steps))} steps)"
+            for stage in self.stages
+        )
+        return f"{told}; {self.tokens:,} tokens. {self.exported.summary()}"
+
+    def figure(self) -> Figure:
+        """The loss by tokens read, stage after stage."""
+        curves, before = [], 0
+        for stage in self.stages:
+            points = tuple((before + step.tokens, step.loss) for step in stage.steps)
+            curves.append(Curve(f"{format_length(stage.length)}, {stage.method}", points))
+            before = points[-1][0]
+        return training_figure(curves)

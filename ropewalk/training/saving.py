@@ -1,0 +1,70 @@
+"""A trained model as a folder: weights gathered from all ranks, and the plan in the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.writing import staged, write_json
+from ropewalk.training.ranks import on_first, rank
+from ropewalk.untrusted import read_json
+
+
+def save_whole(
+    model: Any, folder: Path, tokenizer: Any = None, *, plan: ContextPlan | None = None
+) -> None:
+    """Write what `from_pretrained` reads, on all ranks together: a model, or its adapter alone.
+
+    With `plan`, the config follows it. The folder of an adapter has no config, and gets the plan
+    as a file. What a former call wrote there is replaced, and nothing else.
+    """
+    weights = _gathered(model)
+
+    def write() -> None:
+        size = sum(each.numel() * each.element_size() for each in weights.values())
+        with staged(folder, needs_bytes=size, overwrite=True) as staging:
+            more = {"save_embedding_layers": False} if _is_adapter(model) else {}
+            model.save_pretrained(str(staging), state_dict=weights, **more)
+            if plan is not None:
+                _write_plan(staging, plan)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(str(staging))
+            Manifest.of(staging).write(staging)
+
+    on_first(write)
+
+
+def causal_of(model: Any) -> Any:
+    """The causal language model, which an adapter (peft) may be wrapped around."""
+    return model.get_base_model() if _is_adapter(model) else model
+
+
+def _is_adapter(model: Any) -> bool:
+    return hasattr(model, "get_base_model")
+
+
+def _write_plan(folder: Path, plan: ContextPlan) -> None:
+    if (folder / "config.json").is_file():
+        config = read_json(folder / "config.json")
+        assert isinstance(config, dict)
+        write_json(folder / "config.json", stock_config(config, plan))
+    write_json(folder / PLAN, plan.to_json())
+
+
+def _gathered(model: Any) -> dict[str, Tensor]:
+    """The state on the CPU of the first rank; empty on the others, which take part."""
+    trained = {name for name, own in model.named_parameters() if own.requires_grad}
+    whole = {}
+    for name, value in model.state_dict().items():
+        if _is_adapter(model) and name not in trained:
+            continue
+        full = value.full_tensor() if isinstance(value, DTensor) else value
+        if rank() == 0:
+            whole[name] = full.detach().cpu()
+    return whole

@@ -1,0 +1,155 @@
+"""What a training is asked to do, checked before a model is loaded. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+from ropewalk.data.mixtures import Mixture
+from ropewalk.data.packing import Filling, Overflow
+from ropewalk.data.windows import Arrangement, WindowSettings
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.lengths import check_measured, format_length
+from ropewalk.untrusted import check_count, check_seed, real_number, whole_number
+from ropewalk.values import frozen
+
+Decay = Literal["constant", "linear", "cosine"]
+"""How the learning rate goes on after the warm-up."""
+SHORT_ARRANGEMENTS = ("skip", "reset")
+"""Those whose positions do not say how long a window is."""
+LAST, EVERY = 5, 10
+"""The last five checkpoints are kept for evaluation, one every ten steps (Wang et al. 2024)."""
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """Training at one length."""
+
+    length: int
+    """That the model is planned for."""
+    window: int
+    """Tokens of a training window: as many, or fewer."""
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_measured(self.length, "to")
+        check_count(self.steps, "steps")
+        if self.window > self.length:
+            raise InvalidValue(
+                "window",
+                self.window,
+                f"must be at most {self.length}, the length that the model is planned for",
+                "give shorter windows, or a longer target (`to`)",
+            )
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The steps whose models are kept for evaluation, if this is the last stage."""
+        last = range(self.steps - (LAST - 1) * EVERY, self.steps + 1, EVERY)
+        return tuple(step for step in last if step > 0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training run. The defaults are AnchorAttention's (recipes/anchor.py)."""
+
+    stages: tuple[StageSettings, ...]
+    layout: Arrangement = "anchor"
+    batch: int = 8
+    """Windows of a step, over all ranks."""
+    learning_rate: float = 2e-5
+    decay: Decay = "constant"
+    warmup: int = 0
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip: float = 1.0
+    """The largest norm of a gradient; a longer one is shortened to it."""
+    filling: Filling = "best_fit"
+    overflow: Overflow = "cut"
+    shares: Mapping[str, float] | None = None
+    long_from: int = 4096
+    long_share: float | None = None
+    mixed_windows: bool = False
+    """Every other step reads windows of the original length, under the original frequencies."""
+    lora: int | None = None
+    """The rank of adapters that are trained instead of the weights."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise InvalidValue("stages", self.stages, "must not be empty", "write ['16k', '32k']")
+        for one, other in pairwise(self.stages):
+            if other.length <= one.length:
+                raise InvalidValue(
+                    "stages",
+                    ", ".join(format_length(stage.length) for stage in self.stages),
+                    "lengths must increase",
+                    "write them in rising order",
+                )
+        check_count(self.batch, "batch")
+        check_seed(self.seed)
+        if self.decay not in get_args(Decay):
+            raise UnknownName("decay", self.decay, get_args(Decay))
+        self._check_optimizer()
+        if self.lora is not None:
+            check_count(self.lora, "lora")
+        if self.mixed_windows and self.layout in SHORT_ARRANGEMENTS:
+            raise InvalidValue(
+                "mixed_windows",
+                True,
+                f"the schedule is chosen by a window's positions, which the layout {self.layout} "
+                "does not count through",
+                "choose another layout, such as anchor",
+            )
+        if self.shares is not None:
+            object.__setattr__(self, "shares", frozen(self.shares))
+        for stage in self.stages:
+            self.windows(stage)  # has the checks of windows
+
+    def _check_optimizer(self) -> None:
+        if not 0 < real_number(self.learning_rate, "learning_rate") < 10:
+            raise InvalidValue(
+                "learning_rate", self.learning_rate, "must be above 0 and below 10", "2e-5 is usual"
+            )
+        for key in ("warmup", "weight_decay", "clip"):
+            if real_number(getattr(self, key), key) < 0:
+                raise InvalidValue(
+                    key, getattr(self, key), "must not be negative", "give 0 for none"
+                )
+        whole_number(self.warmup, "warmup")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InvalidValue(
+                "betas", self.betas, "must be two numbers from 0 to below 1", "write (0.9, 0.95)"
+            )
+
+    def windows(self, stage: StageSettings, length: int | None = None) -> WindowSettings:
+        """The windows of a stage; `length` is that of shorter ones beside them."""
+        return WindowSettings(
+            length or stage.window,
+            self.layout,
+            target=stage.length if self.layout == "skip" else None,
+            filling=self.filling,
+            overflow=self.overflow,
+            mixture=Mixture(None, self.shares, self.long_from, self.long_share),
+            seed=self.seed,
+        )
+
+
+def stages_of(
+    lengths: Sequence[int], steps: Sequence[int], window: int | None
+) -> tuple[StageSettings, ...]:
+    """A stage for each length. Stages beyond the last number of steps have as many as that."""
+    if len(steps) > len(lengths):
+        raise InvalidValue(
+            "steps",
+            ", ".join(map(str, steps)),
+            f"there are {len(lengths)} stages",
+            "give one number for all stages, or one for each",
+        )
+    whole = [*steps, *[steps[-1]] * (len(lengths) - len(steps))]
+    return tuple(
+        StageSettings(length, length if window is None else min(window, length), count)
+        for length, count in zip(lengths, whole, strict=True)
+    )

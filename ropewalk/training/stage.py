@@ -1,0 +1,402 @@
+"""One stage of a training run: a model, a plan and windows of one length to trained weights.
+
+    STAGE/
+      checkpoint-100/    where it goes on after a kill
+      evaluate/step-…/   models of the last steps, with the plan in their config
+      trained/           the weights at the end, with the config that the model came with
+
+`trained` is written last and whole: where it is, the stage is done. Its config is as it was, so
+that whoever exports it with the plan compares the result with the plan installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, TrainingArguments
+from transformers.utils import logging
+
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.data.mixed import MixedWindows, long_steps
+from ropewalk.data.store import TokenStore
+from ropewalk.data.stream import Stream
+from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
+from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.exporting.configs import stock_config
+from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.writing import copy_companions, staged, write_json
+from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import load
+from ropewalk.progress import Progress
+from ropewalk.training import checkpoint
+from ropewalk.training.adapters import plain_weights, with_adapter
+from ropewalk.training.callback import KEPT, RopewalkCallback
+from ropewalk.training.parallel import Division
+from ropewalk.training.ranks import on_first
+from ropewalk.training.recording import KeepMerged, Recorder, StepJournal
+from ropewalk.training.saving import causal_of, save_whole
+from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.trainer import RopewalkTrainer
+from ropewalk.untrusted import read_json
+
+TRAINED, ADAPTER = "trained", "adapter"
+CHECKPOINTS = 2
+"""Whole checkpoints that are kept: one could be damaged."""
+_DAY = 86_400
+# What transformers before 5.23 calls it is deprecated.
+_RECOMPUTE = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in TrainingArguments.__dataclass_fields__
+)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a training is computed; none of it changes what is computed, but for rounding."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    """Of the weights: float32, or bfloat16. `auto` keeps float32 weights, and computes in bfloat16
+    on an accelerator."""
+    sequence: int = 1
+    replicate: int = 1
+    windows_at_once: int = 1
+    recompute: bool = False
+    """Compute activations again in the backward pass, which saves memory."""
+    save_every: int = 100
+    report_to: tuple[str, ...] = ()
+
+    @property
+    def on_cpu(self) -> bool:
+        if self.device == "auto":
+            return not torch.cuda.is_available()
+        return self.device == "cpu"
+
+    @property
+    def ranks(self) -> int:
+        return started()
+
+    def division(self) -> Division:
+        return Division.of_world(self.ranks, replicate=self.replicate, sequence=self.sequence)
+
+    def accumulated(self, batch: int) -> int:
+        """How many times windows are read for a step."""
+        readers = self.division().readers * self.windows_at_once
+        if batch % readers:
+            raise InvalidValue(
+                "batch",
+                batch,
+                f"must be a multiple of {readers}: {self.division().readers} readers, "
+                f"{self.windows_at_once} windows at once",
+                "choose another number of windows for a step, or of ranks",
+            )
+        return batch // readers
+
+
+def started() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def first() -> bool:
+    """Whether this process writes and shows: rank 0, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@dataclass(frozen=True)
+class StageJob:
+    """All that one stage works on."""
+
+    source: Path
+    """The model that it starts from."""
+    plan: ContextPlan
+    store: TokenStore
+    stage: StageSettings
+    settings: Settings
+    execution: Execution
+    place: Path
+    """Where it writes."""
+    keeps: bool = True
+    """Whether models of the last steps are kept for evaluation."""
+
+    @property
+    def done(self) -> bool:
+        return (self.place / TRAINED / "config.json").is_file()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a stage reads: its windows, and how many tokens are behind it after a step."""
+
+    windows: Sequence[Window]
+    tokens: Callable[[int], int]
+    epochs: float
+    available: int
+    """Windows of an epoch."""
+
+
+def reading(job: StageJob, special: SpecialTokens) -> Reading:
+    """The windows of all steps of a stage."""
+    stage, settings = job.stage, job.settings
+    batch = settings.batch
+    long = _stream(job, special, settings.windows(stage), batch * stage.steps)
+    available = len(long.first_epoch)
+    if not settings.mixed_windows:
+        count = stage.steps * batch
+        return Reading(
+            long.windows, lambda step: step * batch * stage.window, count / available, available
+        )
+    original = job.plan.original_length
+    if original >= stage.window:
+        raise InvalidValue(
+            "mixed_windows",
+            True,
+            f"windows of the original length ({original}) would be as long as those of "
+            f"{stage.window}",
+            "train at a longer length",
+        )
+    long_ones = long_steps(stage.steps)
+    short = _stream(job, special, settings.windows(stage, original), batch * stage.steps)
+
+    def tokens(step: int) -> int:
+        read = long_steps(step)
+        return batch * (read * stage.window + (step - read) * original)
+
+    return Reading(
+        MixedWindows(long.windows, short.windows, batch, stage.steps),
+        tokens,
+        long_ones * batch / available,
+        available,
+    )
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    windows: Stream
+    first_epoch: Windows
+
+
+def _stream(
+    job: StageJob, special: SpecialTokens, settings: WindowSettings, count: int
+) -> _Streamed:
+    make = partial(_epoch, job.store, settings, special)
+    return _Streamed(Stream(make, count), make(0))
+
+
+def _epoch(
+    store: TokenStore, settings: WindowSettings, special: SpecialTokens, epoch: int
+) -> Windows:
+    return Windows(store, settings, special, epoch)
+
+
+def check_stage(source: Path, plan: ContextPlan, settings: Settings, execution: Execution) -> None:
+    """Refuse what could not be trained or exported at the end, before anything is computed."""
+    if plan.query_scales is not None:
+        raise Unsupported(
+            "the plan has query scales, which belong to the weights as they are; export the model "
+            "with the plan, and train the export without a plan"
+        )
+    if settings.mixed_windows and execution.sequence > 1:
+        raise Unsupported(
+            "mixed windows choose a schedule by the positions at hand, and ranks of a sequence "
+            "group hold different ones (`sequence_parallel`); use one rank for each window, or "
+            "leave out `mixed_windows`"
+        )
+    config = read_json(source / "config.json")
+    assert isinstance(config, dict)
+    stock_config(config, plan)
+    execution.accumulated(settings.batch)
+
+
+def bytes_on_disk(whole: int, kept: int, lora: bool) -> int:
+    """What a stage writes at most: checkpoints, models to evaluate, the trained and the exported.
+
+    `whole` is the size of the weights in float32.
+    """
+    checkpoints = (CHECKPOINTS + 1) * (1 if lora else 3)  # weights and two moments of each
+    return whole * (checkpoints + kept + 2)
+
+
+def check_room(place: Path, needed: int) -> None:
+    nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
+    free = shutil.disk_usage(nearest).free
+    if free < needed:
+        raise InputError(
+            f"{place}: training writes up to {needed / 2**30:.3g} GiB of checkpoints and models, "
+            f"and its disk has {free / 2**30:.3g} GiB free; free some space, or give another "
+            "directory (`run`)"
+        )
+
+
+def train_stage(
+    job: StageJob,
+    *,
+    journal: StepJournal | None,
+    progress: Progress,
+    event: Callable[..., None],
+) -> None:
+    """Train, from the last whole checkpoint on. All ranks take part."""
+    if job.done:
+        return
+    dtype = "float32" if job.execution.dtype == "auto" else job.execution.dtype
+    loaded = load(str(job.source), dtype=dtype, device="cpu")
+    tokenizer = loaded.tokenizer
+    read = reading(job, SpecialTokens(tokenizer.bos_token_id, tokenizer.eos_token_id))
+    model = loaded.model
+    if job.settings.lora is not None:
+        model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
+    adapted = job.settings.lora is not None
+    keep = job.stage.kept if job.keeps else ()
+    callbacks: list[Any] = [
+        RopewalkCallback(
+            job.plan,
+            data=_identity(job),
+            keep=() if adapted else keep,
+            tokenizer=tokenizer,
+            by_current_length=job.settings.mixed_windows,
+        ),
+        Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
+    ]
+    if adapted:
+        callbacks.append(KeepMerged(keep, partial(_keep_merged, job)))
+    with _quiet(), _places_of(job):
+        trainer = RopewalkTrainer(
+            model,
+            _arguments(job),
+            train_dataset=read.windows,
+            division=job.execution.division(),
+            callbacks=callbacks,
+        )
+        trainer.remove_callback(PrinterCallback)
+        whole = checkpoint.checkpoints_in(job.place)
+        trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
+        if adapted:
+            save_whole(trainer.model, job.place / ADAPTER)
+        write_trained(trainer.model, job.source, job.place / TRAINED)
+
+
+def _arguments(job: StageJob) -> TrainingArguments:
+    settings, execution = job.settings, job.execution
+    try:
+        return TrainingArguments(
+            output_dir=str(job.place),
+            max_steps=job.stage.steps,
+            per_device_train_batch_size=execution.windows_at_once,
+            gradient_accumulation_steps=execution.accumulated(settings.batch),
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type=_decay(settings),
+            warmup_steps=settings.warmup,
+            weight_decay=settings.weight_decay,
+            adam_beta1=settings.betas[0],
+            adam_beta2=settings.betas[1],
+            max_grad_norm=settings.clip,
+            optim="adamw_torch",
+            logging_steps=1,
+            save_strategy="steps",
+            save_steps=execution.save_every,
+            save_total_limit=CHECKPOINTS,
+            seed=settings.seed,
+            report_to=list(execution.report_to),
+            run_name=job.place.name,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            use_cpu=execution.on_cpu,
+            bf16=execution.dtype == "auto" and not execution.on_cpu,
+            **({_RECOMPUTE: True} if execution.recompute else {}),
+            dataloader_pin_memory=not execution.on_cpu,
+            ddp_timeout=_DAY,
+        )
+    except ImportError as error:
+        raise Unsupported(str(error)) from None
+
+
+def _decay(settings: Settings) -> str:
+    if settings.decay == "constant" and settings.warmup:
+        return "constant_with_warmup"
+    return settings.decay
+
+
+def _identity(job: StageJob) -> dict[str, object]:
+    """What is read, for the check at a resume."""
+    return {
+        "tokens_sha256": digest_of(job.store),
+        "windows": asdict(job.settings.windows(job.stage)),
+        "windows_per_step": job.settings.batch,
+        "mixed_windows": job.settings.mixed_windows,
+    }
+
+
+def digest_of(store: TokenStore) -> str:
+    """Of all tokens, by the checksums of the shards."""
+    sums = "".join(shard.tokens_sha256 + shard.documents_sha256 for shard in store.shards)
+    return hashlib.sha256(sums.encode()).hexdigest()
+
+
+def write_trained(
+    model: Any, source: Path, folder: Path, *, plan: ContextPlan | None = None
+) -> None:
+    """Write whole plain weights with all else that the model came with, on all ranks together.
+
+    Weights are stored in the type that the source's are. With `plan`, the config follows it.
+    """
+    stored = Checkpoint.open(str(source)).dtype
+    weights = {}
+    for name, weight in plain_weights(model):
+        if first():
+            weights[name] = weight.to("cpu", stored, copy=True)
+
+    def write() -> None:
+        size = sum(weight.nbytes for weight in weights.values())
+        with staged(folder, needs_bytes=size, overwrite=True) as staging:
+            causal_of(model).save_pretrained(str(staging), state_dict=weights)
+            copy_companions(source, staging)
+            config = read_json(source / "config.json")
+            assert isinstance(config, dict)
+            if plan is not None:
+                config = stock_config(config, plan)
+                write_json(staging / PLAN, plan.to_json())
+            write_json(staging / "config.json", config)
+            Manifest.of(staging).write(staging)
+
+    on_first(write)
+
+
+def _keep_merged(job: StageJob, model: Any, name: Path) -> None:
+    write_trained(model, job.source, job.place / KEPT / name, plan=job.plan)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers says nothing: what matters of it, we say."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _places_of(job: StageJob) -> Iterator[None]:
+    """TensorBoard writes into the run."""
+    key = "TENSORBOARD_LOGGING_DIR"
+    former = os.environ.get(key)
+    os.environ.setdefault(key, str(job.place / "tensorboard"))
+    try:
+        yield
+    finally:
+        if former is None:
+            os.environ.pop(key, None)

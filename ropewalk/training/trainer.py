@@ -1,0 +1,425 @@
+"""`transformers.Trainer` with windows divided among ranks, sharded weights, and whole checkpoints.
+
+What is ours, and why the stock one cannot do it:
+
+- the loss is the sum over targets divided by their number over all ranks and accumulated batches,
+  and its logits are made in parts (loss.py);
+- batches are drawn by (step, reader), so the order depends on nothing else, and ranks of a sequence
+  group read the same windows;
+- weights are cut with `fully_shard`. accelerate is not asked: without an accelerator it silently
+  copies whole models instead, and it knows no sequence group that shares windows;
+- checkpoints hold shards in safetensors and get their name when they are whole (checkpoint.py). The
+  stock ones are still read;
+- a loss or gradient that is not finite stops all ranks before the update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import get_last_checkpoint
+
+from ropewalk.data.windows import Window
+from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.training import checkpoint
+from ropewalk.training.callback import NotFinite, RopewalkCallback
+from ropewalk.training.collator import WindowCollator
+from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
+from ropewalk.training.mixing import check_mixing
+from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
+from ropewalk.training.ranks import fingerprint, on_first
+from ropewalk.training.saving import causal_of, save_whole
+
+FINAL = "final"
+"""Where `save_model` writes without a folder: the output folder holds the checkpoints."""
+
+
+class RopewalkTrainer(Trainer):  # type: ignore[misc]
+    """A trainer for windows of documents, on one process or on the ranks of `torchrun`.
+
+    `train_dataset` is a sequence of windows, as long as the run or longer (`data.stream.Stream`):
+    the run reads it once, in its order. The model is cut over the ranks here.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: TrainingArguments,
+        *,
+        train_dataset: Sequence[Window],
+        division: Division | None = None,
+        **others: Any,
+    ) -> None:
+        _check_arguments(args)
+        own = division or Division.of_world(args.world_size)
+        _check_others(others, shards=own.ranks > 1)
+        self.place = Place(own, args.device.type)
+        self._shards = own.ranks > 1
+        causal = self._causal = causal_of(model)
+        _check_adapter(model)
+        check_mixing(causal)
+        prepare_loss(causal)
+        if self._shards:
+            shard_for_training(causal, self.place, bfloat16=args.bf16)
+            register_fsdp_forward_method(causal, METHOD)
+            check_sharded(model)
+        model.to(args.device)
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            data_collator=WindowCollator(own.sequence, self.place.stretch),
+            **others,
+        )
+        self.model_accepts_loss_kwargs = True  # so that targets are counted
+        self.loss_is_scaled_for_ga = True  # and nothing else divides the loss
+        if self._shards:
+            self.accelerator.prepare_model = lambda model, **_: model
+        self._losses: list[Tensor] = []
+        """Of the batches of this step so far."""
+        self._targets: Tensor | int = 1
+        """In all batches of this step."""
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **others: Any
+    ) -> Any:
+        self._losses = []
+        checkpoint.remove_leftovers(Path(self.args.output_dir))
+        folder = self._checkpoint_named(resume_from_checkpoint)
+        self._check_room()
+        try:
+            return super().train(None if folder is None else str(folder), *args, **others)
+        finally:
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, RopewalkCallback):
+                    callback.leave_signals()
+
+    # What is read.
+
+    def get_train_dataloader(self) -> DataLoader[Window]:
+        """Batches of the step's windows, this reader's of each."""
+        args, readers = self.args, self.place.division.readers
+        size, step = args.per_device_train_batch_size, self.get_total_train_batch_size(args)
+        steps = args.max_steps if args.max_steps > 0 else len(self.train_dataset) // step
+        if not 0 < steps * step <= len(self.train_dataset):
+            raise InputError(
+                f"{len(self.train_dataset)} windows are too few for {max(steps, 1)} steps of "
+                f"{step}; give more windows, fewer steps (`max_steps`), or smaller ones"
+            )
+        starts = range(self.place.reader * size, steps * step, readers * size)
+        return DataLoader(
+            self.train_dataset,  # type: ignore[arg-type]
+            batch_sampler=[list(range(start, start + size)) for start in starts],
+            collate_fn=self.data_collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
+        )
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """Windows of a step."""
+        own = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        return int(own * self.place.division.readers)
+
+    # What is computed.
+
+    def compute_loss_context_manager(self) -> contextlib.ExitStack:
+        """accelerate casts in the model's own forward, which is not called here."""
+        stack: contextlib.ExitStack = super().compute_loss_context_manager()
+        if self.args.bf16 and not self._shards:
+            stack.enter_context(torch.autocast(self.args.device.type, torch.bfloat16))
+        return stack
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """This rank's share of the mean over all targets of the step, times the number of ranks:
+        gradients, and the losses that are logged, are means over ranks."""
+        if return_outputs:
+            raise Unsupported("this trainer does not evaluate; use ropewalk evaluate")
+        targets = inputs.pop("shift_labels")
+        inputs.pop("labels", None)
+        mesh = self.place.sequence_mesh
+        if mesh is not None:
+            inputs["sequence_parallel"] = mesh
+        count = (targets != -100).sum() if num_items_in_batch is None else num_items_in_batch
+        self._targets = count
+        return summed_loss(self._causal, targets, inputs) * self.place.division.ranks / count
+
+    def training_step(self, *args: Any, **others: Any) -> Tensor:
+        loss: Tensor = super().training_step(*args, **others)
+        self._losses.append(loss)
+        return loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        """The last thing that the stock trainer computes before an update."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else torch.as_tensor(norm)
+        losses, self._losses = self._losses, []
+        self._refuse_not_finite(torch.stack(losses), norm)
+        return norm
+
+    def _refuse_not_finite(self, losses: Tensor, norm: Tensor) -> None:
+        """On all ranks together: each sees the losses of all."""
+        everyone = [torch.empty_like(losses) for _ in range(self.place.division.ranks)]
+        if self._shards:
+            dist.all_gather(everyone, losses.contiguous())
+        else:
+            everyone = [losses]
+        bad = torch.stack(everyone).isfinite().logical_not().nonzero()
+        if not len(bad) and norm.isfinite():
+            return
+        size, own = self.args.per_device_train_batch_size, self.place.division
+        count = self.get_total_train_batch_size(self.args)
+        first, found = self.state.global_step * count, f"gradient's norm is {norm.item()}"
+        if self._targets == 0:
+            found = "loss has no targets"
+        elif len(bad):
+            rank, batch = bad[0].tolist()
+            found = f"loss is {everyone[rank][batch].item()}"
+            first, count = first + (batch * own.readers + rank // own.sequence) * size, size
+        windows = f"window {first}" if count == 1 else f"windows {first} to {first + count - 1}"
+        raise NotFinite(
+            f"step {self.state.global_step + 1}: the {found} in {windows}; the update was not "
+            f"made, and the checkpoints in {self.args.output_dir} are from before; look at what "
+            "was read, or lower the learning rate"
+        )
+
+    # What is kept.
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the whole model, gathered, as `from_pretrained` reads it, with its plan."""
+        folder = Path(output_dir or self.args.output_dir)
+        if folder.resolve() == Path(self.args.output_dir).resolve():
+            folder /= FINAL
+        plans = [
+            callback.plan
+            for callback in self.callback_handler.callbacks
+            if isinstance(callback, RopewalkCallback)
+        ]
+        plan = plans[0] if plans else None
+        save_whole(self.model, folder, self.processing_class, plan=plan)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.store_flos()
+        run = Path(self.args.output_dir)
+        checkpoint.save(
+            run / f"{checkpoint.PREFIX}{self.state.global_step}",
+            self.model,
+            self.optimizer.optimizer,
+            {
+                "scheduler": self.lr_scheduler.state_dict(),
+                "windows_per_step": self.get_total_train_batch_size(self.args),
+                "frozen": self._frozen,
+                "logged": self._globalstep_last_logged,
+            },
+            {TRAINER_STATE_NAME: self._state_as_json()},
+            {"loss": self._tr_loss.detach().cpu()},
+        )
+        if self.args.save_total_limit:
+            checkpoint.keep_last(run, self.args.save_total_limit)
+
+    @property
+    def _frozen(self) -> str:
+        """Of the weights that are not trained, and therefore in no checkpoint."""
+        if self._frozen_found is None:
+            named = self.model.named_parameters()
+            self._frozen_found = fingerprint((n, own) for n, own in named if not own.requires_grad)
+        return self._frozen_found
+
+    _frozen_found: str | None = None
+
+    def _state_as_json(self) -> object:
+        """As the stock Trainer keeps it, with what callbacks and control ask to be kept."""
+        stateful = [*self.callback_handler.callbacks, self.control]
+        for each in stateful:
+            if isinstance(each, ExportableState):
+                self.state.stateful_callbacks[type(each).__name__] = each.state()
+        return dataclasses.asdict(self.state)
+
+    def _check_room(self) -> None:
+        """Whether the disk has room for the checkpoints, before the first step."""
+        trained = checkpoint.weights(self.model).values()
+        one = sum(own.numel() * (own.element_size() * 3) for own in trained)  # AdamW's two means
+        steps, every = self.args.max_steps, self.args.save_steps
+        if self.args.save_strategy == "no" or steps <= 0 or every < 1:
+            many = 1
+        else:
+            many = -(-steps // int(every))
+        if self.args.save_total_limit:
+            many = min(many, self.args.save_total_limit + 1)
+
+        def look() -> None:
+            run = Path(self.args.output_dir)
+            run.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(run).free
+            held = sum(
+                path.stat().st_size
+                for own in checkpoint.checkpoints_in(run)
+                for path in own.iterdir()
+            )
+            if free + held < one * many:
+                raise InputError(
+                    f"{run}: {many} checkpoints need {one * many / 2**30:.3g} GiB, and the disk "
+                    f"has {free / 2**30:.3g} GiB free; free some space, keep fewer "
+                    "(`save_total_limit`), or write to another disk"
+                )
+
+        on_first(look)
+
+    # How a run goes on.
+
+    def _checkpoint_named(self, given: str | bool | None) -> Path | None:
+        run = Path(self.args.output_dir)
+        if given is None or given is False:
+            return None
+        if given is True:
+            own = checkpoint.checkpoints_in(run)
+            stock = get_last_checkpoint(str(run)) if run.is_dir() and not own else None
+            if not own and stock is None:
+                raise InputError(f"{run}: holds no checkpoint; start without resuming")
+            return own[-1] if own else Path(str(stock))
+        folder = Path(given)
+        if not checkpoint.is_checkpoint(folder) and not (folder / TRAINER_STATE_NAME).is_file():
+            whole = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
+            raise InputError(
+                f"{folder}: is not a whole checkpoint; next to it there are: {whole or 'none'}"
+            )
+        return folder
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        folder = Path(resume_from_checkpoint)
+        if checkpoint.is_checkpoint(folder):
+            checkpoint.check(folder)
+            self._check_state(folder)
+            checkpoint.load_weights(folder, self.model)
+        elif self._shards:
+            raise Unsupported(
+                f"{folder}: is a checkpoint of the stock Trainer, which goes on with one process "
+                "only; start without torchrun, or from its model.safetensors"
+            )
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _check_state(self, folder: Path) -> None:
+        state = checkpoint.load_state(folder)
+        there, here = state["windows_per_step"], self.get_total_train_batch_size(self.args)
+        if there != here:
+            raise InvalidValue(
+                "windows of a step",
+                here,
+                f"{folder} was trained with {there}, so the next windows would be others",
+                "choose `gradient_accumulation_steps` so that ranks × batches give the same",
+            )
+        if state["frozen"] != self._frozen:
+            raise InputError(
+                f"{folder}: was trained over other frozen weights; give the model that it was "
+                "started from"
+            )
+
+    def _load_optimizer_and_scheduler(self, folder: str | None) -> None:
+        if folder is None or not checkpoint.is_checkpoint(Path(folder)):
+            super()._load_optimizer_and_scheduler(folder)
+            return
+        state = checkpoint.load_state(Path(folder))
+        checkpoint.load_optimizer(Path(folder), self.model, self.optimizer.optimizer)
+        self.lr_scheduler.load_state_dict(state["scheduler"])
+
+    def _load_rng_state(self, folder: str | None) -> None:
+        if folder is None or not checkpoint.is_checkpoint(Path(folder)):
+            super()._load_rng_state(folder)
+            return
+        own = checkpoint.load_own(Path(folder))
+        if own:  # the losses since the last line of the log, so that the next says the same
+            self._tr_loss = own["loss"].to(self.args.device)
+            self._total_loss_scalar -= float(self.accelerator.gather(self._tr_loss).mean())
+            self._globalstep_last_logged = checkpoint.load_state(Path(folder))["logged"]
+
+
+def _check_arguments(args: TrainingArguments) -> None:
+    """Settings of the stock Trainer that would not do what they say."""
+    for key in ("fsdp", "deepspeed", "parallelism_config"):
+        if getattr(args, key, None):
+            raise Unsupported(f"{key} is not for this trainer, which shards itself; use `division`")
+    for key in _NOT_OURS:
+        if getattr(args, key, None):
+            raise Unsupported(f"{key} is not for this trainer; leave it out")
+    if args.eval_strategy != "no" or args.save_strategy == "best":
+        raise Unsupported(
+            "this trainer does not evaluate; leave eval_strategy out, and use ropewalk evaluate"
+        )
+    if not args.average_tokens_across_devices:
+        raise Unsupported(
+            "average_tokens_across_devices=False would weigh targets by the rank that they are on; "
+            "leave it out"
+        )
+    if args.optim not in _OPTIMIZERS:
+        raise InvalidValue(
+            "optim",
+            str(args.optim),
+            f"must be one whose state is cut as weights are: {', '.join(_OPTIMIZERS)}",
+            "adamw_torch is usual",
+        )
+    if args.max_steps <= 0 and args.num_train_epochs != 1:
+        raise InvalidValue(
+            "num_train_epochs",
+            args.num_train_epochs,
+            "the windows are read once, and hold the epochs in their order",
+            "give max_steps, or num_train_epochs=1",
+        )
+    if args.n_gpu > 1:
+        raise Unsupported(
+            f"{args.n_gpu} devices for one process; start with `torchrun --nproc-per-node "
+            f"{args.n_gpu}`, or show it one device (CUDA_VISIBLE_DEVICES)"
+        )
+
+
+_NOT_OURS = (
+    "label_smoothing_factor",
+    "group_by_length",
+    "auto_find_batch_size",
+    "fp16",
+    "torch_compile",
+    "use_liger_kernel",
+    "ignore_data_skip",
+    "save_only_model",
+    "push_to_hub",
+)
+_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
+
+
+def _check_others(others: dict[str, Any], *, shards: bool) -> None:
+    for key in ("model_init", "compute_loss_func", "data_collator", "eval_dataset"):
+        if others.get(key) is not None:
+            raise Unsupported(f"{key} is not for this trainer; leave it out")
+    if shards and (others.get("optimizers") or (None,))[0] is not None:
+        raise Unsupported(
+            "an optimizer that is given holds the weights as they were before they were cut; give "
+            "optimizer_cls_and_kwargs"
+        )
+
+
+def _check_adapter(model: Any) -> None:
+    kinds = getattr(model, "peft_config", None)
+    if isinstance(kinds, dict) and any(own.is_prompt_learning for own in kinds.values()):
+        raise Unsupported(
+            "adapters that add tokens to a prompt move positions, and layouts do not know of them; "
+            "use LoRA"
+        )

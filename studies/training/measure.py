@@ -1,0 +1,187 @@
+"""Does training with `ropewalk train` help at the target length? Measured on the three bundled models.
+
+    python -m studies.training.measure            runs what is missing: about ten minutes of one core
+    python -m studies.training.measure --report   runs nothing
+
+Each model is trained at four times its window with the recipe `anchor`, on documents of the text
+and the kinds of questions that it was first trained with, and evaluated on the held-out text: as
+it is, under the recipe's plan and under YaRN without training, and trained. What the evaluation
+reads was read by no training. Differences are paired by sample, with the intervals of `ropewalk
+compare`; the three models are three draws of one recipe, too few for an interval over models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import ropewalk as rw
+from benchmarks.machine import machine, measured_on
+from ropewalk.models.load import load
+from ropewalk.outputs import write_atomically
+from ropewalk.records import PERPLEXITY
+from studies.bundled_model.corpus import read_corpus
+from studies.bundled_model.model import STAGES
+from studies.bundled_model.train import words_of
+from studies.bundled_model.windows import TextStream, WindowMix
+
+RESULTS = Path(__file__).with_name("results.json")
+MODELS = ("bundled", "bundled:2", "bundled:3")
+TARGET, WINDOW = 2048, 512
+STEPS, BATCH, LEARNING_RATE = 60, 1, 1e-3
+SAMPLES = 30
+TASKS = ("passkey", "needle", "kv", "perplexity")
+SHARES = STAGES[1].shares
+"""What the models saw last while they were first trained, so that only the length is new."""
+ROOM = 40
+"""Tokens that a document stays below the window: text to tokens and back may add some."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/training"))
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        torch.set_num_threads(1)
+        found = {name: measured(name, arguments.runs) for name in MODELS}
+        kept = {"machine": {**machine(), "torch": torch.__version__}, "models": found}
+        write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
+    print(_page(json.loads(RESULTS.read_text())))
+
+
+def documents(name: str, count: int, seed: int) -> list[str]:
+    """Text with facts and questions about them, nearly as long as a window."""
+    tokenizer = load(name).tokenizer
+    texts = list(read_corpus().training.values())
+    mix = WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), TARGET - ROOM, SHARES)
+    rng = np.random.default_rng([seed, TARGET])
+    drawn = (mix.draw(rng, TARGET - ROOM) for _ in range(count))
+    return [tokenizer.decode(each.tokens.tolist(), skip_special_tokens=True) for each in drawn]
+
+
+def measured(name: str, runs: Path) -> dict[str, Any]:
+    own = runs / name.replace(":", "-")
+    seed = MODELS.index(name)
+    trained = rw.train(
+        name,
+        corpus=documents(name, STEPS * BATCH, seed),
+        to=TARGET,
+        recipe="anchor",
+        steps=STEPS,
+        batch=BATCH,
+        learning_rate=LEARNING_RATE,
+        warmup=10,
+        seed=seed,
+        run=own / "train",
+    )
+    arms: dict[str, dict[str, Any]] = {
+        "as it is": {"model": name, "methods": ["none"]},
+        "its plan, untrained": {"model": name, "plans": [trained.plan]},
+        "yarn, untrained": {"model": name, "methods": ["yarn"], "to": TARGET},
+        "trained": {"model": str(own / "train" / "model"), "methods": ["none"]},
+    }
+    results = {}
+    for label, arm in arms.items():
+        place = own / label.replace(",", "").replace(" ", "-")
+        results[label] = rw.evaluate(
+            arm.pop("model"),
+            lengths=[WINDOW, TARGET],
+            tasks=TASKS,
+            samples=SAMPLES,
+            run=place,
+            **arm,
+        )
+    differences = {}
+    for label in list(arms)[:-1]:
+        compared = rw.compare_runs(own / "trained", own / label.replace(",", "").replace(" ", "-"))
+        differences[label] = [each.to_json() for each in compared.comparisons]
+    return {
+        "loss_first": trained.stages[0].loss_first,
+        "loss_last": trained.stages[0].loss_last,
+        "base": trained.plan.longest().geometric_base,
+        "tokens": trained.tokens,
+        "results": {
+            label: [row.to_json() for row in (*found.results, *found.means)]
+            for label, found in results.items()
+        },
+        "differences": differences,
+    }
+
+
+def recorded() -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
+    return found
+
+
+def blocks() -> dict[str, str]:
+    kept = recorded()
+    return {} if kept is None else {"docs/training.md": _page(kept)}
+
+
+def _page(kept: Mapping[str, Any]) -> str:
+    """Retrieval and perplexity at the window and at the target, by model and arm."""
+    lines = [
+        "| model | | retrieved at 512 | at 2k | perplexity at 512 | at 2k |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, own in kept["models"].items():
+        for label, rows in own["results"].items():
+            cells = [
+                _cell(rows, length, is_loss) for is_loss in (False, True) for length in (512, 2048)
+            ]
+            lines.append(f"| `{name}` | {label} | {' | '.join(cells)} |")
+    lines += ["", *_differences(kept), ""]
+    lines.append(measured_on(kept["machine"], "python -m studies.training.measure") + ".")
+    return "\n".join(lines)
+
+
+def _cell(rows: list[dict[str, Any]], length: int, is_loss: bool) -> str:
+    wanted = PERPLEXITY.name if is_loss else None
+    for row in rows:
+        if row["length"] != length:
+            continue
+        if is_loss and row["metric"] == wanted and row["task"] == "perplexity":
+            return _interval(row, "{:.1f}")
+        if not is_loss and row["task"] == "retrieval":
+            return _interval(row, "{:.0%}")
+    return "–"
+
+
+def _interval(row: Mapping[str, Any], form: str) -> str:
+    told = form.format(row["value"])
+    if row["low"] is None:
+        return told
+    return f"{told} ({form.format(row['low'])} to {form.format(row['high'])})"
+
+
+def _differences(kept: Mapping[str, Any]) -> list[str]:
+    """Trained less YaRN without training, at the target, paired by sample."""
+    lines = []
+    for name, own in kept["models"].items():
+        parts = []
+        for row in own["differences"]["yarn, untrained"]:
+            if row["length"] != TARGET or row["task"] not in ("retrieval", "perplexity"):
+                continue
+            found = row["comparison"]
+            told = f"{row['task']} {found['difference']:+.2f}"
+            if found["low"] is not None:
+                told += f" ({found['low']:+.2f} to {found['high']:+.2f})"
+            parts.append(told)
+        lines.append(f"- `{name}`: {', '.join(parts)}")
+    return [
+        "Trained less YaRN without training, at 2k on the same samples (share of answers; nats per "
+        "token), with 95% intervals over samples:",
+        "",
+        *lines,
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Training as a function: what a run leaves, and that a killed one ends as an uninterrupted one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import ropewalk as rw
+from ropewalk.api.train import Trained
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.models.source import resolve
+from ropewalk.progress import Status, silent
+from ropewalk.run_directory import read_journal
+from ropewalk.scaling import linear
+from ropewalk.schedule import RotarySchedule
+from tests.api.conformance import check_result
+from tests.evaluation import tiny
+
+# Of torch, for a checkpoint of one process.
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+TEXTS = [document.text for document in tiny.documents(8)]
+TARGET, STEPS = 2 * tiny.WINDOW, 12
+
+
+def trained(model: Path, run: Path, **more: Any) -> Trained:
+    given: dict[str, Any] = {
+        "corpus": TEXTS,
+        "to": TARGET,
+        "method": "linear",
+        "steps": STEPS,
+        "batch": 2,
+        "learning_rate": 1e-2,
+        "save_every": 5,
+        **more,
+    }
+    return rw.train(str(model), run=run, **given)
+
+
+@pytest.fixture(scope="module")
+def done(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(model, tmp_path_factory.mktemp("trained") / "run")
+
+
+def test_a_run_ends_in_a_proven_model_with_its_plan(done: Trained, model: Path) -> None:
+    check_result(done)
+    run = Path(done.run)
+    [stage] = done.stages
+    assert [step.step for step in stage.steps] == list(range(1, STEPS + 1))
+    assert stage.steps[-1].tokens == STEPS * 2 * TARGET
+    assert stage.steps[-1].loss < stage.steps[0].loss - 1
+    assert done.exported.parity is not None
+    assert done.exported.parity.passed
+    assert ContextPlan.read(run / "model" / "plan.json") == done.plan
+    written = resolve(str(run / "model")).present_plan
+    assert written.rotates_like(done.plan)
+    before, after = (load_file(each / "model.safetensors") for each in (model, run / "model"))
+    assert set(before) == set(after)
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert (run / "figures" / "training.png").exists()
+    lines = read_journal(run / "training.jsonl")
+    assert [line["loss"] for line in lines] == [step.loss for step in stage.steps]
+
+
+def test_the_last_checkpoints_are_there_to_be_evaluated(done: Trained) -> None:
+    """Every tenth step up to the end, with the plan in their config; the last is the model."""
+    assert done.kept == ("step-2", "step-12")
+    place = Path(done.run) / "evaluate"
+    last, exported = (
+        load_file(folder / "model.safetensors")
+        for folder in (place / "step-12", Path(done.run) / "model")
+    )
+    assert all(torch.equal(last[name], exported[name]) for name in exported)
+    found = rw.evaluate_checkpoints(
+        place, last=2, tasks=["perplexity"], lengths=[TARGET], samples=2,
+        corpus=tiny.documents(9)[8:],
+    )  # fmt: skip
+    assert found.checkpoints == done.kept
+    losses = [own.results[0].value for own in found.evaluated]
+    assert losses[1] < losses[0]
+
+
+def in_a_fork(act: Callable[[], object]) -> int:
+    """How a process ends that does this, as the shell tells it."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 99
+        try:
+            act()
+            status = 0
+        except SystemExit as left:
+            status = left.code if isinstance(left.code, int) else 98
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def at_step(number: int, act: Callable[[], object]) -> Callable[[Status], None]:
+    """A progress that does something once a step is through."""
+
+    def progress(status: Status) -> None:
+        if status.stage.startswith("training") and status.done >= number / STEPS:
+            act()
+
+    return progress
+
+
+def files(run: Path) -> dict[str, bytes]:
+    """All that must not depend on kills: the journal, the models, the plan."""
+    folders = [run / "model", *sorted((run / "evaluate").iterdir())]
+    paths = [run / "training.jsonl", run / "plan.json"]
+    paths += [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("number", [8])
+def test_a_killed_run_ends_as_if_it_never_had_been(
+    done: Trained, model: Path, tmp_path: Path, number: int
+) -> None:
+    run = tmp_path / "run"
+    dies = at_step(number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_a_fork(lambda: trained(model, run, progress=dies)) == -signal.SIGKILL
+    assert len(read_journal(run / "training.jsonl")) == number
+    assert not (run / "model").exists()
+    again = trained(model, run)
+    assert files(run) == files(Path(done.run))
+    assert again.stages == done.stages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, STEPS + 1))
+def test_a_run_killed_after_any_step_ends_as_if_it_never_had_been(
+    done: Trained, model: Path, tmp_path: Path, number: int
+) -> None:
+    test_a_killed_run_ends_as_if_it_never_had_been(done, model, tmp_path, number)
+
+
+def test_terminated_it_saves_says_so_and_goes_on(
+    done: Trained, model: Path, tmp_path: Path
+) -> None:
+    run, said = tmp_path / "run", tmp_path / "said"
+    stop = at_step(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    told: list[str] = []
+
+    def act() -> None:
+        try:
+            trained(model, run, progress=stop, notice=told.append)
+        finally:
+            said.write_text("\n".join(told))
+
+    assert in_a_fork(act) == 128 + signal.SIGTERM
+    assert "terminated; saved in" in said.read_text()
+    assert (run / "checkpoint-8").is_dir()  # the signal comes after step 7, and step 8 is saved
+    trained(model, run)
+    assert files(run) == files(Path(done.run))
+
+
+def test_a_finished_run_is_only_told_again(done: Trained, model: Path) -> None:
+    run = Path(done.run)
+    kept = [run / "training.jsonl", *(run / "model").iterdir(), *(run / "tokens").glob("*.bin")]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    assert trained(model, run) == done
+    assert {path: path.stat().st_mtime_ns for path in kept} == before
+    with pytest.raises(InputError, match=r"learning_rate was 0\.01, now 0\.02"):
+        trained(model, run, learning_rate=2e-2)
+    with pytest.raises(InputError, match="the texts have changed"):
+        trained(model, run, corpus=TEXTS[:-1])
+
+
+def test_stages_compose_their_plans_and_start_from_the_former_model(
+    model: Path, tmp_path: Path
+) -> None:
+    found = trained(model, tmp_path / "run", to=None, stages=[256, 512], steps=[4, 3])
+    assert [(stage.length, len(stage.steps)) for stage in found.stages] == [(256, 4), (512, 3)]
+    plain = RotarySchedule.plain(found.plan.longest().geometry)
+    np.testing.assert_allclose(
+        found.plan.longest().rescale_factors, linear.schedule(plain, 512).rescale_factors
+    )
+    first = resolve(str(tmp_path / "run" / "stage-1" / "model")).present_plan
+    assert first.target_length == 256
+    assert first.longest().rescale_factors == pytest.approx(2.0)
+    # The weights that the second stage began with are those that the first ended with.
+    lines = read_journal(tmp_path / "run" / "training.jsonl")
+    assert [line["stage"] for line in lines] == [1, 1, 1, 1, 2, 2, 2]
+    assert found.stages[1].loss_first < found.stages[0].steps[0].loss
+
+
+def test_mixed_windows_follow_the_schedule_of_their_length(model: Path, tmp_path: Path) -> None:
+    found = trained(model, tmp_path / "run", mixed_windows=True, steps=4)
+    short, long = found.plan.steps()
+    assert (short.up_to_length, long.up_to_length) == (tiny.WINDOW, TARGET)
+    assert (short.schedule.rescale_factors == 1).all()
+    assert long.schedule.rescale_factors == pytest.approx(2.0)
+    read = [step.tokens for step in found.stages[0].steps]
+    assert read == [2 * TARGET, 2 * TARGET + 2 * 128, 4 * TARGET + 2 * 128, 4 * TARGET + 4 * 128]
+    # The first step is of long windows in both; the second is of short ones, which differ.
+    alone = trained(model, tmp_path / "alone", steps=4)
+    one, other = (own.stages[0].steps for own in (found, alone))
+    assert one[0].loss == pytest.approx(other[0].loss, abs=1e-6)
+    assert one[1].loss != pytest.approx(other[1].loss, abs=1e-6)
+    assert resolve(str(tmp_path / "run" / "model")).present_plan.rotates_like(found.plan)
+
+
+def test_an_adapter_is_merged_into_the_export_as_peft_merges_it(
+    model: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+
+    found = trained(model, tmp_path / "run", lora=4, steps=4)
+    assert found.adapter is not None
+    base = AutoModelForCausalLM.from_pretrained(model)
+    merged = PeftModel.from_pretrained(base, found.adapter).merge_and_unload().state_dict()
+    exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    plain = load_file(model / "model.safetensors")
+    for name, weight in exported.items():
+        torch.testing.assert_close(weight, merged[name], rtol=1e-6, atol=1e-7)
+    changed = {name for name in plain if not torch.equal(plain[name], exported[name])}
+    assert changed == {name for name in plain if "_proj" in name}
+    kept = load_file(tmp_path / "run" / "evaluate" / "step-4" / "model.safetensors")
+    assert all(torch.equal(kept[name], exported[name]) for name in exported)
+
+
+def test_random_weights_of_a_config_are_trained_too(model: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_bytes((model / "config.json").read_bytes())
+    given = {"from_config": True, "method": None, "to": tiny.WINDOW, "steps": 3}
+    with pytest.raises(InputError, match="holds no tokenizer"):
+        trained(config, tmp_path / "run", **given)
+    found = trained(config, tmp_path / "run", tokenizer=str(model), **given)
+    start = load_file(tmp_path / "run" / "start" / "model.safetensors")
+    assert set(start) == set(load_file(model / "model.safetensors"))
+    assert found.stages[0].steps[0].loss == pytest.approx(np.log(len(tiny.tokenizer())), abs=3)
+    assert found.plan.target_length == tiny.WINDOW
+
+
+@pytest.mark.slow
+def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> None:
+    found = trained(
+        model, tmp_path / "run", to=None, stages=[256, 512], steps=2, search_between=True,
+        search_corpus=[document.text for document in tiny.documents(8)], evaluations=5,
+    )  # fmt: skip
+    assert found.stages[0].method == "linear"
+    assert (tmp_path / "run" / "stage-1" / "model" / "config.json").exists()
+    assert found.plan.provenance["strategy"] == "adaptive"
+    assert list((tmp_path / "run").glob("search-2-*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"to": 64}, "to = 64: the model serves 128 already"),
+        ({"to": None}, r"give the length to train for \(`to`\), `stages`, or a `plan`"),
+        ({"to": None, "stages": [512, 256]}, "stages = '512, 256': lengths must increase"),
+        ({"stages": [256, 512]}, "stages = '256, 512': the last must be the target, 256"),
+        ({"steps": [1, 2]}, "steps = '1, 2': there are 1 stages"),
+        ({"steps": None}, r"give the number of steps \(`steps`\), or a recipe"),
+        ({"steps": 0}, "steps = 0: must lie between 1"),
+        ({"window": 512}, "window"),
+        ({"layout": "zigzag"}, "zigzag"),
+        ({"batch": 3, "windows_at_once": 2}, "batch = 3: must be a multiple of 2"),
+        ({"sequence_parallel": 2}, "1 ranks cannot be divided into 1 × 2"),
+        ({"learning_rate": -1.0}, "learning_rate = -1.0: must be above 0"),
+        ({"recipe": "ancor"}, r"unknown recipe 'ancor' \(did you mean 'anchor'\?\)"),
+        ({"corpus": None}, "give either text to train on"),
+        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"mixed_windows": True, "layout": "reset"}, "does not count through"),
+        ({"search_between": True}, "`search_between` is for several stages"),
+        ({"method": "yarm"}, "yarm"),
+        (
+            {"corpus": ["short"] * 9},
+            r"0 of 9 documents are longer than 128, which the model serves",
+        ),
+        ({"corpus": []}, "the corpus contains no tokens"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_trained(
+    model: Path, tmp_path: Path, given: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(RopewalkError, match=complaint):
+        trained(model, tmp_path / "run", **given)
+    assert not list(tmp_path.glob("run/checkpoint-*"))
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_path: Path) -> None:
+    plan = rw.plan(str(model), 256, "linear").plan
+    with pytest.raises(InvalidValue, match="is shorter than the windows of 512"):
+        trained(model, tmp_path / "run", plan=plan, method=None, to=512)
+    with pytest.raises(InputError, match="give a plan or a method, not both"):
+        trained(model, tmp_path / "run", plan=plan)
+    kept = rw.plan(
+        str(model), 256, "longrope", parameters={"factors": [2.0] * 8, "kept_initial_positions": 4}
+    ).plan
+    with pytest.raises(RopewalkError, match="initial positions"):
+        trained(model, tmp_path / "run", plan=kept, method=None)
+
+
+def test_tokens_of_another_tokenizer_are_refused(model: Path, tmp_path: Path) -> None:
+    rw.build_data("bundled", TEXTS, tmp_path / "tokens")
+    with pytest.raises(InputError, match="its tokens are of another tokenizer than the model's"):
+        trained(model, tmp_path / "run", corpus=None, data=tmp_path / "tokens")
+
+
+def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    trained(model, tmp_path / "run", corpus=TEXTS[:1], steps=30, notice=told.append, batch=1)
+    assert any("read each" in text and "times" in text for text in told), told
+
+
+def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
+    from ropewalk.training.settings import Settings, stages_of
+    from ropewalk.training.stage import Execution, check_stage
+
+    plan = rw.plan("bundled", 2048, "linear").plan
+    settings = Settings(stages_of([2048], [1], None), mixed_windows=True)
+    with pytest.raises(Unsupported, match="`sequence_parallel`"):
+        check_stage(Path("."), plan, settings, Execution(sequence=2))
+
+
+def test_recipes_say_what_their_papers_say() -> None:
+    from ropewalk.training import recipes
+
+    anchor = recipes.named("anchor")
+    assert [anchor.base(1024 * k) for k in (16, 32, 64, 128, 256)] == [1e6, 1e6, 5e6, 1e7, 5e7]
+    assert anchor.base(2048) is None
+    assert (anchor.steps, anchor.batch, anchor.learning_rate) == ((2000,), 8, 2e-5)
+    llama = recipes.named("longrope-llama")
+    assert (llama.steps, llama.batch, llama.layout, llama.decay) == (
+        (400, 600), 32, "bookends", "linear",
+    )  # fmt: skip
+    mistral = recipes.named("longrope-mistral")
+    assert (mistral.window, mistral.learning_rate, mistral.batch) == (16_384, 1e-6, 64)
+    assert recipes.named("base-bound").weight_decay == 0
+    for name in recipes.NAMES:
+        assert recipes.named(name).name == name
+        assert recipes.named(name).source
+
+
+def test_a_preview_counts_what_would_be_read(model: Path, tmp_path: Path) -> None:
+    rw.build_data(str(model), TEXTS, tmp_path / "tokens")
+    found = check_result(
+        rw.train_preview(str(model), data=tmp_path / "tokens", to=256, steps=10, batch=2)
+    )
+    [stage] = found.stages
+    assert stage.tokens == 10 * 2 * 256
+    assert stage.epochs is not None
+    assert stage.epochs == pytest.approx(stage.tokens / sum(map(len, TEXTS)), rel=0.1)
+    assert json.dumps(found.to_json())
+    assert silent is not None

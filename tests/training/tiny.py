@@ -1,0 +1,183 @@
+"""A tiny model, a store of random documents, and the plain loop that trainings are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.data.store import TokenStore
+from ropewalk.data.store import build as build_store
+from ropewalk.data.stream import Stream
+from ropewalk.data.windows import Arrangement, SpecialTokens, Window, Windows, WindowSettings
+from ropewalk.models.config import present_plan
+from ropewalk.models.install import install
+from ropewalk.planning.extension import extend_plan
+from ropewalk.training.callback import RopewalkCallback
+from ropewalk.training.trainer import RopewalkTrainer
+
+LENGTH, TARGET = 96, 192
+"""Tokens of a window; and what `skip` reaches, and plans are made for."""
+SPECIAL = SpecialTokens(bos=1, eos=2)
+PER_STEP = 4
+RATE = 3e-4
+
+
+def build(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
+    """In sizes that many ranks divide; the inner one as in tests/attention/sharded.py."""
+    config = LlamaConfig(
+        **{
+            "vocab_size": 64,
+            "hidden_size": 48,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "max_position_embeddings": 48,
+            "pad_token_id": 0,
+            "initializer_range": 0.2,
+            **changes,
+        }
+    )
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(config).train()
+
+
+def plan(method: str = "yarn", target: int = TARGET) -> ContextPlan:
+    return extend_plan(present_plan(LlamaConfig(**build().config.to_dict())), target, method)
+
+
+def make_store(folder: Path) -> Path:
+    """Documents of 1 to 150 tokens, more than one window's and fewer."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 150, 80).tolist()
+    encoded = {str(i): random.integers(3, 64, n).tolist() for i, n in enumerate(lengths)}
+    build_store(
+        folder,
+        {"text": [Document(name, name) for name in encoded]},
+        lambda texts: [encoded[text] for text in texts],
+        tokenizer="numbers",
+    )
+    return folder
+
+
+def stream(folder: Path, arrangement: Arrangement = "anchor", count: int = 400) -> Stream:
+    settings = WindowSettings(
+        LENGTH, arrangement, target=TARGET if arrangement == "skip" else None, seed=1
+    )
+    return Stream(partial(Windows, TokenStore(folder), settings, SPECIAL), count)
+
+
+def arguments(out: Path, steps: int, **changes: Any) -> TrainingArguments:
+    return TrainingArguments(
+        **{
+            "output_dir": str(out),
+            "use_cpu": True,
+            "max_steps": steps,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": PER_STEP,
+            "learning_rate": RATE,
+            "lr_scheduler_type": "cosine",
+            "weight_decay": 0.1,
+            "adam_beta2": 0.95,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": [],
+            "disable_tqdm": True,
+            **changes,
+        }
+    )
+
+
+def trainer(
+    out: Path, windows: Sequence[Window], steps: int, *, model: Any = None, **changes: Any
+) -> RopewalkTrainer:
+    own = {key: changes.pop(key) for key in ("division", "data", "keep", "final") if key in changes}
+    division = own.pop("division", None)
+    return RopewalkTrainer(
+        build() if model is None else model,
+        arguments(out, steps, **changes),
+        train_dataset=windows,
+        division=division,
+        callbacks=[RopewalkCallback(plan(), **own)],
+    )
+
+
+class Course(NamedTuple):
+    """What a training did."""
+
+    losses: list[float]
+    norms: list[float]
+    weights: dict[str, Tensor]
+
+
+def course(trained: RopewalkTrainer) -> Course:
+    lines = [line for line in trained.state.log_history if "loss" in line]
+    return Course(
+        [line["loss"] for line in lines],
+        [line["grad_norm"] for line in lines],
+        {name: whole(own) for name, own in trained.model.named_parameters()},
+    )
+
+
+def whole(own: Tensor) -> Tensor:
+    own = own.detach()
+    return own.full_tensor().clone() if hasattr(own, "full_tensor") else own.clone()
+
+
+def oracle(windows: Sequence[Window], steps: int) -> Course:
+    """A plain loop, with nothing of ropewalk but the plan: dense masks, whole logits, stock
+    attention; the loss of a step is the mean over all its targets."""
+    model = build()
+    install(model, plan())
+    decayed = [own for own in model.parameters() if own.ndim > 1]
+    others = [own for own in model.parameters() if own.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        lr=RATE,
+        betas=(0.9, 0.95),
+    )
+    losses, norms = [], []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * 0.5 * (1 + np.cos(np.pi * step / steps))
+        own = [windows[step * PER_STEP + i] for i in range(PER_STEP)]
+        targets = sum(int((window.labels != -100).sum()) for window in own)
+        loss = torch.stack([_loss(model, window) for window in own]).sum() / targets
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return Course(losses, norms, {name: whole(own) for name, own in model.named_parameters()})
+
+
+def _loss(model: Any, window: Window) -> Tensor:
+    seen = torch.from_numpy(window.layout.mask().copy())
+    seen |= torch.eye(len(seen), dtype=torch.bool)  # padding would see nothing, which is NaN
+    logits = model(
+        input_ids=torch.from_numpy(window.tokens)[None],
+        position_ids=torch.from_numpy(window.layout.positions.copy())[None],
+        attention_mask=seen[None, None],
+        use_cache=False,
+    ).logits
+    return cross_entropy(logits[0], torch.from_numpy(window.labels), reduction="sum")
+
+
+def apart(one: Course, other: Course) -> tuple[float, float]:
+    """How far losses are, and weights: the largest difference."""
+    losses = max(abs(a - b) for a, b in zip(one.losses, other.losses, strict=True))
+    weights = max(
+        float((own - other.weights[name]).abs().max()) for name, own in one.weights.items()
+    )
+    return losses, weights

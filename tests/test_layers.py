@@ -240,7 +240,7 @@ ROOMS = {
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "exporting.features"),
             *("searching.model.results", "pipeline.results", "reports", "reports.page"),
-            *("api", "api.search"),
+            *("api", "api.search", "api.train", "training.results", "exporting.parity"),
         ),
         needs=("numpy",),
     ),

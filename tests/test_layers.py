@@ -235,7 +235,7 @@ ROOMS = {
         lazily=("matplotlib",),
     ),
     "reports.page": Row(("errors", "lengths", "outputs")),
-    "reports.runs": Row(
+    "reports.commands": Row(
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "exporting.features"),

@@ -38,9 +38,9 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     default `out` is `report.html` in it; of two runs it must be given. The page loads nothing from
     elsewhere and can be read without scripts.
     """
+    from ropewalk.reports.commands import comparison, page_of
+    from ropewalk.reports.commands.folder import RunFolder
     from ropewalk.reports.page.html import document
-    from ropewalk.reports.runs import comparison, page_of
-    from ropewalk.reports.runs.folder import RunFolder
 
     paths = [as_path(run, f"runs[{i}]") for i, run in enumerate(runs)]
     if not 1 <= len(paths) <= 2:

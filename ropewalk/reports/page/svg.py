@@ -250,7 +250,7 @@ def _ends(values: Sequence[float], axis: Axis) -> tuple[float, float]:
         return low / room, high * room
     if axis.shown == "percent" and (low, high) == (0, 1):
         return -0.03, 1.03
-    room = 0.05 * (high - low) or max(abs(high) * 0.05, 1e-3)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
 
 

@@ -125,8 +125,8 @@ def by_depth(records: Sequence[EvalRecord]) -> Section:
                     )
                     for line, depth in zip(grid.rows, rows, strict=True)
                 ),
-                "Depth is from the beginning of the context. Cells without a colour have too few samples "
-                "to say anything.",
+                "Depth is from the beginning of the context. Cells without a colour have too "
+                "few samples to say anything.",
             )
         )
     return Section("Where answers are found", tuple(blocks))

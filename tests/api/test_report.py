@@ -145,6 +145,14 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     assert not (copied / "report.html").exists()
 
 
+def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: Path) -> None:
+    for name in ("results.json", "records.jsonl"):
+        mixed = tmp_path / name
+        shutil.copytree(run, mixed)
+        shutil.copy(other / name, mixed / name)
+        assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
+
+
 def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:
     rw.evaluate(tiny.loaded(), run=tmp_path / "c", **{**SETTINGS, "seed": 1})
     assert "cannot be compared" in refused(run, tmp_path / "c", out=tmp_path / "both.html")

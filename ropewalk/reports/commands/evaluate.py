@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from ropewalk.api.evaluate import RESULTS, Evaluated
 from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.reports.commands import measured, schedules
 from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
+from ropewalk.run_directory import RECORDS
 
 
 def page(run: RunFolder) -> Page:
     found = run.result(RESULTS, Evaluated)
+    _check_weights(run, found)
     results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
     effective = () if found is None else found.effective_lengths
@@ -31,6 +34,20 @@ def page(run: RunFolder) -> Page:
         tuple(s._replace(command=run.made_by) for s in sections if s.blocks),
         () if found is not None else (RESULTS,),
     )
+
+
+def _check_weights(run: RunFolder, found: Evaluated | None) -> None:
+    """Refuse files of two models in one folder."""
+    own = run.configuration.get("weights_sha256")
+    if not isinstance(own, str):
+        return
+    for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
+        other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
+        if other is not None:
+            raise InputError(
+                f"{run.path / name}: holds scores of the weights {other}…, and the run is of "
+                f"{own[:16]}…; restore the file, or evaluate again"
+            )
 
 
 def _effective(effective: tuple[EffectiveLength, ...]) -> Section:

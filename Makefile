@@ -9,7 +9,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # lm-evaluation-harness brings some 45 packages, so its tests have an environment of their own.
 EVAL := .venv-eval
 
-.PHONY: demo test test-slow test-lm-eval suite check style types figures figures-check clean
+.PHONY: demo test test-slow test-browser test-lm-eval suite check style types figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -25,7 +25,13 @@ suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'slow or not slow' $(TWO)
+	$(BIN)/python -m pytest -m 'not browser' $(TWO)
+
+# Chromium comes from Debian's packages, where the user may install them; else the tests are skipped.
+test-browser: $(INSTALLED)
+	@command -v chromium > /dev/null || timeout 300 apt-get install --yes --quiet chromium \
+	  > /dev/null 2>&1 || echo "chromium is not installed, and cannot be: its tests are skipped"
+	$(BIN)/python -m pytest -m browser -rs tests/browser
 
 $(EVAL)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(EVAL)

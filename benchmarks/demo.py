@@ -24,7 +24,8 @@ from benchmarks.machine import machine, measured_on
 from docs.figures import Picture
 from ropewalk.cli import call
 from ropewalk.outputs import write_atomically
-from ropewalk.pipeline.stages.evaluate import Evaluate, Evaluated
+from ropewalk.pipeline.results import Evaluated
+from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.searching.model.results import SEARCHED
 
 RESULTS = Path(__file__).with_name("results") / "demo.json"

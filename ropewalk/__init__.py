@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ropewalk.api.methods import methods as methods
     from ropewalk.api.plan import plan as plan
     from ropewalk.api.precision import precision as precision
+    from ropewalk.api.report import report as report
     from ropewalk.api.search import search as search
     from ropewalk.api.train import train as train
     from ropewalk.api.train import train_preview as train_preview
@@ -63,7 +64,7 @@ _VERBS = (
         "plan",
         "precision",
     ),
-    *("search", "train", "verify"),
+    *("report", "search", "train", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

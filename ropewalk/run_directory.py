@@ -22,6 +22,8 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -70,7 +72,7 @@ class RunDirectory:
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
-            self.event("resumed" if self.resumed else "started", pid=os.getpid())
+            self.event("resumed" if self.resumed else "started", pid=os.getpid(), line=_line_of())
         except BaseException:
             self.close()
             raise
@@ -249,6 +251,14 @@ def _hold(path: Path) -> int:
 
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
+
+
+def _line_of() -> str | None:
+    """The command line of this process, where it is ropewalk's."""
+    program = Path(sys.argv[0])
+    if "ropewalk" not in (program.stem, program.parent.name):
+        return None
+    return shlex.join(["ropewalk", *sys.argv[1:]])
 
 
 class DamagedJournal(InputError):

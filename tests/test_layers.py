@@ -298,6 +298,24 @@ ROOMS = {
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
+    "reports.page": Row(("errors", "lengths", "outputs")),
+    "reports.commands": Row(
+        (
+            *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
+            *("evaluation.results", "evaluation.effective_length", "exporting.features"),
+            *("searching.model.results", "pipeline.results", "reports", "reports.page"),
+            *("api", "api.search", "api.train", "training.results", "exporting.parity"),
+        ),
+        needs=("numpy",),
+    ),
+    "pipeline.results": Row(
+        (
+            *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
+            *("evaluation.conditions", "evaluation.results", "evaluation.statistics"),
+            *("exporting.parity", "audit.finding", "audit.files.check"),
+        ),
+        needs=("numpy",),
+    ),
     "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
     "pipeline": Row(
         (
@@ -307,7 +325,7 @@ ROOMS = {
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
             *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
-            *("pipeline.settings", "outputs", "models.config", "models.source"),
+            *("pipeline.settings", "pipeline.results", "outputs", "models.config", "models.source"),
             *("training", "training.settings", "training.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),

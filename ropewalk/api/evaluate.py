@@ -21,6 +21,7 @@ from ropewalk.api.common import (
     as_plan,
     runnable,
 )
+from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import (
     AS_IT_IS,
@@ -310,4 +311,6 @@ def evaluate(
                 directory.path / "figures",
                 notice,
             )
+    if run is not None:
+        keep_report(run, notice)
     return found

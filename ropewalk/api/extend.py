@@ -16,6 +16,7 @@ from ropewalk.api.common import (
     as_path,
     runnable,
 )
+from ropewalk.api.report import keep_report
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
@@ -94,7 +95,9 @@ def extend(
         identity["train_corpus_sha256"] = fingerprint(start.to_train)
     with RunDirectory(path, "extend", identity, apart_from=asked.source.places) as directory:
         work = Work(**vars(start), directory=directory, notice=notice)
-        return pipeline.extend(work, settings, progress=progress, done=done)
+        extended = pipeline.extend(work, settings, progress=progress, done=done)
+    keep_report(path, notice)
+    return extended
 
 
 @required_by("extend")

@@ -164,7 +164,7 @@ def _show_cost(console: Terminal, estimate: Estimate) -> None:
 
 def _show_stage(console: Terminal, stage: Stage[Any], result: Result) -> None:
     from ropewalk.cli.terminal import headed
-    from ropewalk.pipeline.stages.evaluate import Evaluated
+    from ropewalk.pipeline.results import Evaluated
 
     console.print(headed(stage.name, f"  {result.summary()}"), soft_wrap=True)
     if isinstance(result, Evaluated):

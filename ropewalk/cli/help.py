@@ -23,14 +23,9 @@ ADVANCED = "Advanced"
 GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "bound", "methods"),
-    "On a model": ("search", "evaluate", "compare", "benchmarks", "precision"),
-<<<<<<< HEAD
-    "For a runtime": ("export", "verify"),
-    "For training": ("data build", "data describe", "train"),
-=======
+    "On a model": ("search", "evaluate", "compare", "report", "benchmarks", "precision"),
     "For a runtime": ("export", "verify", "fingerprint"),
-    "For training": ("data build", "data describe"),
->>>>>>> served
+    "For training": ("data build", "data describe", "train"),
 }
 # Values of options that few people need.
 RARE_VALUES = {

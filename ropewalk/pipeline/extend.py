@@ -7,7 +7,6 @@ damaged, or comes from another run, is named and not believed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
+from ropewalk.pipeline.results import read_result, run_id
 from ropewalk.pipeline.settings import Settings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
@@ -28,7 +27,7 @@ from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
-from ropewalk.untrusted import Fields, read_json
+from ropewalk.untrusted import Fields
 from ropewalk.values import Result, decode
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Result)
 Done = Callable[[Stage[Any], Result], None]
 """Called after each stage, and at once for one that was done before."""
-MAX_BYTES = 64 * 2**20
-"""Of a stage's file: a search of a thousand candidates has a long history."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +87,7 @@ class Extended(Result):
     @property
     def written(self) -> str:
         paths = [str(each.path) for each in self.result(Export).written]
-        return f"written to {' and '.join(paths)}, with figures next to them"
+        return f"written to {' and '.join(paths)}, with report.html and figures next to them"
 
     @property
     def load(self) -> str:
@@ -145,7 +142,12 @@ def run_stages(
         file = work.directory.path / f"{each.name}.json"
         result = None
         if file.exists() and not redo:
-            result = each.recalled(work, _read(file, each, work.directory))
+            result = each.recalled(
+                work,
+                read_result(
+                    file, each.name, each.result_type, run_id(work.directory.configuration)
+                ),
+            )
             redo = result is None
         if result is None:
             work.directory.event("stage", name=each.name)
@@ -161,24 +163,5 @@ def run_stages(
 
 
 def _write(file: Path, each: Stage[Any], directory: RunDirectory, result: Result) -> None:
-    value = {"stage": each.name, "run": _run_id(directory), "result": result.to_json()}
+    value = {"stage": each.name, "run": run_id(directory.configuration), "result": result.to_json()}
     directory.write(file.name, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def _read(file: Path, each: Stage[Any], directory: RunDirectory) -> Result:
-    remedy = f"remove {file.name} to have the stage done again"
-    try:
-        fields = Fields(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
-        name, run = fields.text("stage"), fields.text("run")
-        value = fields.take("result")
-        fields.close()
-        if (name, run) != (each.name, _run_id(directory)):
-            raise InputError(f"{file}: is the result of stage {name!r} of another run")
-        return each.result_type.from_json(value, fields.of("result"))
-    except InputError as error:
-        raise InputError(f"{error}; {remedy}") from None
-
-
-def _run_id(directory: RunDirectory) -> str:
-    text = json.dumps(directory.configuration, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

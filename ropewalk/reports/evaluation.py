@@ -98,6 +98,11 @@ class PositionCurve(NamedTuple):
     """Each with the end of its bin as its length."""
 
 
+def in_mode(mode: str) -> str:
+    """A mode in the name of a picture; the usual one goes without saying."""
+    return _IN_MODE[mode]
+
+
 THRESHOLDS = {"ruler": "RULER's 85.6%", "own": "85% of its own"}
 
 
@@ -230,7 +235,7 @@ def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figur
                 fontsize=7, color="0.4", ha="right",
             )  # fmt: skip
         axes.set_title(panel.task, fontsize=10)
-        axes.set_ylabel(f"{panel.label}{_IN_MODE[panel.mode]}", fontsize=9)
+        axes.set_ylabel(f"{panel.label}{in_mode(panel.mode)}", fontsize=9)
         if panel.metric != PERPLEXITY.name:
             axes.set_ylim(-0.03, 1.03)
         else:
@@ -329,7 +334,7 @@ def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
         axes.set_title(as_text(grid.method), fontsize=10)
         axes.set_xlabel("context length", fontsize=9)
     all_axes[0].set_ylabel("depth of the answer", fontsize=9)
-    task = f"{grids[0].task}{_IN_MODE[grids[0].mode]}"
+    task = f"{grids[0].task}{in_mode(grids[0].mode)}"
     figure.suptitle(f"{task}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9)
     return figure
 

@@ -24,10 +24,11 @@ from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
+from ropewalk.pipeline.results import AtTarget
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import AtTarget, Evaluate, conditions_of
+from ropewalk.pipeline.stages.evaluate import Evaluate, conditions_of
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by

@@ -18,12 +18,11 @@ from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.extend import Extended
+from ropewalk.pipeline.results import Difference, Exports, ShortText
 from ropewalk.pipeline.settings import Settings, parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import Evaluate
-from ropewalk.pipeline.stages.export import Exports
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.stages.short import Difference, ShortText
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import Journal
 from ropewalk.searching.model.planted import text_of

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from ropewalk.pipeline.results import Compared, Ranked
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.planning.comparison import compare
 from ropewalk.progress import Progress, share
-from ropewalk.values import Result
-
-
-class Ranked(NamedTuple):
-    method: str
-    reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class Compared(Result):
-    """The methods that theory can judge, best first, and why the others are not among them."""
-
-    ranked: tuple[Ranked, ...]
-    refused: Mapping[str, str]
-
-    def summary(self) -> str:
-        return f"by theory: {', '.join(row.method for row in self.ranked[:3])} …"
 
 
 @dataclass(frozen=True)

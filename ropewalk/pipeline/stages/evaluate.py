@@ -5,25 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
-from ropewalk.evaluation.results import MethodComparison, compare_methods, summarise
+from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import Settings
+from ropewalk.pipeline.results import AtTarget, Evaluated
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
-from ropewalk.records import EXACT_MATCH, NLL, EvalRecord, EvalResult, is_compared
+from ropewalk.records import EXACT_MATCH, NLL, EvalRecord, is_compared
 from ropewalk.reports.evaluation import figures
-from ropewalk.reports.extend import METRICS, Bar, Line, extension_figure, lines
+from ropewalk.reports.extend import METRICS, Bar, Line, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
 from ropewalk.searching.model.results import SEARCHED, Leg
-from ropewalk.values import Result, check_member
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,75 +31,6 @@ if TYPE_CHECKING:
 TASKS = ("perplexity", "passkey", "needle", "kv")
 TRAINED = "trained"
 """The name of the trained model under the chosen schedule, among methods."""
-
-
-class AtTarget(NamedTuple):
-    """One method at the target length."""
-
-    retrieval: float
-    """The share of the answers of all tasks that were exact."""
-    retrieval_low: float | None
-    """The 95% interval; None for too few samples."""
-    retrieval_high: float | None
-    perplexity: float | None
-    """None where no document is long enough."""
-    perplexity_low: float | None
-    perplexity_high: float | None
-
-    def __str__(self) -> str:
-        said = f"retrieval {self.retrieval:.0%}"
-        if self.retrieval_low is not None and self.retrieval_high is not None:
-            said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
-        if self.perplexity is None:
-            return said
-        said += f", perplexity {self.perplexity:.1f}"
-        if self.perplexity_low is None or self.perplexity_high is None:
-            return said
-        return f"{said} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated(Result):
-    """What was measured of the chosen schedule and its rivals."""
-
-    original_length: int
-    chosen: str
-    """What is exported: the schedule that the search stage chose on other documents, or the model
-    that was trained with it."""
-    best_hand_designed: str
-    results: tuple[EvalResult, ...]
-    pooled: Mapping[str, tuple[Line, ...]]
-    """All tasks of a metric together, by method and length."""
-    comparisons: tuple[MethodComparison, ...]
-    """Every pair of methods on the same samples, at the target."""
-    at_target: Mapping[str, AtTarget]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key, name in (
-            ("at_target", AS_IT_IS),
-            ("chosen", self.chosen),
-            ("best_hand_designed", self.best_hand_designed),
-        ):
-            check_member(name, self.at_target, key)
-
-    @property
-    def before(self) -> AtTarget:
-        """The model as it is."""
-        return self.at_target[AS_IT_IS]
-
-    @property
-    def after(self) -> AtTarget:
-        return self.at_target[self.chosen]
-
-    def summary(self) -> str:
-        return f"{self.chosen}: {self.after}"
-
-    def figure(self) -> Figure:
-        """Retrieval and perplexity by length, each method next to the others."""
-        return extension_figure(
-            self.pooled, chosen=self.chosen, original_length=self.original_length
-        )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,29 +11,12 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
 from ropewalk.exporting.parity import Exported
 from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.pipeline.results import Exports
 from ropewalk.pipeline.stage import Cost, Stage, Start, Work
 from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.progress import Progress, Status
-from ropewalk.values import Result, check_filled
 
 FOLDER, FILE = "model", "model.gguf"
-
-
-@dataclass(frozen=True, eq=False)
-class Exports(Result):
-    """What was written, each with its proof, and what was left out, with the reason."""
-
-    written: tuple[Exported, ...]
-    left_out: Mapping[str, str]
-    sha256: Mapping[str, str]
-    """Of every file that was written, by its path in the run directory."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.written, "written")
-
-    def summary(self) -> str:
-        return " ".join(each.summary() for each in self.written)
 
 
 @dataclass(frozen=True)

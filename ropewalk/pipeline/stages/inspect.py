@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.lengths import format_length
+from ropewalk.pipeline.results import Inspected
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.progress import Progress
-from ropewalk.schedule import RotaryGeometry
-from ropewalk.values import Result
-
-
-@dataclass(frozen=True, eq=False)
-class Inspected(Result):
-    """The start and the end of the way."""
-
-    model: str
-    method: str
-    geometry: RotaryGeometry
-    serves: int
-    target_length: int
-
-    def derived(self) -> dict[str, object]:
-        return {"scale": self.target_length / self.serves}
-
-    def summary(self) -> str:
-        return (
-            f"{self.model}: {self.method}, serves {format_length(self.serves)} tokens; to "
-            f"{format_length(self.target_length)}, {self.target_length / self.serves:g} times as "
-            "many"
-        )
 
 
 @dataclass(frozen=True)

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.files.check import Verdict
-from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
+from ropewalk.pipeline.results import Verified, VerifiedFile
 from ropewalk.pipeline.stage import Cost, Stage, Work
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.progress import Progress, Status
-from ropewalk.values import Result
-
-
-class VerifiedFile(NamedTuple):
-    path: Path
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    not_established: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Verified(Result):
-    """What was found in the files that were written; none of it is wrong."""
-
-    verified: tuple[VerifiedFile, ...]
-
-    def summary(self) -> str:
-        told = "; ".join(f"{each.path.name}: {each.verdict}" for each in self.verified)
-        more = [finding.what for each in self.verified for finding in each.findings]
-        more += [line for each in self.verified for line in each.not_established]
-        return "; ".join([f"read back from disk: {told}", *more])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,246 @@
+"""What the stages of `extend` return: light values, which are read back without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ropewalk.audit.files.check import Verdict
+from ropewalk.audit.finding import Finding
+from ropewalk.errors import InputError
+from ropewalk.evaluation.conditions import AS_IT_IS
+from ropewalk.evaluation.results import MethodComparison
+from ropewalk.evaluation.statistics import is_significant
+from ropewalk.exporting.parity import Exported
+from ropewalk.lengths import format_length
+from ropewalk.records import EvalResult
+from ropewalk.reports.extend import Line, extension_figure
+from ropewalk.schedule import RotaryGeometry
+from ropewalk.untrusted import Fields, read_json
+from ropewalk.values import Result, check_filled, check_member
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+R = TypeVar("R", bound=Result)
+MAX_BYTES = 64 * 2**20
+"""Of a stage's file: a search of a thousand candidates has a long history."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspected(Result):
+    """The start and the end of the way."""
+
+    model: str
+    method: str
+    geometry: RotaryGeometry
+    serves: int
+    target_length: int
+
+    def derived(self) -> dict[str, object]:
+        return {"scale": self.target_length / self.serves}
+
+    def summary(self) -> str:
+        return (
+            f"{self.model}: {self.method}, serves {format_length(self.serves)} tokens; to "
+            f"{format_length(self.target_length)}, {self.target_length / self.serves:g} times as "
+            "many"
+        )
+
+
+class Ranked(NamedTuple):
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Compared(Result):
+    """The methods that theory can judge, best first, and why the others are not among them."""
+
+    ranked: tuple[Ranked, ...]
+    refused: Mapping[str, str]
+
+    def summary(self) -> str:
+        return f"by theory: {', '.join(row.method for row in self.ranked[:3])} …"
+
+
+class AtTarget(NamedTuple):
+    """One method at the target length."""
+
+    retrieval: float
+    """The share of the answers of all tasks that were exact."""
+    retrieval_low: float | None
+    """The 95% interval; None for too few samples."""
+    retrieval_high: float | None
+    perplexity: float | None
+    """None where no document is long enough."""
+    perplexity_low: float | None
+    perplexity_high: float | None
+
+    def __str__(self) -> str:
+        said = f"retrieval {self.retrieval:.0%}"
+        if self.retrieval_low is not None and self.retrieval_high is not None:
+            said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
+        if self.perplexity is None:
+            return said
+        said += f", perplexity {self.perplexity:.1f}"
+        if self.perplexity_low is None or self.perplexity_high is None:
+            return said
+        return f"{said} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated(Result):
+    """What was measured of the chosen schedule and its rivals."""
+
+    original_length: int
+    chosen: str
+    """What is exported: the schedule that the search stage chose on other documents, or the model
+    that was trained with it."""
+    best_hand_designed: str
+    results: tuple[EvalResult, ...]
+    pooled: Mapping[str, tuple[Line, ...]]
+    """All tasks of a metric together, by method and length."""
+    comparisons: tuple[MethodComparison, ...]
+    """Every pair of methods on the same samples, at the target."""
+    at_target: Mapping[str, AtTarget]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key, name in (
+            ("at_target", AS_IT_IS),
+            ("chosen", self.chosen),
+            ("best_hand_designed", self.best_hand_designed),
+        ):
+            check_member(name, self.at_target, key)
+
+    @property
+    def before(self) -> AtTarget:
+        """The model as it is."""
+        return self.at_target[AS_IT_IS]
+
+    @property
+    def after(self) -> AtTarget:
+        return self.at_target[self.chosen]
+
+    def summary(self) -> str:
+        return f"{self.chosen}: {self.after}"
+
+    def figure(self) -> Figure:
+        """Retrieval and perplexity by length, each method next to the others."""
+        return extension_figure(
+            self.pooled, chosen=self.chosen, original_length=self.original_length
+        )
+
+
+class Difference(NamedTuple):
+    """The chosen schedule less the model as it is, on the same samples."""
+
+    task: str
+    metric: str
+    length: int
+    difference: float
+    low: float | None
+    high: float | None
+    adjusted_p: float | None
+    """None where there are too few samples for a test."""
+
+    @property
+    def is_worse(self) -> bool:
+        worse = self.difference > 0 if self.metric == "nll" else self.difference < 0
+        return worse and is_significant(self.adjusted_p)
+
+    def __str__(self) -> str:
+        """A difference of losses is a ratio of perplexities."""
+        if self.metric == "nll":
+            change = f"{math.expm1(self.difference):+.1%}"
+        else:
+            change = f"{100 * self.difference:+.0f} points"
+        return f"{self.task} at {format_length(self.length)} {change}"
+
+
+@dataclass(frozen=True, eq=False)
+class ShortText(Result):
+    """What the chosen schedule costs at the lengths that the model served before."""
+
+    chosen: str
+    differences: tuple[Difference, ...]
+
+    def summary(self) -> str:
+        worse = [difference for difference in self.differences if difference.is_worse]
+        if not self.differences:
+            return "no length within the original length was evaluated"
+        if all(difference.adjusted_p is None for difference in self.differences):
+            return "too few samples to compare within the original length"
+        untested = [d for d in self.differences if d.adjusted_p is None]
+        if not worse:
+            said = f"no significant loss from {self.chosen} within the original length"
+            names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
+            return f"{said}; too few samples to tell: {names}" if untested else said
+        return (
+            f"{self.chosen} is worse within the original length: {', '.join(map(str, worse))}; "
+            "`ropewalk search --recover` searches a separate schedule for these lengths"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Exports(Result):
+    """What was written, each with its proof, and what was left out, with the reason."""
+
+    written: tuple[Exported, ...]
+    left_out: Mapping[str, str]
+    sha256: Mapping[str, str]
+    """Of every file that was written, by its path in the run directory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.written, "written")
+
+    def summary(self) -> str:
+        return " ".join(each.summary() for each in self.written)
+
+
+class VerifiedFile(NamedTuple):
+    path: Path
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    not_established: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Verified(Result):
+    """What was found in the files that were written; none of it is wrong."""
+
+    verified: tuple[VerifiedFile, ...]
+
+    def summary(self) -> str:
+        told = "; ".join(f"{each.path.name}: {each.verdict}" for each in self.verified)
+        more = [finding.what for each in self.verified for finding in each.findings]
+        more += [line for each in self.verified for line in each.not_established]
+        return "; ".join([f"read back from disk: {told}", *more])
+
+
+def run_id(configuration: Mapping[str, object]) -> str:
+    """What a run's results carry, so that those of another are not taken for them."""
+    text = json.dumps(configuration, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
+    """What a stage left in its file; a file of another run or stage is refused by name."""
+    remedy = f"remove {file.name} to have the stage done again"
+    try:
+        fields = Fields(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+        found = fields.text("stage"), fields.text("run")
+        value = fields.take("result")
+        fields.close()
+        if found != (name, run):
+            raise InputError(f"{file}: is the result of stage {found[0]!r} of another run")
+        return kind.from_json(value, fields.of("result"))
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from None

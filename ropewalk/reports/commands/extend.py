@@ -1,0 +1,138 @@
+"""The page of an extension: what the model does now, what it costs, and how to load it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ropewalk.lengths import format_length
+from ropewalk.pipeline.results import (
+    Compared,
+    Evaluated,
+    Exports,
+    Inspected,
+    ShortText,
+    Verified,
+    read_result,
+    run_id,
+)
+from ropewalk.records import NLL
+from ropewalk.reports.commands import measured, schedules
+from ropewalk.reports.commands.folder import RunFolder
+from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
+from ropewalk.searching.model.results import Found
+from ropewalk.values import Result
+
+R = TypeVar("R", bound=Result)
+STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
+
+
+def page(run: RunFolder) -> Page:
+    def stage(name: str, kind: type[R]) -> R | None:
+        file = run.path / f"{name}.json"
+        return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
+
+    inspected, evaluated = stage("inspect", Inspected), stage("evaluate", Evaluated)
+    compared, found = stage("compare", Compared), stage("search", Found)
+    short, exports = stage("short", ShortText), stage("export", Exports)
+    verified = stage("verify", Verified)
+    sections = [
+        *(_measured(run, evaluated) if evaluated else ()),
+        *([_short(short, run)] if short else ()),
+        *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
+        *([_ranked(compared)] if compared else ()),
+        *([_exported(run, exports, verified)] if exports else ()),
+    ]
+    return Page(
+        f"{_name(inspected)} to {_target(run)} tokens",
+        _verdict(inspected, evaluated),
+        tuple(each.summary() for each in (found, short, verified) if each is not None),
+        tuple(section for section in sections if section.blocks),
+        tuple(name for name in STAGES if not (run.path / f"{name}.json").exists()),
+    )
+
+
+def _name(inspected: Inspected | None) -> str:
+    return "A model" if inspected is None else inspected.model
+
+
+def _target(run: RunFolder) -> str:
+    target = run.configuration.get("target_length")
+    return format_length(target) if isinstance(target, int) else "more"
+
+
+def _verdict(inspected: Inspected | None, evaluated: Evaluated | None) -> str:
+    if evaluated is None or inspected is None:
+        return "Not evaluated yet: nothing can be said of what the extended model does."
+    at = format_length(inspected.target_length)
+    told = (
+        f"At {at} tokens, extended by {evaluated.chosen}: {evaluated.after}. "
+        f"Before: {evaluated.before}."
+    )
+    other = evaluated.best_hand_designed
+    if other != evaluated.chosen:
+        told += f" The best hand-designed method, {other}: {evaluated.at_target[other]}."
+    return told
+
+
+def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
+    at = evaluated.original_length
+    first = Section(
+        "Retrieval and perplexity",
+        (
+            *measured.pooled(evaluated.pooled, at, evaluated.chosen),
+            measured.compared(
+                evaluated.comparisons,
+                "At the target length; p-values are adjusted by Holm over this table.",
+            ),
+        ),
+    )
+    sections = [
+        first,
+        measured.by_task(evaluated.results, at, main=evaluated.chosen),
+        measured.by_depth(run.records),
+        measured.by_position(run.records, at),
+    ]
+    return [section._replace(command=run.made_by) for section in sections]
+
+
+def _short(short: ShortText, run: RunFolder) -> Section:
+    rows = tuple(
+        (
+            Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
+            Cell(format_length(d.length), d.length),
+            measured.difference(d.difference, d.low, d.high),
+            measured.p_value(d.adjusted_p),
+        )
+        for d in short.differences
+    )
+    table = Table(
+        f"{short.chosen} less the model as it is, on the same samples",
+        ("task", "length", "difference", "p (Holm)"),
+        rows,
+        "Of losses, in nats a token, more is worse; of retrieval, less is worse.",
+    )
+    blocks: tuple[Block, ...] = (Paragraph(short.summary()), *((table,) if rows else ()))
+    return Section("What it costs on short text", blocks, run.made_by)
+
+
+def _ranked(compared: Compared) -> Section:
+    table = Table(
+        "By theory, best first",
+        ("", "method", "why"),
+        tuple(
+            (Cell(str(i), i), Cell(row.method), Cell(row.reason))
+            for i, row in enumerate(compared.ranked, start=1)
+        ),
+    )
+    return Section("Methods by theory", (table,))
+
+
+def _exported(run: RunFolder, exports: Exports, verified: Verified | None) -> Section:
+    folder = next((e.path for e in exports.written if e.target == "transformers"), None)
+    own = None if folder is None else run.path / folder.name
+    section = schedules.loading(exports.written, run.plan, own)
+    more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
+    if verified is not None:
+        found = [finding for each in verified.verified for finding in each.findings]
+        more += [Paragraph(f"{f.what}: {f.consequence}; {f.remedy}", "warning") for f in found]
+    return section._replace(blocks=(*section.blocks, *more))

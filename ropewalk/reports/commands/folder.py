@@ -1,0 +1,88 @@
+"""A run directory, read: its configuration, its records, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import InputError
+from ropewalk.records import EvalRecord
+from ropewalk.run_directory import (
+    CONFIGURATION,
+    EVENTS,
+    RECORDS,
+    read_configuration,
+    read_journal,
+    read_versions,
+)
+from ropewalk.untrusted import read_json
+from ropewalk.values import Result
+
+R = TypeVar("R", bound=Result)
+MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+    command: str
+    configuration: Mapping[str, object]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> RunFolder:
+        if not path.is_dir():
+            raise InputError(f"{path}: is not a folder; give a run directory")
+        if not (path / CONFIGURATION).is_file():
+            raise InputError(
+                f"{path}: is not a run directory (it has no {CONFIGURATION}); give a folder that a "
+                "command wrote with --run"
+            )
+        command, configuration = read_configuration(path)
+        return cls(path, command, configuration, read_versions(path))
+
+    def result(self, name: str, kind: type[R]) -> R | None:
+        """What a command left in one of its files; None where it has not come to that."""
+        file = self.path / name
+        if not file.exists():
+            return None
+        return kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+
+    @cached_property
+    def records(self) -> list[EvalRecord]:
+        """The scored samples so far."""
+        return [
+            EvalRecord.from_json(line, f"{self.path / RECORDS}: record {i}")
+            for i, line in enumerate(self.lines(RECORDS), start=1)
+        ]
+
+    def lines(self, journal: str) -> list[dict[str, object]]:
+        """Those of a journal so far."""
+        file = self.path / journal
+        return read_journal(file) if file.exists() else []
+
+    @cached_property
+    def plan(self) -> ContextPlan | None:
+        file = self.path / PLAN
+        return ContextPlan.read(file) if file.exists() else None
+
+    @cached_property
+    def made_by(self) -> str:
+        """The command line that started the run, where it was one."""
+        lines = (event.get("line") for event in self.lines(EVENTS))
+        told = next((line for line in lines if isinstance(line, str)), None)
+        return str(told or f"rw.{self.command}(…) in Python, or a version that kept no command")
+
+    def notes(self) -> tuple[str, ...]:
+        """For the end of a page."""
+        used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        asked = ", ".join(
+            f"{key} {value}"
+            for key, value in self.configuration.items()
+            if isinstance(value, str | int | float)
+        )
+        return (f"Run directory: {self.path}", f"Versions: {used}", f"Configuration: {asked}")

@@ -1,0 +1,181 @@
+"""Blocks of an evaluation: scores by length, by depth, and loss by position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ropewalk.evaluation.effective_length import EffectiveLength
+from ropewalk.evaluation.results import MethodComparison, labels
+from ropewalk.lengths import format_length
+from ropewalk.records import NLL, PERPLEXITY, EvalRecord, EvalResult
+from ropewalk.reports.evaluation import (
+    Panel,
+    Point,
+    depth_grids,
+    in_mode,
+    panels,
+    position_curves,
+)
+from ropewalk.reports.extend import METRICS
+from ropewalk.reports.extend import Line as PooledLine
+from ropewalk.reports.page.blocks import (
+    Axis,
+    Block,
+    Cell,
+    Chart,
+    Line,
+    Mark,
+    Section,
+    Series,
+    Table,
+    Tile,
+    TileGrid,
+)
+
+LENGTH = Axis("context length", "log2", "length")
+RATE = Axis("", "linear", "percent")
+INTERVALS = "Bars are 95% intervals over samples."
+
+
+def mark(point: Point) -> Mark:
+    return Mark(point.length, point.value, point.low, point.high)
+
+
+def original(length: int | None) -> tuple[Line, ...]:
+    return () if length is None else (Line(length, "original length"),)
+
+
+def by_task(
+    results: Sequence[EvalResult],
+    original_length: int | None,
+    *,
+    main: str | None = None,
+    effective: Sequence[EffectiveLength] = (),
+) -> Section:
+    """A chart for each task, by length."""
+    shown = panels(results, effective)
+    return Section(
+        "Each task by context length", tuple(_chart(p, original_length, main) for p in shown)
+    )
+
+
+def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart:
+    perplexity = panel.metric == PERPLEXITY.name
+    label = f"{panel.label}{in_mode(panel.mode)}"
+    return Chart(
+        panel.task,
+        LENGTH,
+        Axis(label, "log10") if perplexity else RATE._replace(label=label),
+        tuple(
+            Series(curve.method, tuple(map(mark, curve.points)), curve.method == main)
+            for curve in panel.curves
+        ),
+        original(original_length),
+        tuple(Line(at, name) for name, at in panel.thresholds),
+        caption=INTERVALS,
+    )
+
+
+def pooled(
+    lines: Mapping[str, Sequence[PooledLine]], original_length: int, main: str
+) -> tuple[Block, ...]:
+    """All tasks of a metric together."""
+    return tuple(
+        Chart(
+            label,
+            LENGTH,
+            Axis(label, "log10") if metric == NLL.name else RATE._replace(label=label),
+            tuple(
+                Series(line.method, tuple(Mark(*bar) for bar in line.bars), line.method == main)
+                for line in lines[metric]
+            ),
+            original(original_length),
+            caption=INTERVALS,
+        )
+        for metric, label in METRICS.items()
+        if lines.get(metric)
+    )
+
+
+def by_depth(records: Sequence[EvalRecord]) -> Section:
+    """Where in the context answers are found."""
+    tasks = dict.fromkeys(r.task for r in records if r.depth is not None)
+    grids = [grid for task in tasks for grid in depth_grids(records, task)]
+    blocks = []
+    for grid in grids:
+        edges = grid.edges
+        rows = tuple(f"{a:.0%}" for a in edges[:-1])
+        blocks.append(
+            TileGrid(
+                f"{grid.task}, {grid.method}{in_mode(grid.mode)}",
+                "context length",
+                "depth",
+                tuple(map(format_length, grid.lengths)),
+                rows,
+                tuple(
+                    tuple(
+                        None
+                        if cell is None
+                        else Tile(
+                            cell.rate,
+                            f"{format_length(length)}, {depth}: {cell.right:g} of {cell.total}",
+                            cell.is_vague,
+                        )
+                        for cell, length in zip(line, grid.lengths, strict=True)
+                    )
+                    for line, depth in zip(grid.rows, rows, strict=True)
+                ),
+                "Depth is from the beginning of the context. Cells without a colour have too "
+                "few samples to say anything.",
+            )
+        )
+    return Section("Where answers are found", tuple(blocks))
+
+
+def by_position(records: Sequence[EvalRecord], original_length: int | None) -> Section:
+    """Perplexity by position in the longest context."""
+    curves = position_curves(records)
+    if not curves:
+        return Section("Perplexity by position", ())
+    chart = Chart(
+        "Perplexity by position",
+        Axis("position", "log2", "length"),
+        Axis("perplexity", "log10"),
+        tuple(Series(curve.method, tuple(map(mark, curve.points))) for curve in curves),
+        original(original_length),
+        caption=f"Each value stands at the end of its stretch of positions. {INTERVALS}",
+    )
+    return Section("Perplexity by position", (chart,))
+
+
+def compared(comparisons: Sequence[MethodComparison], caption: str) -> Table:
+    """Pairs of methods on the same samples."""
+    names = labels(subject for c in comparisons for subject in (c.first, c.second))
+    return Table(
+        "Methods compared on the same samples",
+        ("task", "length", "first", "second", "difference", "p (Holm)"),
+        tuple(
+            (
+                Cell(f"{c.task} (loss)" if c.metric == NLL.name else c.task),
+                Cell(format_length(c.length), c.length),
+                Cell(names[c.first]),
+                Cell(names[c.second]),
+                difference(c.comparison.difference, c.comparison.low, c.comparison.high),
+                p_value(c.adjusted_p),
+            )
+            for c in comparisons
+        ),
+        caption,
+    )
+
+
+def difference(value: float, low: float | None, high: float | None) -> Cell:
+    if low is None or high is None:
+        return Cell(f"{value:+z.3f} (too few samples)", value)
+    return Cell(f"{value:+z.3f} ({low:+z.3f} to {high:+z.3f})", value)
+
+
+def p_value(p: float | None) -> Cell:
+    if p is None:
+        return Cell("–")
+    return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)

@@ -1,0 +1,145 @@
+"""Blocks of schedules, of a search, and of what runtimes make of a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.exporting.features import RUNTIMES, matrix
+from ropewalk.exporting.parity import Exported
+from ropewalk.lengths import format_length
+from ropewalk.models.config import load_config
+from ropewalk.reports.page.blocks import (
+    Axis,
+    Block,
+    Cell,
+    Chart,
+    Code,
+    Line,
+    Mark,
+    Paragraph,
+    Section,
+    Series,
+    Table,
+)
+from ropewalk.reports.schedules import FactorCurve, factor_curves
+from ropewalk.reports.search import factors_by_label
+from ropewalk.searching.model.results import Found, Leg, Score
+
+
+def factors(curves: list[FactorCurve], title: str, main: str | None = None) -> Chart:
+    """λ by pair."""
+    unturned = next((c.unturned_from for c in curves if c.unturned_from is not None), None)
+    return Chart(
+        title,
+        Axis("pair, from fast to slow"),
+        Axis("rescale factor λ", "log2"),
+        tuple(
+            Series(
+                curve.label,
+                tuple(Mark(i, float(value)) for i, value in enumerate(curve.factors)),
+                curve.label.partition(",")[0] == main,
+            )
+            for curve in curves
+        ),
+        () if unturned is None else (Line(unturned, "no full turn in pretraining"),),
+    )
+
+
+def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
+    """The factors of plans, by layer type."""
+    types = dict.fromkeys(name for plan in plans.values() for name in plan.schedules)
+    blocks = []
+    for layer_type in types:
+        own = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
+        title = "Rescale factors" if len(types) == 1 else f"Rescale factors, {layer_type}"
+        blocks.append(factors(factor_curves(own, layer_type), title))
+    return Section("Schedules", tuple(blocks))
+
+
+def of_search(found: Found) -> Section:
+    """What was searched, what it cost, and how it stands on other documents."""
+    blocks: list[Block] = []
+    for leg in found.legs:
+        blocks += [_progress(leg), _factors(leg), _standings(leg)]
+    return Section("Search", tuple(blocks))
+
+
+def _progress(leg: Leg) -> Chart:
+    hand_designed = sorted(
+        (arm.search.score, name)
+        for name, arm in leg.baselines.items()
+        if math.isfinite(arm.search.score)
+    )
+    curve = tuple(
+        Mark(point.tokens, point.score) for point in leg.history if math.isfinite(point.score)
+    )
+    return Chart(
+        f"Search at {format_length(leg.length)}",
+        Axis("tokens scored"),
+        Axis("score on the search documents (lower is better)"),
+        (Series("best so far", curve, True),),
+        horizontals=tuple(Line(score, name) for score, name in hand_designed[:1]),
+        steps=True,
+        caption="Search documents decide nothing that is reported elsewhere on this page.",
+    )
+
+
+def _factors(leg: Leg) -> Chart:
+    schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
+    curves = factors_by_label({f"{leg.chosen} (chosen)": leg.best.schedule, **schedules})
+    return factors(curves, "Rescale factors by method", f"{leg.chosen} (chosen)")
+
+
+def _standings(leg: Leg) -> Table:
+    arms = {f"{leg.chosen} (chosen)": leg.best, **leg.baselines}
+    return Table(
+        f"On documents that decided nothing, at {format_length(leg.length)}",
+        ("method", "score", "perplexity", "retrieved", "documents"),
+        tuple((Cell(name), *_score(arm.reporting)) for name, arm in arms.items()),
+    )
+
+
+def _score(score: Score) -> tuple[Cell, ...]:
+    return (
+        Cell(f"{score.score:.3f}", score.score),
+        Cell(f"{score.perplexity:.2f}", score.perplexity),
+        Cell(f"{score.retrieval:.1%}", score.retrieval),
+        Cell(str(score.documents), score.documents),
+    )
+
+
+def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
+    """What was written, its proof, the lines that load it, and what each runtime makes of it."""
+    blocks: list[Block] = []
+    for each in written:
+        proof = "it was not run here, and nothing is proven"
+        if each.parity is not None:
+            proof = f"{each.parity.runtime} gives {each.parity}"
+        blocks.append(Paragraph(f"{each.path.name}, for {each.target}: {proof}."))
+        blocks += [Paragraph(warning, "warning") for warning in each.warnings]
+        blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
+        if each.overrides:
+            blocks.append(Code("Or run the source itself under the plan", each.overrides))
+    if plan is not None and folder is not None:
+        blocks.append(_in_runtimes(plan, folder))
+    return Section("Load it", tuple(blocks))
+
+
+def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
+    """What each stock runtime makes of each part of a plan."""
+    try:
+        rows = matrix(plan, load_config(folder))
+    except RopewalkError as error:
+        return Paragraph(f"What other runtimes make of it is not known: {error}", "warning")
+    return Table(
+        "What each runtime makes of the plan",
+        ("part of the plan", *RUNTIMES),
+        tuple(
+            (Cell(feature), *(Cell(str(cells[runtime])) for runtime in RUNTIMES))
+            for feature, cells in rows.items()
+        ),
+    )

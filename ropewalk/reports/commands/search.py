@@ -1,0 +1,24 @@
+"""The page of a search: what it found, what it cost, and how that stands on other documents."""
+
+from __future__ import annotations
+
+from ropewalk.api.search import RESULTS
+from ropewalk.lengths import format_length
+from ropewalk.reports.commands import schedules
+from ropewalk.reports.commands.folder import RunFolder
+from ropewalk.reports.page.blocks import Page
+from ropewalk.searching.model.results import Found
+
+
+def page(run: RunFolder) -> Page:
+    found = run.result(RESULTS, Found)
+    if found is None:
+        return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
+    target = format_length(found.legs[0].length)
+    section = schedules.of_search(found)._replace(command=run.made_by)
+    return Page(
+        f"{found.plan.model}: a search at {target} tokens",
+        found.summary(),
+        (),
+        (section, schedules.of_plans({"plan": found.plan})),
+    )

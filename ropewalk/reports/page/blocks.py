@@ -1,0 +1,128 @@
+"""What a report page may hold, as plain values. Drawing comes after, and decides nothing."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from ropewalk.lengths import format_length
+
+
+class Mark(NamedTuple):
+    """One value of a series, with the ends of its interval where it has one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Series(NamedTuple):
+    label: str
+    marks: tuple[Mark, ...]
+    main: bool = False
+    """Drawn thick: the one that the page is about."""
+
+
+class Axis(NamedTuple):
+    label: str
+    scale: Literal["linear", "log2", "log10"] = "linear"
+    shown: Literal["number", "length", "percent"] = "number"
+
+    def text(self, value: float) -> str:
+        """A value as this axis writes it."""
+        if self.shown == "percent":
+            return f"{value:.0%}"
+        if self.shown == "length" and value == int(value) and value >= 1:
+            return format_length(int(value))
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class Line(NamedTuple):
+    """A value of an axis that matters, with what it is."""
+
+    at: float
+    label: str
+
+
+class Chart(NamedTuple):
+    """Values against something, one series a subject."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    verticals: tuple[Line, ...] = ()
+    horizontals: tuple[Line, ...] = ()
+    steps: bool = False
+    """Each value holds until the next one."""
+    caption: str = ""
+
+
+class Tile(NamedTuple):
+    """A cell of a grid: its value from 0 to 1, and what it is in words."""
+
+    value: float
+    words: str
+    is_vague: bool = False
+    """Its interval is too wide to say anything: drawn without a colour."""
+
+
+class TileGrid(NamedTuple):
+    """A value by two things, such as depth and length."""
+
+    title: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    tiles: tuple[tuple[Tile | None, ...], ...]
+    """By row, from the top."""
+    caption: str = ""
+
+
+class Cell(NamedTuple):
+    """A cell of a table: what is read, and what rows are sorted by where that is a number."""
+
+    text: str
+    key: float | None = None
+
+
+class Table(NamedTuple):
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+
+class Paragraph(NamedTuple):
+    text: str
+    kind: Literal["plain", "verdict", "warning"] = "plain"
+
+
+class Code(NamedTuple):
+    """Something to paste."""
+
+    title: str
+    text: str
+
+
+Block: TypeAlias = Chart | TileGrid | Table | Paragraph | Code
+
+
+class Section(NamedTuple):
+    title: str
+    blocks: tuple[Block, ...]
+    command: str = ""
+    """That which made its figures."""
+
+
+class Page(NamedTuple):
+    title: str
+    verdict: str
+    """The first thing to read: what came of the run."""
+    reasons: tuple[str, ...]
+    sections: tuple[Section, ...]
+    missing: tuple[str, ...] = ()
+    """What an unfinished run does not have yet."""
+    notes: tuple[str, ...] = ()
+    """Where the figures come from: versions, machine."""

@@ -1,0 +1,158 @@
+"""A page as one HTML document: nothing is loaded from elsewhere, and nothing needs a script.
+
+The content-security policy allows one style and one script, by their hashes. Whatever a model's
+name or a document may hold, no other script runs. The script sorts tables, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Sequence
+from importlib.resources import files
+from itertools import groupby
+
+from ropewalk.outputs import UNSIGNED, signed
+from ropewalk.reports.page.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Code,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    TileGrid,
+)
+from ropewalk.reports.page.markup import Markup, joined, tag
+from ropewalk.reports.page.svg import chart, swatch, tiles, words
+
+
+def document(page: Page) -> bytes:
+    """The whole document, with a checksum of its own content, as all that ropewalk writes."""
+    style, script = _asset("style.css"), _asset("sort.js")
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name_="generator", content=f"ropewalk {UNSIGNED}"),
+        tag("title", page.title),
+        tag("style", Markup(style)),
+    )
+    body = tag(
+        "body",
+        _header(page),
+        _contents(page),
+        tag("main", *(_section(i, each) for i, each in enumerate(page.sections))),
+        tag("footer", *(tag("p", note) for note in page.notes)),
+        tag("script", Markup(script)),
+    )
+    return signed(f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode())
+
+
+def _asset(name: str) -> str:
+    return (files("ropewalk.reports.page") / name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{b64encode(digest).decode()}'"
+
+
+def _header(page: Page) -> Markup:
+    missing = tag("p", f"Not here yet: {'; '.join(page.missing)}.", class_="warning")
+    return tag(
+        "header",
+        tag("h1", page.title),
+        tag("p", page.verdict, class_="verdict"),
+        tag("ul", *(tag("li", reason) for reason in page.reasons), class_="reasons")
+        if page.reasons
+        else None,
+        missing if page.missing else None,
+    )
+
+
+def _contents(page: Page) -> Markup:
+    items = (
+        tag("li", tag("a", section.title, href=f"#part{i}"))
+        for i, section in enumerate(page.sections)
+    )
+    return tag("nav", tag("ul", *items), aria_label="Contents")
+
+
+def _section(index: int, section: Section) -> Markup:
+    parts = []
+    for drawn, own in groupby(section.blocks, lambda block: isinstance(block, Chart | TileGrid)):
+        shown = [_block(block) for block in own]
+        parts += [tag("div", *shown, class_="charts")] if drawn else shown
+    made = tag("p", "Made by: ", tag("code", section.command), class_="caption")
+    heading = tag("h2", section.title, id_=f"part{index}")
+    return tag("section", heading, *parts, made if section.command else None)
+
+
+def _block(block: Block) -> Markup:
+    match block:
+        case Chart():
+            return tag(
+                "figure",
+                tag("h3", block.title),
+                chart(block),
+                _legend(block),
+                tag("figcaption", block.caption) if block.caption else None,
+                _values(block),
+            )
+        case TileGrid():
+            caption = tag("figcaption", block.caption) if block.caption else None
+            return tag("figure", tag("h3", block.title), tiles(block), caption)
+        case Table():
+            return joined(
+                tag("h3", block.title) if block.title else None,
+                _table(block.columns, block.rows),
+                tag("p", block.caption, class_="caption") if block.caption else None,
+            )
+        case Paragraph():
+            return tag("p", block.text, class_=None if block.kind == "plain" else block.kind)
+        case Code():
+            return joined(tag("h3", block.title), tag("pre", tag("code", block.text), tabindex="0"))
+
+
+def _legend(block: Chart) -> Markup | None:
+    if len(block.series) < 2:
+        return None
+    items = (
+        tag(
+            "li",
+            swatch(i, main=series.main),
+            tag("strong" if series.main else "span", series.label),
+        )
+        for i, series in enumerate(block.series)
+    )
+    return tag("ul", *items, class_="legend")
+
+
+def _values(block: Chart) -> Markup | None:
+    """All that is drawn, as a table."""
+    xs = sorted({mark.x for series in block.series for mark in series.marks})
+    if len(xs) > 60:  # a curve of a search or a training
+        return None
+    own = [{mark.x: mark for mark in series.marks} for series in block.series]
+    rows = [
+        (
+            Cell(block.x.text(x), x),
+            *(Cell(words(at[x], block.y), at[x].y) if x in at else Cell("–") for at in own),
+        )
+        for x in xs
+    ]
+    columns = (block.x.label, *(series.label for series in block.series))
+    return tag("details", tag("summary", "Values"), _table(columns, rows))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
+    body = tag(
+        "tbody",
+        *(tag("tr", *(tag("td", shown, data_key=key) for shown, key in row)) for row in rows),
+    )
+    return tag("div", tag("table", head, body), class_="scroll", tabindex="0")

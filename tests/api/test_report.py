@@ -1,0 +1,177 @@
+"""`rw.report` and `ropewalk report`, on runs of a model that is built here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.errors import InputError
+from ropewalk.run_directory import RunDirectory
+from tests.api.conformance import check_command, check_result
+from tests.evaluation import tiny
+from tests.reports.page.test_html import Read
+
+SETTINGS: dict[str, Any] = {
+    "methods": ["none", "linear"],
+    "to": 256,
+    "lengths": [128, 256],
+    "tasks": ["perplexity", "kv"],
+    "samples": 6,
+    "corpus": tiny.documents(),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    rw.evaluate(tiny.loaded(), run=folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "b"
+    model = replace(tiny.loaded(), model=tiny.model(initializer_range=0.2))
+    rw.evaluate(model, run=folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "report.html").unlink()
+    return tmp_path / "run"
+
+
+def texts(page: Path) -> str:
+    return " ".join(text for own in Read(page.read_bytes()).texts.values() for text in own)
+
+
+def test_an_evaluation_leaves_its_page_with_every_value(run: Path) -> None:
+    shown = texts(run / "report.html")
+    results = json.loads((run / "results.json").read_text())
+    for result in results["results"]:
+        if result["metric"] == "exact_match":
+            assert f"{result['value']:.0%} ({result['low']:.0%} to {result['high']:.0%})" in shown
+    for heading in ("Each task by context length", "Where answers are found", "Schedules"):
+        assert heading in shown
+    for word in ("kv, linear", "original length", "95% intervals", "torch"):
+        assert word in shown
+
+
+def test_the_result_and_the_command(copied: Path, tmp_path: Path) -> None:
+    found = check_result(rw.report(copied))
+    assert found.path == copied / "report.html"
+    assert found.missing == ()
+    assert found.bytes == found.path.stat().st_size
+    out = tmp_path / "page.html"
+    check_command(rw.report(copied, out=out), "report", copied, "-o", out)
+    assert rw.report(copied).bytes == found.bytes, "ours may be replaced"
+
+
+def test_two_evaluations_stand_side_by_side(run: Path, other: Path, tmp_path: Path) -> None:
+    found = rw.report(run, other, out=tmp_path / "both.html")
+    assert found.verdict == rw.compare_runs(run, other).summary()
+    shown = texts(found.path)
+    assert f"{run}: linear" in shown
+    assert f"{other}: linear" in shown
+    with pytest.raises(InputError, match="needs a file to be written to"):
+        rw.report(run, other)
+
+
+def test_an_unfinished_run_shows_what_there_is(copied: Path) -> None:
+    (copied / "results.json").unlink()
+    found = rw.report(copied)
+    assert found.missing == ("results.json",)
+    assert "Unfinished" in found.verdict
+    assert "Not here yet: results.json" in texts(found.path)
+    assert "kv" in texts(found.path)
+
+
+def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
+    rw.precision(
+        *(tiny.loaded(),),
+        quick=True,
+        length=64,
+        sequences=2,
+        arms=["fp32", "bf16"],
+        shifts=[16, 0],
+        lengths=[64],
+        corpus=tiny.documents(),
+        run=tmp_path / "precision",
+    )
+    assert "bf16" in texts(rw.report(tmp_path / "precision").path)
+    rw.search(tiny.loaded(), 256, corpus=tiny.documents(), evaluations=3, run=tmp_path / "search")
+    shown = texts(rw.report(tmp_path / "search").path)
+    assert "Rescale factors by method" in shown
+    assert "On documents that decided nothing" in shown
+
+
+def refused(*runs: Path, out: Path | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        rw.report(*runs, out=out)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
+    assert "is not a folder" in refused(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "is not a run directory" in refused(tmp_path / "empty")
+    with RunDirectory(tmp_path / "fresh", "evaluate", {"tasks": ["kv"]}):
+        pass
+    assert "has no results yet" in refused(tmp_path / "fresh")
+    with RunDirectory(tmp_path / "strange", "bench", {}):
+        pass
+    assert "is a run of bench, which has no report" in refused(tmp_path / "strange")
+    for count in ((), (run, run, run)):
+        assert "one run, or of two" in refused(*count)
+    (copied / "report.html").write_text("mine")
+    assert "ropewalk did not write it" in refused(copied)
+    (copied / "report.html").unlink()
+    results = copied / "results.json"
+    results.write_text(results.read_text().replace('"value": ', '"value": 1', 1))
+    text = results.read_text()
+    results.write_text(text[: len(text) // 2])
+    assert str(results) in refused(copied)
+    assert not (copied / "report.html").exists()
+
+
+def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: Path) -> None:
+    for name in ("results.json", "records.jsonl"):
+        mixed = tmp_path / name
+        shutil.copytree(run, mixed)
+        shutil.copy(other / name, mixed / name)
+        assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
+
+
+def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:
+    rw.evaluate(tiny.loaded(), run=tmp_path / "c", **{**SETTINGS, "seed": 1})
+    assert "cannot be compared" in refused(run, tmp_path / "c", out=tmp_path / "both.html")
+
+
+def test_the_command_needs_no_torch_and_tells_itself(copied: Path, tmp_path: Path) -> None:
+    """The line is kept among the events, which hold what differs between equal runs."""
+    program = (
+        "import sys\n"
+        "sys.modules.update({'torch': None, 'transformers': None, 'matplotlib': None})\n"
+        "sys.argv[0] = 'bin/ropewalk'\n"
+        "from pathlib import Path\n"
+        "from ropewalk.run_directory import RunDirectory, read_journal\n"
+        f"with RunDirectory({str(tmp_path / 'other')!r}, 'evaluate', {{}}): pass\n"
+        f"print(read_journal({str(tmp_path / 'other/events.jsonl')!r})[0]['line'])\n"
+        "from ropewalk.__main__ import main\n"
+        "main()\n"
+    )
+    arguments = [sys.executable, "-c", program, "report", str(copied)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"ropewalk report {copied}\nWrote {copied}")

@@ -1,0 +1,135 @@
+"""A page loads nothing, runs no script but its own, and shows any text as text."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.outputs import is_ours
+from ropewalk.reports.page.html import document
+from ropewalk.reports.page.markup import Markup, tag, text
+from tests.reports.page.pages import largest, page_of
+from tests.reports.page.payloads import PAYLOADS
+
+OURS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "ul",
+        "li",
+    ),
+    *("nav", "a", "main", "section", "figure", "figcaption", "div", "svg", "path", "text", "g"),
+    *("table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code"),
+    *("strong", "span", "footer", "script"),
+}
+
+
+class Read(HTMLParser):
+    """Elements, attributes and texts, as a parser of HTML finds them."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(content.decode())
+
+    def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attrs)))
+        if name != "meta":
+            self.open.append(name)
+
+    def handle_startendtag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attrs)))
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.open.pop() == name
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+def test_there_are_sixty_hostile_texts() -> None:
+    assert len(set(PAYLOADS)) >= 60
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_hostile_text_is_text_wherever_it_stands(payload: str) -> None:
+    read = Read(document(page_of([payload])))
+    harmless = Read(document(page_of(["a harmless text"])))
+    assert [name for name, _ in read.elements] == [name for name, _ in harmless.elements]
+    assert [set(own) for _, own in read.elements] == [set(own) for _, own in harmless.elements]
+    assert not read.open
+    for kind in ("script", "style"):
+        assert read.texts[kind] == harmless.texts[kind]
+
+
+@given(st.text(max_size=60))
+def test_what_is_escaped_is_read_back(value: str) -> None:
+    (told,) = Read(f"<p>{text(value)}</p>".encode()).texts.get("p", [""])
+    visible = value.replace("\n", "")
+    if visible.isprintable():
+        assert told == value
+
+
+def test_only_markup_is_not_escaped() -> None:
+    assert tag("p", "<b>", Markup("<i>x</i>")) == "<p>&lt;b&gt;<i>x</i></p>"
+
+
+def test_elements_and_attributes_are_those_we_know() -> None:
+    read = Read(document(page_of(["a"])))
+    assert {name for name, _ in read.elements} <= OURS
+    for name, attributes in read.elements:
+        for key, value in attributes.items():
+            assert not key.startswith("on"), (name, key)
+            assert key not in ("src", "style", "action"), (name, key)
+            if key == "href":
+                assert (value or "").startswith("#part")
+
+
+def test_the_policy_allows_the_page_s_own_style_and_script_alone() -> None:
+    read = Read(document(page_of(["a"])))
+    (policy,) = (
+        own["content"]
+        for name, own in read.elements
+        if name == "meta" and own.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert allowed.keys() == {"default-src", "style-src", "script-src"}
+    assert allowed["default-src"] == "'none'"
+    for kind in ("style", "script"):
+        digest = hashlib.sha256("".join(read.texts[kind]).encode()).digest()
+        assert allowed[f"{kind}-src"] == f"'sha256-{b64encode(digest).decode()}'"
+
+
+def test_the_largest_page_can_be_mailed() -> None:
+    assert len(document(largest())) < 2 * 2**20
+
+
+def test_a_page_is_known_as_ours_until_somebody_edits_it(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_bytes(document(page_of(["a"])))
+    assert is_ours(file)
+    file.write_bytes(file.read_bytes().replace(b"<h1>a", b"<h1>b"))
+    assert not is_ours(file)
+
+
+def test_the_same_page_has_the_same_bytes() -> None:
+    assert document(page_of(["a"])) == document(page_of(["a"]))

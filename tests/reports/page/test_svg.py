@@ -1,0 +1,96 @@
+"""Charts stay within their frame, and their ticks are round."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ropewalk.reports.page.blocks import Axis, Chart, Mark, Series, Tile, TileGrid
+from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, ticks, tiles
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
+POSITIVE = st.floats(1e-6, 1e9)
+
+
+def drawn(marks: list[Mark], x: Axis | None = None, y: Axis | None = None) -> ElementTree.Element:
+    shown = Chart("t", x or Axis("x"), y or Axis("y"), (Series("s", tuple(marks)),))
+    return ElementTree.fromstring(chart(shown))
+
+
+def coordinates(path: str) -> list[tuple[float, float]]:
+    found = re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)
+    return [(float(x), float(y)) for x, y in found]
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
+def test_values_are_drawn_within_the_frame_and_in_order(values: list[tuple[float, float]]) -> None:
+    marks = [Mark(x, y) for x, y in sorted(values)]
+    line = drawn(marks).find("g/path")
+    assert line is not None
+    places = coordinates(line.attrib["d"])
+    assert len(places) == len(marks)
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
+    assert [x for x, _ in places] == sorted(x for x, _ in places)
+    heights = {y: place for (_, y), (_, place) in zip(sorted(values), places, strict=True)}
+    assert [heights[y] for y in sorted(heights)] == sorted(heights.values(), reverse=True)
+
+
+@given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=10))
+def test_logarithmic_axes_too(values: list[tuple[float, float]]) -> None:
+    root = drawn([Mark(x, y) for x, y in sorted(values)], Axis("x", "log2"), Axis("y", "log10"))
+    line = root.find("g/path")
+    assert line is not None
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in coordinates(line.attrib["d"]))
+
+
+@given(NUMBERS, st.floats(1e-3, 1e9))
+def test_ticks_are_round_even_and_within_the_axis(low: float, width: float) -> None:
+    ends = (low, low + width)
+    if ends[1] - ends[0] < 1e-9 * max(map(abs, ends)):
+        return
+    found = ticks(Axis("y"), ends)
+    slack = 1e-6 * (width + abs(low))
+    assert 2 <= len(found) <= 8
+    assert all(ends[0] - slack <= tick <= ends[1] + slack for tick in found)
+    step = (found[-1] - found[0]) / (len(found) - 1)
+    digits = step / 10.0 ** math.floor(math.log10(step) + 1e-6)
+    assert min(abs(digits - round_) for round_ in (1, 2, 5, 10)) < 1e-3
+
+
+def test_a_length_is_written_as_users_write_it() -> None:
+    texts = [
+        t.text
+        for t in drawn([Mark(512, 1), Mark(4096, 2)], Axis("x", "log2", "length")).iter("text")
+    ]
+    assert {"512", "4k"} <= set(texts)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_left_out(value: float) -> None:
+    line = drawn([Mark(1, 1), Mark(2, value), Mark(3, 2)]).find("g/path")
+    assert line is not None
+    assert len(coordinates(line.attrib["d"])) == 2
+    assert "No value" in (drawn([Mark(1, value)]).text or "")
+
+
+def test_no_two_series_are_told_apart_by_colour_alone() -> None:
+    marks = (Mark(0, 0), Mark(1, 1))
+    names = tuple(Series(str(i), marks) for i in range(SERIES))
+    root = ElementTree.fromstring(chart(Chart("t", Axis("x"), Axis("y"), names)))
+    shapes = [group.findall("path")[-1].attrib["d"] for group in root.findall("g")]
+    relative = {re.sub(r"^M[\d.]+ [\d.]+", "", shape) for shape in shapes}
+    assert len(relative) == SERIES
+
+
+def test_a_tile_says_its_number_in_words_and_a_vague_one_has_no_colour() -> None:
+    grid = TileGrid(
+        "t", "x", "y", ("1k", "2k"), ("0%",), ((Tile(1, "all", False), Tile(0, "few", True)),)
+    )
+    root = ElementTree.fromstring(tiles(grid))
+    kinds = {path.findtext("title"): path.attrib["class"] for path in root.findall("path")}
+    assert kinds == {"all": "heat10", "few": "vague"}

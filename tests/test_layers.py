@@ -312,7 +312,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
             *("evaluation.conditions", "evaluation.results", "evaluation.statistics"),
-            *("exporting.parity", "audit.finding", "audit.files.check"),
+            *("exporting.parity", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
     ),

@@ -21,6 +21,7 @@ from ropewalk.api.common import (
     as_plan,
     stated_assumptions,
 )
+from ropewalk.api.report import keep_report
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
@@ -233,6 +234,8 @@ def train(
         if directory is not None:
             directory.write(RESULTS, json.dumps(trained.to_json(), indent=2) + "\n")
             keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
+    if directory is not None:
+        keep_report(path, notice)
     return trained
 
 

@@ -93,9 +93,9 @@ class Scorer:
         assert list(ends) == sorted(ends)
         assert all(0 < end <= len(sequence) for end in ends)
         for hidden in self._after(torch.from_numpy(sequence[: max(ends)])[None], ends):
-            logits = self._finish(self._head(hidden)).double()
+            logits = self._head.logits(hidden).double()
             if not logits.isfinite().any():
-                raise self._not_numbers(max(ends))
+                raise not_numbers(self.model, max(ends))
             row: NDArray[np.float64] = logits.log_softmax(-1)[0].cpu().numpy()
             yield row
 

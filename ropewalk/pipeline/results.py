@@ -21,6 +21,7 @@ from ropewalk.lengths import format_length
 from ropewalk.records import EvalResult
 from ropewalk.reports.extend import Line, extension_figure
 from ropewalk.schedule import RotaryGeometry
+from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
 from ropewalk.values import Result, check_filled, check_member
 
@@ -136,6 +137,25 @@ class Evaluated(Result):
         return extension_figure(
             self.pooled, chosen=self.chosen, original_length=self.original_length
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Training(Result):
+    """The trained weights, with the config that the model came with, and how the loss went."""
+
+    folder: Path
+    stage: TrainedStage
+    left_out: int
+    """Documents that share text with those of the evaluation."""
+
+    def summary(self) -> str:
+        told = (
+            f"{len(self.stage.steps):,} steps with {self.stage.method}, loss "
+            f"{self.stage.loss_first:.3f} to {self.stage.loss_last:.3f}"
+        )
+        if self.left_out:
+            told += f"; {self.left_out} documents share text with the evaluation and were left out"
+        return told
 
 
 class Difference(NamedTuple):

@@ -34,7 +34,8 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.features import check_plan, expressible
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.writing import copy_companions, staged, write_json
+from ropewalk.exporting.staging import staged
+from ropewalk.exporting.writing import copy_companions, write_json
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import load_config

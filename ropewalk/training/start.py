@@ -11,7 +11,7 @@ import torch
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.writing import staged
+from ropewalk.exporting.staging import staged
 from ropewalk.models.load import checked_weights, load_tokenizer
 from ropewalk.models.source import Source
 

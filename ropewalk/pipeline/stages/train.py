@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
@@ -11,6 +10,7 @@ from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.source import resolve
+from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.pipeline.training import check_documents
@@ -19,31 +19,11 @@ from ropewalk.training.recording import JOURNAL, StepJournal
 from ropewalk.training.results import TrainedStage
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.stage import TRAINED, Execution, StageJob, train_stage
-from ropewalk.values import Result
 
 FOLDER = "train"
 """In the run directory: tokens, checkpoints and the trained weights."""
 _BACKWARD = 3
 """What a step takes, in forwards."""
-
-
-@dataclass(frozen=True, eq=False)
-class Training(Result):
-    """The trained weights, with the config that the model came with, and how the loss went."""
-
-    folder: Path
-    stage: TrainedStage
-    left_out: int
-    """Documents that share text with those of the evaluation."""
-
-    def summary(self) -> str:
-        told = (
-            f"{len(self.stage.steps):,} steps with {self.stage.method}, loss "
-            f"{self.stage.loss_first:.3f} to {self.stage.loss_last:.3f}"
-        )
-        if self.left_out:
-            told += f"; {self.left_out} documents share text with the evaluation and were left out"
-        return told
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ropewalk.pipeline.results import (
     Exports,
     Inspected,
     ShortText,
+    Training,
     Verified,
     read_result,
     run_id,
@@ -18,12 +19,13 @@ from ropewalk.pipeline.results import (
 from ropewalk.records import NLL
 from ropewalk.reports.commands import measured, schedules
 from ropewalk.reports.commands.folder import RunFolder
+from ropewalk.reports.commands.train import curves
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
-STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
+STAGES = ("inspect", "compare", "search", "train", "evaluate", "short", "export", "verify")
 
 
 def page(run: RunFolder) -> Page:
@@ -34,20 +36,22 @@ def page(run: RunFolder) -> Page:
     inspected, evaluated = stage("inspect", Inspected), stage("evaluate", Evaluated)
     compared, found = stage("compare", Compared), stage("search", Found)
     short, exports = stage("short", ShortText), stage("export", Exports)
-    verified = stage("verify", Verified)
+    verified, trained = stage("verify", Verified), stage("train", Training)
+    asked = STAGES if run.configuration.get("train_steps") else (n for n in STAGES if n != "train")
     sections = [
         *(_measured(run, evaluated) if evaluated else ()),
         *([_short(short, run)] if short else ()),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
+        *([_trained(trained, run)] if trained else ()),
         *([_ranked(compared)] if compared else ()),
         *([_exported(run, exports, verified)] if exports else ()),
     ]
     return Page(
         f"{_name(inspected)} to {_target(run)} tokens",
         _verdict(inspected, evaluated),
-        tuple(each.summary() for each in (found, short, verified) if each is not None),
+        tuple(e.summary() for e in (found, trained, short, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
-        tuple(name for name in STAGES if not (run.path / f"{name}.json").exists()),
+        tuple(name for name in asked if not (run.path / f"{name}.json").exists()),
     )
 
 
@@ -93,6 +97,12 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
         measured.by_position(run.records, at),
     ]
     return [section._replace(command=run.made_by) for section in sections]
+
+
+def _trained(trained: Training, run: RunFolder) -> Section:
+    stage = trained.stage
+    name = f"{format_length(stage.length)}, {stage.method}"
+    return Section("Training", curves([(name, stage.steps)]), run.made_by)
 
 
 def _short(short: ShortText, run: RunFolder) -> Section:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal
 
 from ropewalk.api.train import RESULTS, Trained
 from ropewalk.lengths import format_length
@@ -12,30 +12,25 @@ from ropewalk.reports.commands import schedules
 from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
 from ropewalk.reports.training import SMOOTHED
+from ropewalk.training.results import Step
 from ropewalk.untrusted import Fields
 
 JOURNAL = "training.jsonl"
+CURVES: tuple[tuple[str, str, Literal["linear", "log10"]], ...] = (
+    ("loss", "loss in nats per token", "linear"),
+    ("grad_norm", "norm of the gradient", "log10"),
+    ("learning_rate", "learning rate", "linear"),
+)
 MOST = 400
 """Marks of a curve: of more steps, the mean of each stretch is drawn."""
 
 
-class Step(NamedTuple):
-    """What is drawn of a line of the journal."""
-
-    stage: int
-    tokens: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-
-
 def page(run: RunFolder) -> Page:
     found = run.result(RESULTS, Trained)
-    steps = [_step(i, line) for i, line in enumerate(run.lines(JOURNAL), start=1)]
-    names = None
+    stages = _so_far(run)
     if found is not None:
-        names = [f"{format_length(s.length)}, {s.method}" for s in found.stages]
-    sections = [Section("Training", _curves(steps, names), run.made_by)] if steps else []
+        stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
+    sections = [Section("Training", curves(stages), run.made_by)] if stages else []
     if found is not None:
         sections.append(schedules.of_plans({"plan": found.plan}))
         sections.append(
@@ -45,35 +40,38 @@ def page(run: RunFolder) -> Page:
         sections.append(schedules.of_plans({"plan": run.plan}))
     return Page(
         "A training" if found is None else f"{found.model}, trained",
-        f"Unfinished: {len(steps):,} steps so far." if found is None else found.summary(),
+        f"Unfinished: {sum(len(own) for _, own in stages):,} steps so far."
+        if found is None
+        else found.summary(),
         (),
         tuple(sections),
         () if found is not None else (RESULTS,),
     )
 
 
-def _step(number: int, line: dict[str, object]) -> Step:
-    fields = Fields(line, f"{JOURNAL}: line {number}")
-    return Step(
-        fields.integer("stage"),
-        fields.integer("tokens"),
-        *(fields.number(key) for key in ("loss", "grad_norm", "learning_rate")),
-    )
-
-
-def _curves(steps: Sequence[Step], names: Sequence[str] | None) -> tuple[Chart, ...]:
+def _so_far(run: RunFolder) -> list[tuple[str, tuple[Step, ...]]]:
+    """The steps of each stage in the journal."""
     stages: dict[int, list[Step]] = {}
-    for step in steps:
-        stages.setdefault(step.stage, []).append(step)
+    for i, line in enumerate(run.lines(JOURNAL), start=1):
+        fields = Fields(line, f"{run.path / JOURNAL}: line {i}")
+        stages.setdefault(fields.integer("stage"), []).append(
+            Step(
+                fields.integer("step"),
+                fields.number("loss"),
+                fields.number("grad_norm"),
+                fields.number("learning_rate"),
+                fields.integer("tokens"),
+            )
+        )
+    return [(f"stage {number}", tuple(own)) for number, own in sorted(stages.items())]
+
+
+def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
+    """Loss, norm of the gradient and learning rate by tokens read, stage after stage."""
     charts = []
-    for key, label, scale in (
-        ("loss", "loss in nats per token", "linear"),
-        ("grad_norm", "norm of the gradient", "log10"),
-        ("learning_rate", "learning rate", "linear"),
-    ):
+    for key, label, scale in CURVES:
         series, before = [], 0
-        for number, own in sorted(stages.items()):
-            name = f"stage {number}" if names is None else names[number - 1]
+        for name, own in stages:
             marks = [Mark(before + step.tokens, getattr(step, key)) for step in own]
             series.append(Series(name, _thinned(marks)))
             if key == "loss":
@@ -81,8 +79,7 @@ def _curves(steps: Sequence[Step], names: Sequence[str] | None) -> tuple[Chart, 
                 means = _thinned(_running(marks, width))
                 series.append(Series(f"{name}, mean of {width} steps", means, main=True))
             before += own[-1].tokens
-        axis = Axis(label, scale)  # type: ignore[arg-type]
-        charts.append(Chart(label, Axis("tokens read"), axis, tuple(series)))
+        charts.append(Chart(label, Axis("tokens read"), Axis(label, scale), tuple(series)))
     return tuple(charts)
 
 

@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks.machine import machine, measured_on
 from ropewalk.data import store
-from ropewalk.data.packing import pack
-from ropewalk.data.store import IntArray, TokenStore
+from ropewalk.data.packing import IntArray, pack
+from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens, Windows, WindowSettings
 from ropewalk.outputs import write_atomically
 from ropewalk.run_directory import RunDirectory

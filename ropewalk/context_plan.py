@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -178,6 +178,19 @@ class ContextPlan:
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
         return ContextPlan(self.model, {**schedules, layer_type: steps})
+
+    def rotates_like(self, other: ContextPlan) -> bool:
+        """Whether each layer type has the same steps, but for their lengths and recipes.
+
+        Query scales are not compared.
+        """
+        return self._rotations() == other._rotations()
+
+    def _rotations(self) -> dict[str, list[RotarySchedule]]:
+        return {
+            name: [replace(step.schedule, length=1, recipe=()) for step in steps]
+            for name, steps in self.schedules.items()
+        }
 
     @property
     def id(self) -> str:

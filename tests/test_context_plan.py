@@ -315,6 +315,17 @@ def test_a_plan_with_any_byte_changed_is_read_or_refused(data: st.DataObject) ->
     assert ContextPlan.loads(value.dumps()) == value
 
 
+def test_lengths_and_recipes_are_no_part_of_how_a_plan_rotates() -> None:
+    renamed = replace(LONG, length=128, recipe=())
+    longer = plan(PlanStep(16, PLAIN), PlanStep(128, renamed), query_scales=QueryScales({0: TWO}))
+    assert longer.rotates_like(PAIR)
+    assert PAIR.rotates_like(longer)
+    changed = replace(LONG, attention_scaling=1.5)
+    assert not plan(PlanStep(16, PLAIN), PlanStep(128, changed)).rotates_like(PAIR)
+    assert not plan(PlanStep(64, LONG)).rotates_like(PAIR)
+    assert not ContextPlan("m", {"other": PAIR.steps()}).rotates_like(PAIR)
+
+
 def test_the_trained_length_stays_through_extensions() -> None:
     geometry = RotaryGeometry(head_dim=16, rotary_dim=16, base=10_000.0, original_length=512)
     long = RotarySchedule.plain(geometry).rescaled(np.full(8, 4.0), 2048)

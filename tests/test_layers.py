@@ -256,6 +256,7 @@ ROOMS = {
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
+            "evaluation.statistics",
             *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
             "pipeline.settings",
         ),

@@ -221,9 +221,8 @@ def _comparisons(
             compared = _compared(a, b) if a.compared and b is not None else None
             if compared is not None:
                 pairs.append((a.task, a.metric, first.method, second.method, compared))
-    known = [(i, c.p_value) for i, (*_, c) in enumerate(pairs) if c.p_value is not None]
-    adjusted = dict(zip((i for i, _ in known), holm([p for _, p in known]), strict=True))
-    return [BenchmarkComparison(*own, adjusted.get(i)) for i, own in enumerate(pairs)]
+    adjusted = holm([comparison.p_value for *_, comparison in pairs])
+    return [BenchmarkComparison(*own, p) for own, p in zip(pairs, adjusted, strict=True)]
 
 
 def _compared(a: BenchmarkScores, b: BenchmarkScores) -> Comparison | None:

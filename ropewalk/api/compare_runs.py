@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.api.common import as_path
-from ropewalk.api.evaluate import RESULTS, SIGNIFICANT, Evaluated
+from ropewalk.api.evaluate import RESULTS, Evaluated
 from ropewalk.errors import InputError
 from ropewalk.evaluation.results import (
     MethodComparison,
@@ -20,6 +20,7 @@ from ropewalk.evaluation.results import (
     means,
     summarise,
 )
+from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.reports.comparison import comparison_figure, difference_panels
@@ -58,9 +59,7 @@ class ComparedRuns(Result):
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
         """The comparisons whose adjusted p-value is below 0.05."""
-        return tuple(
-            c for c in self.comparisons if c.adjusted_p is not None and c.adjusted_p < SIGNIFICANT
-        )
+        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
 
     def label(self, comparison: MethodComparison) -> str:
         """The methods that are compared, for people."""

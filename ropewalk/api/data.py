@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.api.common import Corpus, Length, as_length, as_path, documents_in
-from ropewalk.data.mixtures import Group, Mixture, groups
+from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
@@ -189,7 +189,6 @@ def describe_data(
     # Of a tokenizer that has both; which tokens they are does not matter.
     windows = Windows(store, settings, SpecialTokens(0, 0))
     packing = windows.packing
-    kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
     return _described(
         store,
         Fill(
@@ -199,7 +198,7 @@ def describe_data(
             packing.tokens / (len(windows) * settings.length),
             packing.dropped,
             packing.whole,
-            tuple(_read(kind, store, windows) for kind in kinds),
+            tuple(_read(kind, store, windows) for kind in windows.groups),
         ),
     )
 

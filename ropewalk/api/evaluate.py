@@ -31,6 +31,7 @@ from ropewalk.evaluation.conditions import (
 )
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, means, summarise
+from ropewalk.evaluation.statistics import is_significant
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
 RESULTS = "results.json"
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,7 @@ class Evaluated(Result):
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
         """The comparisons whose adjusted p-value is below 0.05."""
-        return tuple(
-            c for c in self.comparisons if c.adjusted_p is not None and c.adjusted_p < SIGNIFICANT
-        )
+        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
 
     def summary(self) -> str:
         longest = max(result.length for result in self.results)

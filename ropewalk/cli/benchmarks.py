@@ -13,12 +13,16 @@ from ropewalk.cli.shared import (
     DeviceOption,
     DtypeOption,
     JsonOption,
+    MethodsOption,
+    PlansOption,
     RunnableModel,
     StrictOption,
+    TargetOption,
     notify,
     print_json,
     table,
 )
+from ropewalk.evaluation.statistics import is_significant
 
 EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
 
@@ -33,22 +37,9 @@ def command(
             "tasks of lm-evaluation-harness.",
         ),
     ] = ",".join(NAMES),
-    plans: Annotated[
-        list[Path] | None,
-        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="METHOD",
-            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
-    ] = None,
+    plans: PlansOption = None,
+    methods: MethodsOption = None,
+    target: TargetOption = None,
     tasks_folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="A folder with further tasks of the harness, as YAML."),
@@ -105,7 +96,7 @@ def _show(found: Benchmarked) -> None:
         own = c.comparison
         sure = own.low is not None and own.high is not None
         interval = f" ({own.low:+.3f} to {own.high:+.3f})" if sure else ""
-        told = "undecided" if c.adjusted_p is None or c.adjusted_p >= 0.05 else "differ"
+        told = "differ" if is_significant(c.adjusted_p) else "undecided"
         p = "" if c.adjusted_p is None else f", p = {c.adjusted_p:.2g}"
         console.print(
             f"  {c.task} {c.metric}: {c.first} − {c.second} = {own.difference:+.3f}{interval}{p}: "

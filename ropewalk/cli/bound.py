@@ -15,6 +15,7 @@ from ropewalk.cli.shared import (
     OverwriteOption,
     check_outputs,
     print_json,
+    save_plot,
     show_written,
     table,
 )
@@ -67,10 +68,7 @@ def command(
             islands=islands,
             progress=progress,
         )
-    if plot is not None:
-        from ropewalk.reports.figures import save
-
-        save(found.figure(), plot)
+    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     else:

@@ -14,6 +14,7 @@ from ropewalk.cli.shared import (
     OverwriteOption,
     check_outputs,
     print_json,
+    save_plot,
     show_written,
     table,
 )
@@ -47,10 +48,7 @@ def command(
     """
     check_outputs(plot=plot, overwrite=overwrite)
     found = compare_runs(first, second)
-    if plot is not None:
-        from ropewalk.reports.figures import save
-
-        save(found.figure(), plot)
+    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     else:

@@ -16,6 +16,7 @@ from ropewalk.cli.shared import (
     OverwriteOption,
     check_outputs,
     print_json,
+    save_plot,
     show_written,
     table,
 )
@@ -101,10 +102,7 @@ def command(
             check=check,
             progress=progress,
         )
-    if plot is not None:
-        from ropewalk.reports.figures import save
-
-        save(found.figure(), plot)
+    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     else:

@@ -21,7 +21,10 @@ from ropewalk.cli.shared import (
     DtypeOption,
     FieldOption,
     JsonOption,
+    MethodsOption,
+    PlansOption,
     StrictOption,
+    TargetOption,
     notify,
     print_json,
     say,
@@ -56,22 +59,9 @@ def command(
             help="A model's folder, or `bundled`; with --server it may be left out.",
         ),
     ] = None,
-    plans: Annotated[
-        list[Path] | None,
-        typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="METHOD",
-            help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="LENGTH", help="Target length of the methods."),
-    ] = None,
+    plans: PlansOption = None,
+    methods: MethodsOption = None,
+    target: TargetOption = None,
     tasks: Annotated[
         str | None,
         typer.Option(

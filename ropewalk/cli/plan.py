@@ -22,6 +22,7 @@ from ropewalk.cli.shared import (
     notify,
     pair_rows,
     print_json,
+    save_plot,
     show_steps,
     show_written,
     table,
@@ -144,10 +145,7 @@ def command(
                 notice=notify,
             )
     write_plan(found.plan, output)
-    if plot is not None:
-        from ropewalk.reports.figures import save
-
-        save(found.figure(), plot)
+    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     elif output == STANDARD_OUTPUT:

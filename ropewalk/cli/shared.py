@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -20,6 +20,7 @@ from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from ropewalk.cli.terminal import Terminal
@@ -40,6 +41,21 @@ HOW_COMPARED = (
 )
 """The interval and the p-value of a difference may come from different tests."""
 
+PlansOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="METHOD",
+        help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+    ),
+]
+TargetOption = Annotated[
+    str | None, typer.Option("--to", metavar="LENGTH", help="Target length of the methods.")
+]
 CorpusOption = Annotated[
     str,
     typer.Option(
@@ -122,6 +138,14 @@ def write_plan(plan: ContextPlan, output: Path | None) -> None:
         print(plan.dumps(), end="")
     elif output is not None:
         write_atomically(output, plan.dumps())
+
+
+def save_plot(draw: Callable[[], Figure], plot: Path | None) -> None:
+    """Draw and write the figure where --plot asks for it."""
+    if plot is not None:
+        from ropewalk.reports.figures import save
+
+        save(draw(), plot)
 
 
 def show_written(*paths: Path | None, as_json: bool) -> None:

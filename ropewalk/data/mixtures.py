@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ropewalk.data.packing import IntArray
 from ropewalk.errors import InvalidValue
 from ropewalk.untrusted import real_number, whole_number
 from ropewalk.values import frozen
-
-IntArray = NDArray[np.int64]
 
 MOST_TOKENS = 10**15
 MOST_SHARE = 10**6

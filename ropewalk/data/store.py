@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
+from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.run_directory import Journal, RunDirectory
@@ -44,7 +45,6 @@ MAPPED = 64
 """Shards that are mapped at the same time: each holds a file open."""
 TOKEN, FIELD = np.dtype("<u4"), np.dtype("<i8")
 
-IntArray = NDArray[np.int64]
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 """Texts to tokens, without special tokens."""
 
@@ -174,7 +174,7 @@ class _Build:
         documents = islice(self._documents, shard.documents)
         if self._is_whole(shard, number):
             for domain, text in documents:
-                self._taken(domain, text)
+                self._hash(domain, self._bytes(domain, text))
         else:
             content = _contents(list(self._tokenised(documents)))
             for kind, expected in shard.checksums.items():
@@ -197,14 +197,16 @@ class _Build:
             "directory"
         )
 
-    def _taken(self, domain: int, text: str) -> None:
+    def _bytes(self, domain: int, text: str) -> bytes:
         try:
-            raw = text.encode()
+            return text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
                 f"a document of {self._names[domain]} is not valid Unicode (character "
                 f"{error.start} is half of a surrogate pair); repair the corpus"
             ) from None
+
+    def _hash(self, domain: int, raw: bytes) -> None:
         self._digest.update(b"%d %d " % (domain, len(raw)))
         self._digest.update(raw)
 
@@ -222,13 +224,11 @@ class _Build:
             yield from self._encoded(waiting)
 
     def _encoded(self, waiting: list[tuple[int, str]]) -> Iterator[_Tokenised]:
-        before = self._digest.copy()
-        for domain, text in waiting:  # refuses what no tokenizer takes
-            self._taken(domain, text)
-        self._digest = before
+        # Refuses what no tokenizer takes, before the tokenizer sees it.
+        raw = [self._bytes(domain, text) for domain, text in waiting]
         encoded = self._encode([text for _, text in waiting])
-        for (domain, text), ids in zip(waiting, encoded, strict=True):
-            self._taken(domain, text)
+        for (domain, _), own, ids in zip(waiting, raw, encoded, strict=True):
+            self._hash(domain, own)
             yield domain, np.array(ids, dtype=TOKEN)
 
     def _write(self, documents: list[_Tokenised]) -> None:

@@ -24,18 +24,16 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ropewalk.attention.layout import AttentionLayout
-from ropewalk.data.mixtures import Mixture, documents_of, groups
-from ropewalk.data.packing import Filling, Overflow, Packing, Piece, pack
+from ropewalk.data.mixtures import Group, Mixture, documents_of, groups
+from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, pack
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.untrusted import whole_number
 from ropewalk.values import check_member, frozen
 
-IntArray = NDArray[np.int64]
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
 
 IGNORED: Final = -100
@@ -141,15 +139,22 @@ class Windows(Sequence[Window]):
     def __getitem__(self, index: int) -> Window:  # type: ignore[override]
         index = range(len(self))[index]
         random = np.random.default_rng([self.settings.seed, IN_WINDOW, self.epoch, index])
-        pieces = [self.packing[int(self._order[index])][i] for i in self._shuffled(index, random)]
-        return self._window([self._read(piece) for piece in pieces], random)
+        pieces = self.packing[int(self._order[index])]
+        order = self._order_of_pieces(len(pieces), random)
+        return self._window([self._read(pieces[i]) for i in order], random)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The kinds of documents, and how much an epoch reads of each."""
+        store = self.store
+        return groups(store.lengths, store.of_domain, store.domains, self.settings.mixture)
 
     @cached_property
     def drawn(self) -> IntArray:
         """The documents of this epoch, in the order in which they are read."""
-        settings, store = self.settings, self.store
-        kinds = groups(store.lengths, store.of_domain, store.domains, settings.mixture)
-        return documents_of(kinds, store.lengths, seed=settings.seed, epoch=self.epoch)
+        return documents_of(
+            self.groups, self.store.lengths, seed=self.settings.seed, epoch=self.epoch
+        )
 
     @cached_property
     def packing(self) -> Packing:
@@ -174,8 +179,7 @@ class Windows(Sequence[Window]):
         random = np.random.default_rng([self.settings.seed, ORDER_OF_WINDOWS, self.epoch])
         return random.permutation(len(self.packing))
 
-    def _shuffled(self, index: int, random: np.random.Generator) -> list[int]:
-        count = len(self.packing[int(self._order[index])])
+    def _order_of_pieces(self, count: int, random: np.random.Generator) -> list[int]:
         if self.settings.filling == "greedy":
             return list(range(count))
         return list(map(int, random.permutation(count)))

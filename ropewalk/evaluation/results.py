@@ -177,9 +177,8 @@ def compare_pairs(
                 if one is not None and two is not None:
                     told = compare_mean_rates(one, two)
                     found.append((name, mode, MEAN_SCORE.name, length, first, second, told))
-    known = [(i, c.p_value) for i, (*_, c) in enumerate(found) if c.p_value is not None]
-    adjusted = dict(zip((i for i, _ in known), holm([p for _, p in known]), strict=True))
-    return [MethodComparison(*described, adjusted.get(i)) for i, described in enumerate(found)]
+    adjusted = holm([comparison.p_value for *_, comparison in found])
+    return [MethodComparison(*own, p) for own, p in zip(found, adjusted, strict=True)]
 
 
 def grouped_pairs(

@@ -34,6 +34,7 @@ from ropewalk.values import Value
 CONFIDENCE = 0.95
 FEWEST = 5
 """Fewer clusters than these give no interval."""
+SIGNIFICANT = 0.05
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
@@ -343,15 +344,23 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, float(2 * tail / 2**total))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for being several (Holm 1979), in the order given."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [0.0] * len(p_values)
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted for being several (Holm 1979), in the order given.
+
+    None, where there was no test, stays None and does not count.
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+    for rank, (p, i) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
         adjusted[i] = highest
     return adjusted
+
+
+def is_significant(p_value: float | None) -> bool:
+    """Whether a p-value is below 0.05; None, where there was no test, is not."""
+    return p_value is not None and p_value < SIGNIFICANT
 
 
 @dataclass(frozen=True, eq=False)

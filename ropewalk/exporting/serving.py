@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -81,7 +81,7 @@ def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
         return (here, *engines, *_of_file(plan, source))
     rows = [_transformers(plan, source), *(_engine(plan, source, name) for name in ENGINES)]
     exported = _exported(plan, source)
-    if _keeps_its_scaling(plan, source.present_plan):
+    if not _is_plain(source.present_plan) and plan.rotates_like(source.present_plan):
         written = _written_by_the_converter(source)
         if written or exported.refused:
             return (*rows, *_unmodified(plan, source, known=written))
@@ -185,22 +185,6 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
         return _Export(refused=_reason(error, "llama.cpp"))
     allow = " --approximate" if near else ""
     return _Export(near, f"{_export(source, 'llama.cpp', FILE)}{allow}")
-
-
-def _keeps_its_scaling(plan: ContextPlan, present: ContextPlan) -> bool:
-    """Whether a model is scaled already, and the plan changes nothing of it but the length."""
-    if _is_plain(present) or set(plan.schedules) != set(present.schedules):
-        return False
-    for layer_type, own in present.schedules.items():
-        steps = plan.schedules[layer_type]
-        if len(steps) != len(own):
-            return False
-        for step, kept in zip(steps, own, strict=True):
-            old = kept.schedule
-            alike = replace(step.schedule, length=old.length, recipe=old.recipe)
-            if alike != old:
-                return False
-    return True
 
 
 def _written_by_the_converter(source: Source) -> bool:

@@ -72,12 +72,7 @@ def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tu
 
 def only_the_length(present: ContextPlan, planned: ContextPlan) -> bool:
     """Whether a plan states a longer length and changes nothing that the model computes."""
-
-    def computed(plan: ContextPlan) -> list[RotarySchedule]:
-        steps = [step for layer_type in present.schedules for step in plan.steps(layer_type)]
-        return [replace(step.schedule, recipe=(), length=1) for step in steps]
-
-    return planned.target_length > present.target_length and computed(present) == computed(planned)
+    return planned.target_length > present.target_length and planned.rotates_like(present)
 
 
 def extend_plan(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.data.mixtures import IntArray, Mixture, _next, documents_of, groups
+from ropewalk.data.mixtures import Mixture, _next, documents_of, groups
+from ropewalk.data.packing import IntArray
 from ropewalk.errors import InvalidValue
 
 NAMES = ("code", "prose")

@@ -21,7 +21,7 @@ LENGTH = 256
 
 
 def official_folder(folder: Path, names: tuple[str, ...] = ("vt",), **changes: Any) -> Path:
-    files = []
+    entries = []
     for name in names:
         path = folder / str(LENGTH) / name / "validation.jsonl"
         path.parent.mkdir(parents=True)
@@ -31,11 +31,27 @@ def official_folder(folder: Path, names: tuple[str, ...] = ("vt",), **changes: A
             for i in range(3)
         ]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        entry = {"path": str(path.relative_to(folder)), "task": name, "length": LENGTH}
-        files.append({**entry, "sha256": digest, **changes})
-    (folder / "manifest.json").write_text(json.dumps({"files": files}))
+        entries.append({**_entry(path, folder), **changes})
+    _write_manifest(folder, entries)
     return folder
+
+
+def _entry(path: Path, folder: Path) -> dict[str, Any]:
+    """What the manifest says of a file as it is now."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    own = {"path": str(path.relative_to(folder)), "task": path.parent.name, "length": LENGTH}
+    return {**own, "sha256": digest}
+
+
+def _write_manifest(folder: Path, entries: list[dict[str, Any]]) -> None:
+    (folder / "manifest.json").write_text(json.dumps({"files": entries}))
+
+
+def _rewrite(folder: Path, content: str, *, names: tuple[str, ...] = ("vt",)) -> None:
+    """Give the last of the named tasks another content, which the manifest knows of."""
+    paths = [folder / str(LENGTH) / name / "validation.jsonl" for name in names]
+    paths[-1].write_text(content)
+    _write_manifest(folder, [_entry(path, folder) for path in paths])
 
 
 def _evaluate(folder: Path | None, **changes: Any) -> Any:
@@ -126,23 +142,15 @@ def test_what_does_not_match_is_refused_by_name(
 )
 def test_a_line_of_another_form_is_refused(line: str, message: str, tmp_path: Path) -> None:
     folder = official_folder(tmp_path)
-    path = folder / str(LENGTH) / "vt" / "validation.jsonl"
-    path.write_text(line)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = {"path": f"{LENGTH}/vt/validation.jsonl", "task": "vt", "length": LENGTH}
-    (folder / "manifest.json").write_text(json.dumps({"files": [{**entry, "sha256": digest}]}))
+    _rewrite(folder, line)
     with pytest.raises(RopewalkError, match=message):
         read(folder).check(["vt"], [LENGTH], 1)
 
 
 def test_blank_lines_are_counted_and_nothing_else_is_a_sample(tmp_path: Path) -> None:
     folder = official_folder(tmp_path)
-    path = folder / str(LENGTH) / "vt" / "validation.jsonl"
     for content, message in (("\n\n{}\n", r"line 3: input.*is missing"), ("\n", "is empty")):
-        path.write_text(content)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        entry = {"path": f"{LENGTH}/vt/validation.jsonl", "task": "vt", "length": LENGTH}
-        (folder / "manifest.json").write_text(json.dumps({"files": [{**entry, "sha256": digest}]}))
+        _rewrite(folder, content)
         with pytest.raises(RopewalkError, match=message):
             read(folder).check(["vt"], [LENGTH], 1)
 
@@ -154,11 +162,7 @@ def test_prompts_that_are_too_long_are_refused_before_anything_is_measured(
         raise AssertionError("measured before the inputs were known to fit")
 
     folder = official_folder(tmp_path, ("vt", "cwe"))
-    path = folder / str(LENGTH) / "cwe" / "validation.jsonl"
-    path.write_text(json.dumps({"input": "a b " * 300, "outputs": ["a"]}))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"][1]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    _rewrite(folder, json.dumps({"input": "a b " * 300, "outputs": ["a"]}), names=("vt", "cwe"))
     monkeypatch.setattr(Scorer, "write", never)
     with pytest.raises(RopewalkError, match=r"cwe/validation\.jsonl, line 1: takes"):
         _evaluate(folder, tasks=["vt", "cwe"])

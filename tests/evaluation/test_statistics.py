@@ -12,6 +12,7 @@ from ropewalk.evaluation.statistics import (
     compare_means,
     compare_rates,
     holm,
+    is_significant,
     mcnemar,
     mean_interval,
     paired_interval,
@@ -162,11 +163,17 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([]) == []
+    assert holm([None, 0.01, None, 0.02]) == [None, 0.02, None, 0.02]
+
+
+@pytest.mark.parametrize(("p_value", "significant"), [(0.049, True), (0.05, False), (None, False)])
+def test_significant_is_a_p_value_below_5_percent(p_value: float | None, significant: bool) -> None:
+    assert is_significant(p_value) is significant
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_never_lowers_a_p_value_nor_changes_their_order(values: list[float]) -> None:
-    adjusted = holm(values)
+    adjusted = [adjusted for adjusted in holm(values) if adjusted is not None]
     assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
     order = sorted(range(len(values)), key=lambda i: values[i])
     assert [adjusted[i] for i in order] == sorted(adjusted)

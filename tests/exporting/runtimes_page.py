@@ -352,9 +352,10 @@ measured: every module's output is moved by a unit in its last place, and logits
 times what that does to them (two implementations round a product and a sum each, and each output
 is moved once). Experts are chosen by a comparison, so rounding is larger there. The output then
 says which tolerance was used, which was not enough, and why (`usual` in the JSON). A fault that
-moves logits by less than the rounding of the model itself passes: up to 5 times the tolerance in
-tiny Llamas, and up to 35 times in tiny models of granitemoe. In the tests, most families agree to
-the last bit.
+moves logits by less than the rounding of the model itself passes. Planted faults of about 10, 30
+and 90 times the tolerance fail in a tiny Llama, and those of 30 and 90 times in a tiny phimoe
+(`python -m pytest tests/exporting/test_gate.py`). In the tests, most families agree to the last
+bit.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json

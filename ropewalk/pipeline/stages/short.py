@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.results import compare_methods
+from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages.evaluate import Evaluate
@@ -15,8 +16,6 @@ from ropewalk.progress import Progress
 from ropewalk.records import EvalRecord, is_compared
 from ropewalk.run_directory import RECORDS
 from ropewalk.values import Result
-
-SIGNIFICANT = 0.05
 
 
 class Difference(NamedTuple):
@@ -34,7 +33,7 @@ class Difference(NamedTuple):
     @property
     def is_worse(self) -> bool:
         worse = self.difference > 0 if self.metric == "nll" else self.difference < 0
-        return worse and self.adjusted_p is not None and self.adjusted_p < SIGNIFICANT
+        return worse and is_significant(self.adjusted_p)
 
     def __str__(self) -> str:
         """A difference of losses is a ratio of perplexities."""

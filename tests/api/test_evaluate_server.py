@@ -167,7 +167,10 @@ def test_another_server_in_the_same_run_is_refused(
         evaluated(url, whole[1])
 
 
-def test_the_fingerprint_comes_first(llama: str, tmp_path: Path) -> None:
+def test_the_fingerprint_comes_first(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)  # they take seconds
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
     said: list[str] = []

@@ -439,7 +439,7 @@ def _steps(
         return recipe.steps[:stages]
     if isinstance(steps, int):
         return (steps,)
-    if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
+    if not isinstance(steps, list | tuple) or not steps:
         raise InvalidValue("steps", steps, "must be a number or a list", "write [400, 600]")
     return tuple(steps)
 

@@ -30,7 +30,8 @@ def multiplications(config: Config, window: int) -> float:
 
 
 def float32_bytes(config: Config) -> int:
-    return sum(weight.numel() for weight in _empty(config).parameters()) * torch.float32.itemsize
+    count: int = sum(weight.numel() for weight in _empty(config).parameters())
+    return count * torch.float32.itemsize
 
 
 def _empty(config: Config) -> Any:

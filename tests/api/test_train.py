@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -359,3 +360,12 @@ def test_a_preview_counts_what_would_be_read(model: Path, tmp_path: Path) -> Non
     assert stage.tokens == 10 * 2 * 256
     assert stage.epochs is not None
     assert stage.epochs == pytest.approx(stage.tokens / sum(map(len, TEXTS)), rel=0.1)
+
+
+def test_the_example_of_the_documentation_can_be_run() -> None:
+    page = Path(__file__).parents[2] / "docs" / "training.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [example] = [own for own in blocks if "rw.train(" in own]
+    names: dict[str, Any] = {}
+    exec(example.replace("rw.train(", "rw.train_preview("), names)
+    assert [stage.steps for stage in names["trained"].stages] == [60]

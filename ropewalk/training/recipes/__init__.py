@@ -50,7 +50,7 @@ def named(name: str) -> TrainingRecipe:
     """The recipe of a name."""
     from ropewalk.training.recipes import anchor, base_bound, longrope_llama, longrope_mistral
 
-    recipes = {
+    recipes: dict[str, TrainingRecipe] = {
         module.RECIPE.name: module.RECIPE
         for module in (anchor, longrope_llama, longrope_mistral, base_bound)
     }

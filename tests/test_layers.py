@@ -69,6 +69,7 @@ ROOMS = {
     "models.families": Row((*VALUES, "context_plan")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
     "models.placement": Row(("errors",)),
+    "models.logits": Row(("errors",), needs=("torch",)),
     "models.assumptions": Row((*VALUES, "models.config", "models.families")),
     "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
     "models.source": Row(
@@ -101,8 +102,8 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "evaluation", "evaluation.chunks", "models"),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        ("errors", "models.logits", "evaluation", "evaluation.chunks"),
+        needs=("numpy", "torch", "transformers"),
     ),
     "evaluation.public_benchmarks": Row(
         ("errors", "models"),
@@ -252,6 +253,13 @@ ROOMS = {
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "gguf.architectures", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
+    "training": Row(
+        (
+            *("errors", "untrusted", "context_plan", "outputs", "attention", "data", "models"),
+            *("models.logits", "exporting", "exporting.configs", "exporting.manifest"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

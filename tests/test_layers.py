@@ -217,7 +217,7 @@ ROOMS = {
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
-            *("exporting.staging", "gguf.header", "gguf.parts"),
+            *("exporting.staging", "gguf.architectures", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),

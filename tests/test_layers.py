@@ -167,7 +167,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("exporting.configs", "exporting.features", "exporting.manifest"),
-            *("exporting.staging", "training.settings", "training.results"),
+            *("exporting.staging", "models.logits", "training.settings", "training.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),
@@ -253,13 +253,6 @@ ROOMS = {
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "gguf.architectures", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
-        ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
-    ),
-    "training": Row(
-        (
-            *("errors", "untrusted", "context_plan", "outputs", "attention", "data", "models"),
-            *("models.logits", "exporting", "exporting.configs", "exporting.manifest"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InputError, MissingExtra, RopewalkError, Unsupported
+from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.features import Cell
 from ropewalk.exporting.manifest import Manifest
@@ -115,7 +115,7 @@ def export(
         progress(Status("export", 0.6, "running llama.cpp"))
         try:
             parity = _parity(parts, written, schedule, setting, plan.target_length)
-        except Unsupported as error:
+        except NotCompared as error:
             return exported.with_warnings((f"not compared: {error}; {_VERIFY}",))
         exported = replace(exported, parity=parity)
         if not parity.passed:
@@ -135,7 +135,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
         setting = settings.setting_of(model, nearest)
         try:
             loss = None if size(parts) > MOST_BYTES else loss_between(parts, schedule, nearest)
-        except Unsupported:
+        except InputError:  # it cannot be computed here
             loss = None
         return Cell("approximated", f"{error}; {setting.said}"), loss
     except Unsupported as error:
@@ -191,6 +191,10 @@ def _not_compared(parts: Sequence[GGUFHeader], check: bool) -> str:
     return ""
 
 
+class NotCompared(Exception):
+    """Nothing here can say what the file should compute; the file stands without a proof."""
+
+
 def _parity(
     parts: Sequence[GGUFHeader],
     written: Path,
@@ -198,18 +202,23 @@ def _parity(
     setting: Setting,
     length: int,
 ) -> Parity:
+    if setting.yarn != 1:  # by flags, llama.cpp serves what YaRN's factor comes to, and no more
+        length = min(length, int(schedule.geometry.original_length * setting.yarn))
     run = _on(parts, schedule, length)
-    said = _said(written, run)
+    said = _said(parts, written, run)
     if setting.by_flags:
         if not settings.flags_reach_all_layers(whole(parts)):
-            raise Unsupported(
+            raise NotCompared(
                 "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
                 "nothing to compare with"
             )
         return against_flags(parts, said, run.tokens, setting, schedule)
-    with required_by("comparing factors with the file's own weights"):
-        from ropewalk.exporting.gguf_weights import against_weights
-    return against_weights(parts, said, run.tokens, schedule)
+    try:
+        with required_by("comparing factors with the file's own weights"):
+            from ropewalk.exporting.gguf_weights import against_weights
+        return against_weights(parts, said, run.tokens, schedule)
+    except InputError as error:  # its weights are no model that can be computed here
+        raise NotCompared(str(error)) from None
 
 
 def against_flags(
@@ -263,14 +272,23 @@ def _on(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> _
     """Random tokens beyond the trained length, as far as that is bearable."""
     vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 0)
     if not vocabulary:
-        raise Unsupported("the file holds no vocabulary")
+        raise NotCompared("the file holds no vocabulary")
     count = min(schedule.geometry.original_length + BEYOND, length - 1, MOST_TOKENS)
     tokens = np.random.default_rng(8).integers(vocabulary, size=max(2, count)).tolist()
     return _Run(tokens, max(0, len(tokens) - BEYOND))
 
 
-def _said(path: Path, run: _Run) -> LogProbabilities:
-    return llama_cpp_run.log_probabilities(path, run.tokens, start=run.start)
+def _said(parts: Sequence[GGUFHeader], written: Path, run: _Run) -> LogProbabilities:
+    """What llama.cpp says of the file; a source that it cannot load either proves nothing."""
+    try:
+        return llama_cpp_run.log_probabilities(written, run.tokens, start=run.start)
+    except InputError:
+        try:
+            with llama_cpp_run.running(parts[0].path, length=64):
+                pass
+        except InputError as error:
+            raise NotCompared(str(error)) from None
+        raise
 
 
 def _nearest(
@@ -295,7 +313,7 @@ def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: Rota
         return "its cost was not measured: the file is too large to be computed here"
     try:
         loss = loss_between(parts, schedule, nearest)
-    except (MissingExtra, Unsupported) as error:
+    except InputError as error:  # torch is not here, or its weights are no model that is known
         return f"its cost was not measured: {error}"
     return f"approximation cost: {loss}"
 
@@ -317,7 +335,7 @@ def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
             with llama_cpp_run.running(parts[0].path, length=64) as llama:
                 once = llama.tokenize(PROBE)
             return (once * (1 + length // max(1, len(once))))[:length]
-        except (InputError, RopewalkError):
+        except RopewalkError:
             pass
     vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 2)
     drawn: list[int] = np.random.default_rng(8).integers(vocabulary, size=length).tolist()

@@ -30,6 +30,8 @@ _REPLACED = (
     *("rope.scale_linear", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"),
 )
 """What the file says of its rotation, which a plan replaces as a whole."""
+_OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
+"""The windows that llama.cpp takes where a file of these states none."""
 _CLOSE = 1e-6
 """How far a base may be off by its float32."""
 
@@ -80,12 +82,12 @@ def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
         attention *= schedule.softmax_scaling**0.5
     found = _plainest(own, schedule)
     found = replace(found, attention=attention / (log_growth(found.yarn) if found.yarn > 1 else 1))
-    if abs(found.attention - 1) < _CLOSE:
+    if abs(found.attention - 1) < _CLOSE or (not own.attn_factor and attention == 1):
         return replace(found, attention=1.0)
     if not own.attn_factor:
         raise Unsupported(
             f"architecture {own.name}: normalises queries and keys once they are rotated, so that "
-            f"an attention scaling of {found.attention:.6g} has no effect; plan with 1"
+            f"an attention scaling of {attention:.6g} has no effect; plan with 1"
         )
     return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
 
@@ -132,7 +134,7 @@ def without_scaling(header: GGUFHeader, length: int) -> Changes:
 def flags_reach_all_layers(header: GGUFHeader) -> bool:
     """Whether llama.cpp's flags turn the layers with a sliding window as the file's keys do."""
     windows = architecture(header.architecture).windows
-    return windows in ("none", "same", "own") or not header.count("attention.sliding_window")
+    return windows in ("none", "same", "own") or _window(header) is None
 
 
 def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
@@ -191,7 +193,7 @@ def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
 def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
     """What of the architecture keeps some layers from following the plan."""
     own = architecture(header.architecture)
-    window = header.count("attention.sliding_window")
+    window = _window(header)
     if own.windows == "none" or window is None:
         return ()
     said = {
@@ -201,6 +203,13 @@ def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
     if setting.factors is not None:
         said += ", as far as the file gives them the factors"
     return (f"the layers with a sliding window of {window:,} {said}, by llama.cpp's rules",)
+
+
+def _window(header: GGUFHeader) -> int | None:
+    """The sliding window that some layers have."""
+    if header.get("attention.sliding_window") is None:
+        return _OWN_WINDOWS.get(header.architecture)
+    return header.count("attention.sliding_window")
 
 
 def _usable(header: GGUFHeader) -> Architecture:

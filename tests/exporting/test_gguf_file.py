@@ -34,6 +34,7 @@ from ropewalk.schedule import LogN
 from tests.gguf import tiny_architectures
 from tests.gguf.gguf_cases import named_plan, searched, tiny_folder
 from tests.gguf.gguf_files import header_only, raw_file, split
+from tests.gguf.tiny_architectures import ORIGINAL
 
 TARGET = 1024
 """Twice the window of the models here."""
@@ -340,34 +341,50 @@ def test_no_setting_of_the_source_survives_a_plan(key: str, sources: Path, tmp_p
 @pytest.mark.parametrize("name", tiny_architectures.known())
 def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> None:
     """Beside the source with flags, to three times its window; factors where it takes them."""
-    source, out = tiny_architectures.made(tmp_path / "a.gguf", name), tmp_path / "b.gguf"
-    own = architecture(name)
+    source, out = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    own, made = architecture(name), tiny_architectures.made(tmp_path / "made.gguf", name)
+    window = {f"{name}.context_length": rewriting.number("<I", ORIGINAL)}
+    rewriting.join(read_parts(made), source, rewriting.Changes(window))
+    longer = 3 * ORIGINAL
     if not own.rotates:
-        with pytest.raises(Unsupported, match="does not rotate|no positions"):
-            plan_of(source, "linear", 288)
+        with pytest.raises(Unsupported, match=r"no positions"):
+            plan_of(source, "linear", longer)
         return
     for method in METHODS:
-        plan = plan_of(source, method, 288, **({"factor": 3.0} if method != "ntk" else {}))
+        plan = plan_of(source, method, longer)
         exported = export(source, plan, out, overwrite=True)
         if settings.flags_reach_all_layers(read_header(source)):
             assert proven(exported).max_difference < 2e-3, method
         else:
             assert any("flags leave its layers" in said for said in exported.warnings)
         assert set(copied(source, out)) == set(read_header(source).tensors)
-    plan = plan_of(source, "ntk_mixed", 288)
+    plan = plan_of(source, "ntk_mixed", longer)
     if not own.honours_factors:
         with pytest.raises(Unsupported, match="the nearest that it can express is"):
             export(source, plan, out, overwrite=True)
+        export(source, plan, out, overwrite=True, approximate=True)
         return
     if own.attn_factor:
         longest = replace(plan.longest(), attention_scaling=1.1)
-        plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(288, longest),)})
+        plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(longer, longest),)})
     exported = export(source, plan, out, overwrite=True)
     assert exported.parity is None or exported.parity.passed
     found = rw.inspect(out).schedule
     np.testing.assert_allclose(found.rescale_factors, plan.longest().rescale_factors, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(plan.longest().attention_scaling)
     assert audit(out, run=False).verdict != "wrong"
+
+
+def test_a_file_that_this_llama_cpp_cannot_load_is_written_unproven(
+    sources: Path, tmp_path: Path
+) -> None:
+    """A type of tomorrow is copied, and nothing is claimed of it; damage of ours is an error."""
+    strange = [("token_embd.weight", (64, 8), 4711, b"?" * 64)]
+    source = raw_file(tmp_path / "a.gguf", _own_keys(sources / "F32.gguf"), strange)
+    exported = export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
+    assert exported.parity is None
+    assert any("a.gguf: llama.cpp cannot load it" in said for said in exported.warnings)
+    assert list(copied(source, tmp_path / "b.gguf")) == ["token_embd.weight"]
 
 
 def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> None:
@@ -379,11 +396,11 @@ def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> 
     ):
         with pytest.raises(Unsupported, match=message):
             setting_of(header, changed)
-    for architecture, message in (
+    for name, message in (
         ("mamba", "does not rotate in llama.cpp"),
         ("kolibri", "honours in it is not known here"),
     ):
-        path = header_only(tmp_path / f"{architecture}.gguf", architecture=architecture)
+        path = header_only(tmp_path / f"{name}.gguf", architecture=name)
         with pytest.raises(Unsupported, match=message):
             setting_of(read_header(path), schedule)
     # Its queries are normalised after their rotation: no factor in cos and sin has an effect.

@@ -9,7 +9,10 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # lm-evaluation-harness brings some 45 packages, so its tests have an environment of their own.
 EVAL := .venv-eval
 
-.PHONY: demo test test-slow test-lm-eval suite check style types figures figures-check clean
+# So do those of TRL's trainer, which are about 20 packages more than the extra `train`.
+TRL := .venv-trl
+
+.PHONY: demo test test-slow test-lm-eval test-trl suite check style types figures figures-check clean
 
 # One stamp file says that the environment matches pyproject.toml and constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -34,6 +37,14 @@ $(EVAL)/.installed: pyproject.toml constraints.txt
 
 test-lm-eval: $(EVAL)/.installed
 	$(EVAL)/bin/python -m pytest tests/harness
+
+$(TRL)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/pip install --quiet --constraint constraints.txt --editable '.[train,test]' trl==1.16.0
+	touch $@
+
+test-trl: $(TRL)/.installed
+	$(TRL)/bin/python -m pytest tests/training/test_trl.py
 
 check: style types
 
@@ -60,4 +71,4 @@ figures-check: $(INSTALLED)
 	  tests/models/test_install.py tests/exporting/test_features.py
 
 clean:
-	rm -rf $(VENV) $(EVAL) runs build dist
+	rm -rf $(VENV) $(EVAL) $(TRL) runs build dist

@@ -69,6 +69,7 @@ ROOMS = {
     "models.families": Row((*VALUES, "context_plan")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
     "models.placement": Row(("errors",)),
+    "models.logits": Row(("errors",), needs=("torch",)),
     "models.assumptions": Row((*VALUES, "models.config", "models.families")),
     "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
     "models.source": Row(
@@ -101,8 +102,8 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "evaluation", "evaluation.chunks", "models"),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        ("errors", "models.logits", "evaluation", "evaluation.chunks"),
+        needs=("numpy", "torch", "transformers"),
     ),
     "evaluation.public_benchmarks": Row(
         ("errors", "models"),
@@ -151,7 +152,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("exporting.configs", "exporting.features", "exporting.manifest"),
-            *("training.settings", "training.results"),
+            *("models.logits", "training.settings", "training.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),

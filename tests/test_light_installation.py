@@ -227,7 +227,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
         for extra in ("theory", "models", "plots", "gguf", "parquet")
         for package in _names(extras[extra])
     }
-    trains = {package: "train" for package in _names(extras["train"]) - {"ropewalk"}}
+    trains = dict.fromkeys(_names(extras["train"]) - {"ropewalk"}, "train")
     with_transformers = {"huggingface_hub": "models", "tokenizers": "models"}
     with_the_harness = {"lm_eval": "eval", "datasets": "eval"}
     assert any(each.startswith("lm_eval") for each in extras["eval"])

@@ -122,7 +122,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             )
         starts = range(self.place.reader * size, steps * step, readers * size)
         return DataLoader(
-            self.train_dataset,  # type: ignore[arg-type]
+            self.train_dataset,
             batch_sampler=[list(range(start, start + size)) for start in starts],
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
@@ -381,6 +381,11 @@ def _check_arguments(args: TrainingArguments) -> None:
             str(args.optim),
             f"must be one whose state is cut as weights are: {', '.join(_OPTIMIZERS)}",
             "adamw_torch is usual",
+        )
+    if getattr(args, "train_sampling_strategy", "random") not in ("random", "sequential"):
+        raise Unsupported(
+            "train_sampling_strategy is not for this trainer, which reads windows in their order; "
+            "leave it out"
         )
     if args.max_steps <= 0 and args.num_train_epochs != 1:
         raise InvalidValue(

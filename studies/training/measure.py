@@ -167,8 +167,8 @@ def _interval(row: Mapping[str, Any], form: str) -> str:
 def _differences(kept: Mapping[str, Any]) -> list[str]:
     """Trained less untrained, at the target, paired by sample."""
     lines = [
-        "Trained less untrained, at 2k on the same samples (share of answers; nats per token), with "
-        "95% intervals over samples:",
+        "Trained less untrained, at 2k on the same samples (share of answers; nats per token), "
+        "with 95% intervals over samples:",
         "",
     ]
     for name, own in kept["models"].items():

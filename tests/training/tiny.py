@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -217,3 +218,14 @@ def apart(one: Course, other: Course) -> tuple[float, float]:
         float((own - other.weights[name]).abs().max()) for name, own in one.weights.items()
     )
     return losses, weights
+
+
+def shown(trainer: str) -> str:
+    """What a diff of docs/training.md leads to, for two steps instead of 2,000."""
+    page = Path(__file__).parents[2] / "docs" / "training.md"
+    diffs = re.findall(r"```diff\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [diff] = [each for each in diffs if trainer in each]
+    lines = diff.splitlines()
+    assert sum(line[:1] in ("+", "-") for line in lines) <= 15
+    code = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    return code.replace("2_000", "2")

@@ -122,7 +122,7 @@ def test_out_of_memory_halves_the_chunk_once_and_then_fails_the_schedule(
     sane = found(SCHEDULES[:1], [0])
     scorer = found._scorer
     scorer.logits_at_once = 100 * len(tiny.tokenizer())
-    head = scorer._head.forward
+    head = scorer._head.projection.forward
 
     def short_of_memory(rows: torch.Tensor) -> torch.Tensor:
         if len(rows) > fitting:
@@ -130,7 +130,7 @@ def test_out_of_memory_halves_the_chunk_once_and_then_fails_the_schedule(
         result: torch.Tensor = head(rows)
         return result
 
-    monkeypatch.setattr(scorer._head, "forward", short_of_memory)
+    monkeypatch.setattr(scorer._head.projection, "forward", short_of_memory)
     kind: Kind = "mixed"
     losses = loss_of(found(SCHEDULES[:1], [0]), kind)
     assert scorer.logits_at_once == 50 * len(tiny.tokenizer())

@@ -1,0 +1,120 @@
+"""Collator and callback in `transformers.Trainer`, as docs/training.md shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InputError
+from ropewalk.training.callback import NotFinite, RopewalkCallback
+from ropewalk.training.collator import WindowCollator
+from tests.training import tiny
+
+
+def stock(
+    folder: Path, windows: Any, steps: int = 3, *, model: Any = None, data: Any = None, **more: Any
+) -> Trainer:
+    final = more.pop("final", None)
+    changes = {"remove_unused_columns": False, "train_sampling_strategy": "sequential", **more}
+    return Trainer(
+        tiny.build() if model is None else model,
+        tiny.arguments(folder, steps, **changes),
+        train_dataset=windows,
+        data_collator=WindowCollator(),
+        callbacks=[RopewalkCallback(tiny.plan(), data=data or {}, final=final)],
+    )
+
+
+def test_it_trains_as_a_plain_loop(store: Path, tmp_path: Path) -> None:
+    windows = tiny.stream(store, count=16)
+    trained = stock(tmp_path, windows, final=tmp_path / "final")
+    trained.train()
+    losses, weights = tiny.apart(tiny.course(trained), tiny.oracle(windows, 3))
+    assert losses <= 1e-6
+    assert weights <= 1e-6
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
+    assert loaded.config.rope_parameters["rope_type"] == "yarn"
+    assert torch.equal(loaded.lm_head.weight, trained.model.lm_head.weight)
+
+
+def test_a_checkpoint_knows_plan_and_data_and_goes_on(store: Path, tmp_path: Path) -> None:
+    windows = tiny.stream(store, count=16)
+    data = {"store": "digest", "seed": 1, "lengths": (1, 2)}
+    first = stock(tmp_path, windows, data=data, save_strategy="steps", save_steps=2)
+    first.train()
+    state = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())
+    own = state["stateful_callbacks"]["ropewalk"]["attributes"]
+    assert ContextPlan.from_json(own["plan"]) == tiny.plan()
+    assert own["windows"] == 2 * tiny.PER_STEP
+    again = stock(tmp_path, windows, data=data, restore_callback_states_from_checkpoint=True)
+    again.train(str(tmp_path / "checkpoint-2"))
+    assert tiny.apart(tiny.course(first), tiny.course(again)) == (0, 0)
+    other = stock(tmp_path, windows, data={**data, "seed": 2})
+    with pytest.raises(InputError, match="step 2 was trained with another data"):
+        other.train(str(tmp_path / "checkpoint-2"))
+
+
+@pytest.mark.parametrize("clipped", [1.0, 0.0])
+@pytest.mark.parametrize("factor", [math.nan, math.inf, 1e30])
+def test_a_gradient_that_is_not_finite_stops_before_the_update(
+    factor: float, clipped: float, store: Path, tmp_path: Path
+) -> None:
+    """Clipping hides what overflows: the gradient is then 0."""
+    trained = stock(tmp_path, tiny.stream(store, count=16), max_grad_norm=clipped)
+    weight = trained.model.lm_head.weight
+    weight.register_hook(lambda gradient: gradient * factor)
+    before = weight.detach().clone()
+    former = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(NotFinite, match=r"step 1: the norm .* windows 0 to 3"):
+        trained.train()
+    assert torch.equal(weight, before)
+    assert signal.getsignal(signal.SIGTERM) is former
+
+
+class Terminate(TrainerCallback):  # type: ignore[misc]
+    def on_step_begin(self, *args: Any, **others: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_saves_after_the_step_and_exits_with_143(store: Path, tmp_path: Path) -> None:
+    trained = stock(tmp_path, tiny.stream(store, count=16))
+    trained.add_callback(Terminate())
+    former = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as left:
+        trained.train()
+    assert left.value.code == 143
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert signal.getsignal(signal.SIGTERM) is former
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+def test_the_documented_diff_trains(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(json.dumps(tiny.plan().to_json()))
+    around = {
+        "json": json,
+        "Path": Path,
+        "Trainer": Trainer,
+        "TrainingArguments": TrainingArguments,
+    }
+    names: dict[str, Any] = {**around, "model": tiny.build(), "windows": tiny.stream(store)}
+    exec(tiny.shown(" trainer = Trainer("), names)
+    names["trainer"].train()
+    assert names["trainer"].state.global_step == 2
+    assert json.loads(Path("run/final/plan.json").read_text()) == tiny.plan().to_json()
+
+
+def test_the_plugin_for_axolotl_is_short() -> None:
+    """It is not run: axolotl is read from its source."""
+    compile(tiny.shown("class LongWindows"), "plugin", "exec")

@@ -7,7 +7,7 @@ Each model is trained at four times its window with the recipe `anchor`, on docu
 and the kinds of questions that it was first trained with, and evaluated on the held-out text: as
 it is, under the recipe's plan and under YaRN without training, and trained. What the evaluation
 reads was read by no training. Differences are paired by sample, with the intervals of `ropewalk
-compare`; the three models are three draws of one recipe, too few for an interval over models.
+compare`; models are draws of one recipe, and three are too few for an interval over models.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ ROOM = 40
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/training"))
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--report", action="store_true", help="run nothing")
     arguments = parser.parse_args()
     if not arguments.report:
         torch.set_num_threads(1)
         found = {}
-        for name in MODELS:
+        for name in arguments.models:
             found[name] = measured(name, arguments.runs)
             kept = {"machine": {**machine(), "torch": torch.__version__}, "models": found}
             write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
@@ -164,25 +165,29 @@ def _interval(row: Mapping[str, Any], form: str) -> str:
 
 
 def _differences(kept: Mapping[str, Any]) -> list[str]:
-    """Trained less YaRN without training, at the target, paired by sample."""
-    lines = []
-    for name, own in kept["models"].items():
-        parts = []
-        for row in own["differences"]["yarn, untrained"]:
-            if row["length"] != TARGET or row["task"] not in ("retrieval", "perplexity"):
-                continue
-            found = row["comparison"]
-            told = f"{row['task']} {found['difference']:+.2f}"
-            if found["low"] is not None:
-                told += f" ({found['low']:+.2f} to {found['high']:+.2f})"
-            parts.append(told)
-        lines.append(f"- `{name}`: {', '.join(parts)}")
-    return [
-        "Trained less YaRN without training, at 2k on the same samples (share of answers; nats per "
-        "token), with 95% intervals over samples:",
+    """Trained less untrained, at the target, paired by sample."""
+    lines = [
+        "Trained less untrained, at 2k on the same samples (share of answers; nats per token), "
+        "with 95% intervals over samples:",
         "",
-        *lines,
     ]
+    for name, own in kept["models"].items():
+        for label, rows in own["differences"].items():
+            told = ", ".join(
+                _difference(row)
+                for row in rows
+                if row["length"] == TARGET and row["task"] in ("retrieval", "perplexity")
+            )
+            lines.append(f"- `{name}`, {label}: {told}")
+    return lines
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    found = row["comparison"]
+    told = f"{row['task']} {found['difference']:+.2f}"
+    if found["low"] is None:
+        return told
+    return f"{told} ({found['low']:+.2f} to {found['high']:+.2f})"
 
 
 if __name__ == "__main__":

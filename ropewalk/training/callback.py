@@ -83,7 +83,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         """Of the models that are kept."""
         adapter = causal_of(model) is not model
         trained = [own for own in model.parameters() if own.requires_grad or not adapter]
-        size = sum(own.numel() * own.element_size() for own in trained)
+        size: int = sum(own.numel() * own.element_size() for own in trained)
         return size * (len(self.keep) + (self.final is not None))
 
     def leave_signals(self) -> None:

@@ -103,10 +103,13 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         folder = self._checkpoint_named(resume_from_checkpoint)
         self._check_room()
         try:
-            return super().train(None if folder is None else str(folder), *args, **others)
+            done = super().train(None if folder is None else str(folder), *args, **others)
         finally:
             for callback in self._ours():
                 callback.leave_signals()
+        # A process that was killed after its last checkpoint had not yet removed an older one.
+        self._keep_last()
+        return done
 
     # What is read.
 
@@ -228,8 +231,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             {TRAINER_STATE_NAME: self._state_as_json()},
             {"loss": self._tr_loss.detach().cpu()},
         )
+        self._keep_last()
+
+    def _keep_last(self) -> None:
         if self.args.save_total_limit:
-            checkpoint.keep_last(run, self.args.save_total_limit)
+            checkpoint.keep_last(Path(self.args.output_dir), self.args.save_total_limit)
 
     @property
     def _frozen(self) -> str:

@@ -235,6 +235,16 @@ def test_only_the_last_checkpoints_stay(store: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_older_checkpoints_that_a_killed_process_left_go(
+    run: Path, store: Path, tmp_path: Path
+) -> None:
+    """It was killed between its last checkpoint and the removal of the first."""
+    folder = copied(run, tmp_path)
+    tiny.trainer(folder, tiny.stream(store), 3, save_total_limit=2).train(True)
+    left = sorted(path.name for path in folder.iterdir())
+    assert left == ["checkpoint-2", "checkpoint-3"]
+
+
 def test_weights_that_are_not_trained_stay_and_are_not_saved(store: Path, tmp_path: Path) -> None:
     model = tiny.build()
     model.get_input_embeddings().weight.requires_grad_(False)

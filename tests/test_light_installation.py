@@ -224,14 +224,13 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     assert _names(project["dependencies"]) == {"numpy", "rich", "typer"}
     brought = {
         package: extra
-        for extra in ("theory", "models", "plots", "gguf", "parquet")
-        for package in _names(extras[extra])
+        for extra in ("theory", "models", "plots", "gguf", "parquet", "train")
+        for package in _names(extras[extra]) - {"ropewalk"}
     }
-    trains = dict.fromkeys(_names(extras["train"]) - {"ropewalk"}, "train")
     with_transformers = {"huggingface_hub": "models", "tokenizers": "models"}
     with_the_harness = {"lm_eval": "eval", "datasets": "eval"}
     assert any(each.startswith("lm_eval") for each in extras["eval"])
-    assert brought | trains | with_transformers | with_the_harness == EXTRAS
+    assert brought | with_transformers | with_the_harness == EXTRAS
     assert extras["all"] == ["ropewalk[theory,models,plots,gguf,train]"]
     assert "ropewalk[all]" in extras["test"]
 

@@ -27,7 +27,7 @@ from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.install import install
 from ropewalk.training.mixing import check_mixing
 from ropewalk.training.ranks import any_rank
-from ropewalk.training.saving import causal_of, save_whole
+from ropewalk.training.saving import causal_of, check_room, save_whole
 
 TERMINATED = 128 + signal.SIGTERM
 KEPT = "evaluate"
@@ -73,6 +73,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         **_: Any,
     ) -> None:
         self._check_same(state)
+        check_room(Path(args.output_dir), self.bytes_written(model), "the models that are kept")
         causal = causal_of(model)
         with _as_written(causal):
             check_mixing(causal)
@@ -80,6 +81,13 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         self._record(args, state)
         self._stops = False
         self._signal.watch()
+
+    def bytes_written(self, model: Any) -> int:
+        """Of the models that are kept."""
+        adapter = causal_of(model) is not model
+        trained = [own for own in model.parameters() if own.requires_grad or not adapter]
+        size: int = sum(own.numel() * own.element_size() for own in trained)
+        return size * (len(self.keep) + (self.final is not None))
 
     def leave_signals(self) -> None:
         """After a training that ended with an error."""

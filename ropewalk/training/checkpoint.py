@@ -204,9 +204,11 @@ def keep_last(run: Path, count: int) -> None:
 
     def remove() -> None:
         for path in checkpoints_in(run)[:-count]:
+            part = _part_of(path)  # what a kill leaves of it is removed at the next start
             with _writing(path):
-                os.remove(path / STATE)  # what is left by a crash here is no checkpoint
-                shutil.rmtree(path)
+                shutil.rmtree(part, ignore_errors=True)
+                os.rename(path, part)
+                shutil.rmtree(part)
 
     on_first(remove)
 

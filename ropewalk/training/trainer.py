@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,8 @@ from ropewalk.training.collator import WindowCollator
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
 from ropewalk.training.mixing import check_mixing
 from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
-from ropewalk.training.ranks import fingerprint, on_first
-from ropewalk.training.saving import causal_of, save_whole
+from ropewalk.training.ranks import fingerprint
+from ropewalk.training.saving import causal_of, check_room, save_whole
 
 FINAL = "final"
 """Where `save_model` writes without a folder: the output folder holds the checkpoints."""
@@ -71,13 +70,15 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         self._shards = own.ranks > 1
         causal = self._causal = causal_of(model)
         _check_adapter(model)
+        if not self._shards:
+            model.to(args.device)
         check_mixing(causal)
         prepare_loss(causal)
         if self._shards:
             shard_for_training(causal, self.place, bfloat16=args.bf16)
             register_fsdp_forward_method(causal, METHOD)
             check_sharded(model)
-        model.to(args.device)
+            model.to(args.device)  # what is not cut: buffers
         super().__init__(
             model=model,
             args=args,
@@ -102,11 +103,13 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         folder = self._checkpoint_named(resume_from_checkpoint)
         self._check_room()
         try:
-            return super().train(None if folder is None else str(folder), *args, **others)
+            done = super().train(None if folder is None else str(folder), *args, **others)
         finally:
-            for callback in self.callback_handler.callbacks:
-                if isinstance(callback, RopewalkCallback):
-                    callback.leave_signals()
+            for callback in self._ours():
+                callback.leave_signals()
+        # A process that was killed after its last checkpoint had not yet removed an older one.
+        self._keep_last()
+        return done
 
     # What is read.
 
@@ -209,12 +212,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         folder = Path(output_dir or self.args.output_dir)
         if folder.resolve() == Path(self.args.output_dir).resolve():
             folder /= FINAL
-        plans = [
-            callback.plan
-            for callback in self.callback_handler.callbacks
-            if isinstance(callback, RopewalkCallback)
-        ]
-        plan = plans[0] if plans else None
+        plan = next((callback.plan for callback in self._ours()), None)
         save_whole(self.model, folder, self.processing_class, plan=plan)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -233,8 +231,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             {TRAINER_STATE_NAME: self._state_as_json()},
             {"loss": self._tr_loss.detach().cpu()},
         )
+        self._keep_last()
+
+    def _keep_last(self) -> None:
         if self.args.save_total_limit:
-            checkpoint.keep_last(run, self.args.save_total_limit)
+            checkpoint.keep_last(Path(self.args.output_dir), self.args.save_total_limit)
 
     @property
     def _frozen(self) -> str:
@@ -266,23 +267,15 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if self.args.save_total_limit:
             many = min(many, self.args.save_total_limit + 1)
 
-        def look() -> None:
-            run = Path(self.args.output_dir)
-            run.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(run).free
-            held = sum(
-                path.stat().st_size
-                for own in checkpoint.checkpoints_in(run)
-                for path in own.iterdir()
-            )
-            if free + held < one * many:
-                raise InputError(
-                    f"{run}: {many} checkpoints need {one * many / 2**30:.3g} GiB, and the disk "
-                    f"has {free / 2**30:.3g} GiB free; free some space, keep fewer "
-                    "(`save_total_limit`), or write to another disk"
-                )
+        run = Path(self.args.output_dir)
+        held = [path for own in checkpoint.checkpoints_in(run) for path in own.iterdir()]
+        models = sum(callback.bytes_written(self.model) for callback in self._ours())
+        missing = one * many + models - sum(path.stat().st_size for path in held)
+        check_room(run, missing, f"{many} checkpoints and the models that are kept")
 
-        on_first(look)
+    def _ours(self) -> list[RopewalkCallback]:
+        callbacks = self.callback_handler.callbacks
+        return [callback for callback in callbacks if isinstance(callback, RopewalkCallback)]
 
     # How a run goes on.
 

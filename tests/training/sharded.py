@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import start_processes
 
 from ropewalk.training.parallel import Division
+from ropewalk.training.trainer import RopewalkTrainer
 from tests.training import tiny
 from tests.training.tiny import Course
 
@@ -49,7 +50,7 @@ def work(rank: int, ranks: int, names: Sequence[str], store: str, out: str) -> N
             report = {"error": type(error).__name__, "says": str(error)}
         else:
             report = done
-            if isinstance(done, tiny.RopewalkTrainer):
+            if isinstance(done, RopewalkTrainer):
                 course = tiny.course(done)
                 report = {"losses": course.losses, "norms": course.norms}
                 if rank == 0:
@@ -88,7 +89,7 @@ def course(out: Path, name: str) -> Course:
 def train(
     name: str, division: Division, steps: int = 3, *, resume: Any = None, **changes: Any
 ) -> Case:
-    def case(store: Path, out: Path) -> tiny.RopewalkTrainer:
+    def case(store: Path, out: Path) -> RopewalkTrainer:
         trained = trainer(store, out / name, division, steps, **changes)
         trained.train(resume if resume is None else str(out / resume))
         return trained
@@ -98,7 +99,7 @@ def train(
 
 def trainer(
     store: Path, out: Path, division: Division, steps: int = 3, **changes: Any
-) -> tiny.RopewalkTrainer:
+) -> RopewalkTrainer:
     """With as many windows in a step whatever the division."""
     windows = changes.pop("windows", None) or tiny.stream(store)
     accumulated = tiny.PER_STEP // division.readers

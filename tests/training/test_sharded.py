@@ -51,7 +51,7 @@ def cases(*beginnings: str) -> list[Any]:
         pytest.param(name, ranks, marks=() if name in FAST[ranks] else pytest.mark.slow)
         for ranks in (4, 2)
         for name in CASES[ranks]
-        if name.startswith(beginnings)
+        if name in beginnings or name.split()[0] in beginnings
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_checkpoint_goes_on_with_another_number_of_ranks(out: Path) -> None:
 @pytest.mark.slow
 def test_tied_weights_a_rank_without_targets_and_bfloat16_train(out: Path) -> None:
     for name in ("tied 2", "no targets on a rank", "bfloat16"):
-        assert all(4.8 < loss < 5.2 for loss in sharded.course(out, name).losses)
+        assert all(4.5 < loss < 5.5 for loss in sharded.course(out, name).losses)
     exact = sharded.course(out, "sharded 2").losses
     rounded = sharded.course(out, "bfloat16").losses
     assert exact != rounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,7 +29,13 @@ from tests.training.sharded import with_lora
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
 
 
-@pytest.mark.parametrize("arrangement", get_args(Arrangement))
+ARRANGEMENTS = [
+    pytest.param(each, marks=pytest.mark.slow if each in ("bookends", "intra", "reset") else ())
+    for each in get_args(Arrangement)
+]
+
+
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 def test_any_arrangement_trains_as_a_plain_loop(
     arrangement: Arrangement, store: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +89,11 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink()
+
+
 def shard_of(folder: Path) -> Path:
     return next(folder.glob("shard-*"))
 
@@ -94,7 +105,7 @@ def edit_state(folder: Path, **changes: object) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn": (lambda own: (own / checkpoint.STATE).unlink(), "is not a whole checkpoint; next to"),
-    "half removed": (lambda own: [path.unlink() for path in own.glob("*.json")], "is not a whole"),
+    "half removed": (lambda own: remove(own.glob("*.json")), "is not a whole checkpoint; next"),
     "no shard": (lambda own: shard_of(own).unlink(), "is missing, or no file; go on from an"),
     "a flipped bit": (lambda own: flip(shard_of(own)), "is damaged; go on from an earlier"),
     "a log that was edited": (
@@ -224,6 +235,16 @@ def test_only_the_last_checkpoints_stay(store: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_older_checkpoints_that_a_killed_process_left_go(
+    run: Path, store: Path, tmp_path: Path
+) -> None:
+    """It was killed between its last checkpoint and the removal of the first."""
+    folder = copied(run, tmp_path)
+    tiny.trainer(folder, tiny.stream(store), 3, save_total_limit=2).train(True)
+    left = sorted(path.name for path in folder.iterdir())
+    assert left == ["checkpoint-2", "checkpoint-3"]
+
+
 def test_weights_that_are_not_trained_stay_and_are_not_saved(store: Path, tmp_path: Path) -> None:
     model = tiny.build()
     model.get_input_embeddings().weight.requires_grad_(False)
@@ -349,7 +370,7 @@ def test_other_refusals(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     trained = tiny.trainer(tmp_path, windows, 2, save_strategy="steps", save_steps=1)
-    with pytest.raises(InputError, match="2 checkpoints need "):
+    with pytest.raises(InputError, match="2 checkpoints and the models that are kept need "):
         trained.train()
 
 

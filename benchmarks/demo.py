@@ -4,7 +4,8 @@
     python -m benchmarks.demo --run runs/demo      the same; a run that is done is only read
 
 Writes results/demo.json: the machine, the time of each stage, the result of the evaluation, the
-last lines of the command, and the output of `ropewalk verify` for the exported model.
+last lines of the command, and the output of `ropewalk verify` for the exported model. Copies the
+page of the run to docs/sample_report.html.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import ropewalk as rw
 from benchmarks.cost_estimate import taken
 from benchmarks.machine import machine, measured_on
 from docs.figures import Picture
+from ropewalk.api.report import PAGE
 from ropewalk.cli import call
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.results import Evaluated
@@ -29,13 +31,16 @@ from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.searching.model.results import SEARCHED
 
 RESULTS = Path(__file__).with_name("results") / "demo.json"
+SAMPLE = Path(__file__).parents[1] / "docs" / "sample_report.html"
 VERIFY = ("--runtime", "transformers")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, default=Path("runs/demo"))
-    write_atomically(RESULTS, json.dumps(measure(parser.parse_args().run), indent=1) + "\n")
+    run = parser.parse_args().run
+    write_atomically(RESULTS, json.dumps(measure(run), indent=1) + "\n")
+    SAMPLE.write_bytes((run / PAGE).read_bytes())
 
 
 def measure(run: Path, **asked: Any) -> dict[str, Any]:
@@ -87,7 +92,8 @@ def _readme(results: dict[str, Any]) -> str:
         f"{measured_on(results['machine'], 'python -m benchmarks.demo')}):\n\n"
         f"{lines}\n\n"
         "![Retrieval and perplexity of the bundled model by context length: unchanged, and under "
-        f"{shown}](docs/images/extend.png)"
+        f"{shown}](docs/images/extend.png)\n\n"
+        "The run's [page](docs/sample_report.html) has all of it ([how it looks](docs/report.md))."
     )
 
 

@@ -24,7 +24,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/*.md", "studies/*/README.md")
 FOLDERS = ("benchmarks", "docs", "studies")
-OFFERS = re.compile(r"^def (blocks|sentences|pictures)\(\)", re.MULTILINE)
+OFFERS = re.compile(r"^def (blocks|sentences|pictures|screenshots)\(\)", re.MULTILINE)
 BLOCK = re.compile(r"(?<=<!-- written by )(\S+)( -->\n)(.*?)(?=<!-- until here -->)", re.DOTALL)
 SHOWN = re.compile(r"!\[[^]]*\]\(([^)]+\.png)\)")
 DIGEST = "ropewalk-drawn"
@@ -72,6 +72,8 @@ class Source(NamedTuple):
     blocks: Mapping[str, str]
     sentences: Sequence[Sentence]
     pictures: Mapping[str, Picture]
+    screenshots: Mapping[str, str] = MappingProxyType({})
+    """The digest of what each should show: taken by the module itself, and only compared here."""
 
 
 def pages(root: Path = ROOT) -> dict[str, str]:
@@ -95,7 +97,13 @@ def source_of(module: ModuleType, *, pictures: bool = True) -> Source:
         return getattr(module, name, lambda: otherwise)()
 
     drawn = offered("pictures", {}) if pictures else {}
-    return Source(module.__name__, offered("blocks", {}), offered("sentences", []), drawn)
+    return Source(
+        module.__name__,
+        offered("blocks", {}),
+        offered("sentences", []),
+        drawn,
+        offered("screenshots", {}),
+    )
 
 
 def _modules_of(page: str, text: str) -> set[str]:
@@ -232,7 +240,11 @@ def differences(offered: Sequence[Source], texts: Mapping[str, str] | None = Non
     for name, picture in pictures.items():
         if digest_in(ROOT / name) != drawn(picture.figure):
             found.append(f"{name}: other values are drawn in it than the results have")
-    for name in sorted(shown_pictures(texts) - set(pictures)):
+    screenshots = {name: digest for s in offered for name, digest in s.screenshots.items()}
+    for name, digest in screenshots.items():
+        if digest_in(ROOT / name) != digest:
+            found.append(f"{name}: shows an older page; run python -m docs.make_screenshots")
+    for name in sorted(shown_pictures(texts) - {*pictures, *screenshots}):
         found.append(f"{name}: no module offers this picture")
     return found
 

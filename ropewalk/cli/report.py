@@ -14,10 +14,11 @@ EXAMPLE = "ropewalk report runs/first"
 
 
 def command(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN…", help="A run directory, or two of `evaluate` to compare."),
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    other: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="Another: both of `evaluate`, to be compared."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -31,7 +32,7 @@ def command(
 
     The page loads nothing from elsewhere, can be read without scripts, and can be mailed.
     """
-    found = report(*runs, out=out, overwrite=overwrite)
+    found = report(*filter(None, (run, other)), out=out, overwrite=overwrite)
     if as_json:
         print_json(found)
     else:

@@ -17,7 +17,7 @@ def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN]", help="Another: both of `evaluate`, to be compared."),
+        typer.Argument(metavar="OTHER", help="Another one: both of `evaluate`, to be compared."),
     ] = None,
     out: Annotated[
         Path | None,

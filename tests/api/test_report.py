@@ -96,6 +96,7 @@ def test_an_unfinished_run_shows_what_there_is(copied: Path) -> None:
     assert "kv" in texts(found.path)
 
 
+@pytest.mark.slow
 def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
     rw.precision(
         *(tiny.loaded(),),

@@ -35,6 +35,7 @@ def words(model: Path, corpus: Path, run: Path, *more: object) -> list[str]:
     return [str(word) for word in given]
 
 
+@pytest.mark.slow
 def test_command_and_function_train_the_same(
     model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

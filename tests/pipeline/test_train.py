@@ -41,6 +41,7 @@ def done(folder: Path, run: Path) -> Extended:
     return with_training(folder, run)
 
 
+@pytest.mark.slow
 def test_the_trained_model_is_measured_next_to_the_one_it_was(
     done: Extended, folder: Path, run: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_the_trained_model_is_measured_next_to_the_one_it_was(
     assert "training of 6 steps with" in done.achieved
 
 
+@pytest.mark.slow
 def test_what_is_exported_is_the_trained_model(done: Extended, folder: Path, run: Path) -> None:
     exported, trained, source = (
         load_file(place / "model.safetensors")
@@ -76,12 +78,14 @@ def test_what_is_exported_is_the_trained_model(done: Extended, folder: Path, run
     np.testing.assert_allclose(loaded.model.model.rotary_emb.inv_freq, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_only_told_again(done: Extended, folder: Path, run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     assert with_training(folder, run) == done
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")} == before
 
 
+@pytest.mark.slow
 def test_text_that_the_evaluation_reads_is_not_trained_on(folder: Path, run: Path) -> None:
     texts = tiny.documents(8)
     to_search, to_report = parted(texts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ropewalk.api.common import (
     Corpus,
@@ -78,6 +78,17 @@ class Evaluated(Result):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.results, "results")
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of: of a served model, an `EvaluatedServer`."""
+        if cls is Evaluated and isinstance(value, dict) and "server" in value:
+            from ropewalk.api.evaluate_server import EvaluatedServer
+
+            found = EvaluatedServer.from_json(value, path)
+            assert isinstance(found, cls)
+            return found
+        return super().from_json(value, path)
 
     @property
     def significant(self) -> tuple[MethodComparison, ...]:

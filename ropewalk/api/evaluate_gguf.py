@@ -224,7 +224,7 @@ def _served(
 def _threads(files: Sequence[Path]) -> int:
     """As many as there are cores; of a small model they would mostly wait for each other."""
     size = sum(file.stat().st_size for file in files)
-    return 1 if size < _SMALL else len(os.sched_getaffinity(0))
+    return 1 if size < _SMALL else os.cpu_count() or 1
 
 
 def _check_model(header: GGUFHeader) -> None:

@@ -43,7 +43,7 @@ class _Tokenizer:
         return {"input_ids": self._asked("/tokenize", asked, "tokens", list)}
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        asked = {"tokens": [int(token) for token in tokens]}
+        asked: dict[str, object] = {"tokens": [int(token) for token in tokens]}
         text: str = self._asked("/detokenize", asked, "content", str)
         return text
 

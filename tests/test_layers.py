@@ -177,6 +177,7 @@ ROOMS = {
     "gguf.architectures": Row(),
     "gguf.parts": Row(("errors", "gguf.header")),
     "gguf.carried": Row(("gguf.header",)),
+    "gguf.cache": Row(("gguf.header",)),
     "gguf.rewriting": Row(("errors", "schedule", "gguf.header", "gguf.parts", "gguf.sizes")),
     "gguf.rotation": Row(
         (
@@ -359,6 +360,15 @@ ROOMS = {
             "evaluation.served",
         ),
         needs=("numpy",),
+        wires=True,
+    ),
+    "api.evaluate_gguf": Row(
+        (
+            *("api", "api.evaluate_server", "data", "errors", "evaluation.conditions"),
+            *("evaluation.served", "exporting.manifest", "gguf.architectures", "gguf.cache"),
+            *("gguf.header", "gguf.llama_cpp_run", "gguf.parts", "gguf.rewriting"),
+            *("models.source", "progress", "records", "run_directory"),
+        ),
         wires=True,
     ),
     "api.search": Row(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ropewalk.api.common import (
     Corpus,
@@ -35,7 +35,7 @@ from ropewalk.evaluation.results import MethodComparison, compare_methods, label
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
-from ropewalk.models.source import Model
+from ropewalk.models.source import Model, resolve
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import PERPLEXITY, EvalResult, Mode, Subject, is_compared, is_main_answer
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
 RESULTS = "results.json"
+CONCURRENCY, TIMEOUT = 4, 600.0
+"""Requests to a server at a time, and seconds for one of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,17 @@ class Evaluated(Result):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.results, "results")
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of: of a served model, an `EvaluatedServer`."""
+        if cls is Evaluated and isinstance(value, dict) and "server" in value:
+            from ropewalk.api.evaluate_server import EvaluatedServer
+
+            found = EvaluatedServer.from_json(value, path)
+            assert isinstance(found, cls)
+            return found
+        return super().from_json(value, path)
 
     @property
     def significant(self) -> tuple[MethodComparison, ...]:
@@ -142,8 +155,8 @@ def evaluate(
     tokenizer: str | Path | None = None,
     model_name: str | None = None,
     fingerprint: Fingerprint | str | Path | None = None,
-    concurrency: int = 4,
-    timeout: float = 600.0,
+    concurrency: int = CONCURRENCY,
+    timeout: float = TIMEOUT,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Evaluated:
@@ -165,6 +178,10 @@ def evaluate(
     plan, with which the server is compared first. A `fingerprint` made before, and the folder of a
     `tokenizer`, do the same without weights. The key of a server comes from the environment
     variable ROPEWALK_API_KEY. The result is an `EvaluatedServer`.
+
+    A `model` that is a GGUF file is measured as it is, by a private llama.cpp on the CPU (extra
+    `gguf`), with llama.cpp's own tokens and defaults: in mode "generate", without perplexity. To
+    measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
     """
     if server is not None:
         from ropewalk.api.evaluate_server import evaluate_server
@@ -200,6 +217,39 @@ def evaluate(
         )
     if model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
+    found_source = resolve(model, allow_download=allow_download)
+    if found_source.kind == "GGUF file":
+        from ropewalk.api.evaluate_gguf import check_as_it_is, evaluate_gguf
+
+        check_as_it_is(
+            plans=plans,
+            methods=methods,
+            to=to,
+            official=official,
+            dtype=dtype,
+            device=device,
+            others={
+                "tokenizer": tokenizer is None,
+                "model_name": model_name is None,
+                "fingerprint": fingerprint is None,
+                "concurrency": concurrency == CONCURRENCY,
+                "timeout": timeout == TIMEOUT,
+            },
+        )
+        return evaluate_gguf(
+            found_source,
+            tasks=tasks,
+            lengths=lengths,
+            samples=samples,
+            mode=mode,
+            corpus=corpus,
+            field=field,
+            seed=seed,
+            run=run,
+            strict=strict,
+            progress=progress,
+            notice=notice,
+        )
     for key, value in (
         ("tokenizer", tokenizer),
         ("model_name", model_name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ from ropewalk.untrusted import read_json
 if TYPE_CHECKING:
     from ropewalk.evaluation.encoding import Encoder
     from ropewalk.evaluation.served.server import Server
+    from ropewalk.evaluation.settings import Settings
 
 TASKS = ("passkey", "needle", "lines", "kv")
 AS_SERVED = "as served"
@@ -101,11 +102,11 @@ def evaluate_server(
     notice: Notice,
 ) -> EvaluatedServer:
     """What `evaluate` does with a server."""
-    from ropewalk.evaluation.settings import Settings, expanded, groups_of
+    from ropewalk.evaluation.settings import Settings, expanded
 
     asked = expanded(TASKS if tasks is None else as_list(tasks, "tasks"))
     chosen_mode: Mode = "generate" if mode is None else mode
-    _check_tasks(asked, chosen_mode)
+    check_tasks(asked, chosen_mode)
     chosen = None if lengths is None else as_lengths(lengths)
     Settings(asked, (2,) if chosen is None else chosen, samples, seed, chosen_mode)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
@@ -144,62 +145,100 @@ def evaluate_server(
         check_run_place(place, ())
     present = None if source is None else source.present_plan
     encoder: Encoder = encoder_of(tokenizer if tokenizer is not None else _folder(source))
-    from ropewalk.evaluation.served.questions import ServedEvaluation
     from ropewalk.evaluation.served.server import Server
 
-    canary = encoder.sequence(documents[0].text[:2048])[:_CANARY_TOKENS].tolist()
-    opened = Server.open(client, encoder, canary[:16], as_name(model_name))
+    trial = canary_of(encoder, documents)[:16]
+    opened = Server.open(client, encoder, trial, as_name(model_name))
     follows = plan or present
     chosen = chosen or _default_lengths(opened.info, follows, own)
     _check_length(opened.info, chosen)
     settings = Settings(asked, chosen, samples, seed, chosen_mode)
     subject = _subject(opened.info, follows, own)
-    with ExitStack() as stack:
-        journal = directory = None
-        if place is not None:
-            configuration = {
-                "server": opened.info.to_json(),
-                "tokenizer_sha256": encoder.fingerprint,
-                "corpus_sha256": corpus_fingerprint(documents),
-                "plan": None if follows is None else follows.to_json(),
-                **asdict(settings),
-            }
-            directory = stack.enter_context(
-                RunDirectory(
-                    place,
-                    "evaluate",
-                    configuration,
-                    apart_from=() if source is None else source.places,
-                )
-            )
-            _check_canary(opened, canary, directory)
-            journal = directory.journal(RECORDS)
+
+    def compared(directory: RunDirectory | None) -> Verdict | None:
+        made = own
         verdict = _verdict(directory)
         if verdict is None:
-            if own is None and model is not None:
-                own = _made(model, plan, documents, seed, dtype, device, allow_download, progress)
-            if own is not None:
+            if made is None and model is not None:
+                made = _made(model, plan, documents, seed, dtype, device, allow_download, progress)
+            if made is not None:
                 from ropewalk.evaluation.served.check import check
 
-                verdict = check(opened, own, share(progress, "comparing"))
+                verdict = check(opened, made, share(progress, "comparing"))
                 if directory is not None:
                     directory.write(VERDICT, json.dumps(verdict.to_json(), indent=2) + "\n")
         if verdict is not None and verdict.status != "same":
             notice(f"warning: {verdict.summary()}")
+        return verdict
+
+    return measured(
+        opened,
+        encoder,
+        documents,
+        settings,
+        subject,
+        identity={
+            "server": opened.info.to_json(),
+            "tokenizer_sha256": encoder.fingerprint,
+            "corpus_sha256": corpus_fingerprint(documents),
+            "plan": None if follows is None else follows.to_json(),
+        },
+        original=_original(follows, own, chosen),
+        run=place,
+        apart_from=() if source is None else source.places,
+        verdict=compared,
+        concurrency=concurrency,
+        progress=progress,
+        notice=notice,
+    )
+
+
+def measured(
+    opened: Server,
+    encoder: Encoder,
+    documents: Sequence[Document],
+    settings: Settings,
+    subject: Subject,
+    *,
+    identity: Mapping[str, object],
+    original: int,
+    run: Path | None,
+    apart_from: Sequence[Path],
+    verdict: Callable[[RunDirectory | None], Verdict | None],
+    concurrency: int,
+    progress: Progress,
+    notice: Notice,
+) -> EvaluatedServer:
+    """Ask a server, and keep its answers in `run`, which `identity` and the settings identify."""
+    from ropewalk.evaluation.served.questions import ServedEvaluation
+    from ropewalk.evaluation.settings import groups_of
+
+    canary = canary_of(encoder, documents)
+    with ExitStack() as stack:
+        journal = directory = None
+        if run is not None:
+            directory = stack.enter_context(
+                RunDirectory(
+                    run, "evaluate", {**identity, **asdict(settings)}, apart_from=apart_from
+                )
+            )
+            _check_canary(opened, canary, directory)
+            journal = directory.journal(RECORDS)
+        found_verdict = verdict(directory)
         evaluation = ServedEvaluation(
             opened, encoder, documents, settings, subject, concurrency, notice
         )
         records = evaluation.run(journal, share(progress, "asking"))
         if not records:
             raise InputError(
-                f"no task of {', '.join(asked)} fits in {format_length(max(chosen))} tokens, so "
-                "there is nothing to measure; give longer lengths or other tasks"
+                f"no task of {', '.join(settings.tasks)} fits in "
+                f"{format_length(max(settings.lengths))} tokens, so there is nothing to measure; "
+                "give longer lengths or other tasks"
             )
         if directory is not None:
             _check_canary(opened, canary, directory)
-        groups = groups_of(asked, chosen_mode)
+        groups = groups_of(settings.tasks, settings.mode)
         results, averaged = summarise(records), means(records, groups)
-        original = _original(follows, own, chosen)
         effective = effective_lengths(records, groups, None, original)
         retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
         found = EvaluatedServer(
@@ -213,7 +252,7 @@ def evaluate_server(
             dtype=_dtype(opened.info),
             device=opened.info.kind,
             server=opened.info,
-            verdict=verdict,
+            verdict=found_verdict,
         )
         if directory is not None:
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
@@ -227,20 +266,32 @@ def evaluate_server(
     return found
 
 
-def _check_tasks(asked: Sequence[str], mode: str) -> None:
+def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
+    """The fixed prompt by whose answer a changed model is noticed."""
+    tokens: list[int] = encoder.sequence(documents[0].text[:2048])[:_CANARY_TOKENS].tolist()
+    return tokens
+
+
+def check_tasks(
+    asked: Sequence[str],
+    mode: str,
+    *,
+    they: str = "servers do not give, or give wrong",
+    instead: str = "measure in process, without a server",
+) -> None:
     """Refuse what cannot be scored from what a server writes."""
     from ropewalk.evaluation import perplexity, tasks
 
     if mode == "teacher_forced":
         raise Unsupported(
-            "mode teacher_forced needs the probabilities of prompt tokens, which servers do not "
-            "give, or give wrong; choose generate, or measure in process, without a server"
+            f"mode teacher_forced needs the probabilities of prompt tokens, which {they}; choose "
+            f"generate, or {instead}"
         )
     losses = [name for name in asked if name in perplexity.DEFINITIONS]
     if losses:
         raise Unsupported(
-            f"{losses[0]} needs the probabilities of prompt tokens, which servers do not give, or "
-            "give wrong; leave the task out, or measure it in process, without a server"
+            f"{losses[0]} needs the probabilities of prompt tokens, which {they}; leave the task "
+            f"out, or {instead}"
         )
     others = [name for name in asked if name not in tasks.every()]
     if others:
@@ -294,18 +345,22 @@ def _original(follows: ContextPlan | None, own: Fingerprint | None, lengths: Seq
     return own.original_length if own is not None else max(lengths)
 
 
+def subject_of(weights: str, follows: ContextPlan) -> Subject:
+    """Whose answers they are: these weights under this plan, as they are served."""
+    method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
+    plain = method in ("plain", AS_IT_IS)
+    return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
+
+
 def _subject(info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None) -> Subject:
     """A server stands for the weights, which it does not show."""
     text = json.dumps(info.to_json(), sort_keys=True)
-    weights = hashlib.sha256(text.encode()).hexdigest()[:16]
+    weights = hashlib.sha256(text.encode()).hexdigest()
     if follows is not None:
-        method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
-        plain = method in ("plain", AS_IT_IS)
-        label = AS_SERVED if plain else f"{method} {AS_SERVED}"
-        return Subject(weights, follows.id, label)
+        return subject_of(weights, follows)
     if own is not None:
-        return Subject(weights, own.plan_id, f"{own.method} {AS_SERVED}")
-    return Subject(weights, "unknown", AS_SERVED)
+        return Subject(weights[:16], own.plan_id, f"{own.method} {AS_SERVED}")
+    return Subject(weights[:16], "unknown", AS_SERVED)
 
 
 def _made(

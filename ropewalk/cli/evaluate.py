@@ -56,7 +56,8 @@ def command(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="A model's folder, or `bundled`; with --server it may be left out.",
+            help="A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with --server it "
+            "may be left out.",
         ),
     ] = None,
     plans: PlansOption = None,
@@ -67,8 +68,8 @@ def command(
         typer.Option(
             metavar="A,B,…",
             help="Some of passkey, needle, lines, kv, perplexity (default: all of them; of a "
-            "server, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, the same with "
-            "--official.",
+            "server or a GGUF file, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, "
+            "the same with --official.",
         ),
     ] = None,
     lengths: Annotated[
@@ -93,7 +94,8 @@ def command(
         Mode | None,
         typer.Option(
             help="Feed the answer and check that it was expected (default), generate it (default "
-            "of a server), or generate several answers on each context, which is read once.",
+            "of a server or a GGUF file), or generate several answers on each context, which is "
+            "read once.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,

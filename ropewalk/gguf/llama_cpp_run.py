@@ -23,7 +23,7 @@ from http.client import HTTPConnection
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -98,6 +98,20 @@ def runtime() -> str:
     return f"llama.cpp (xllamacpp {version('xllamacpp')})"
 
 
+class Serving(NamedTuple):
+    """A llama.cpp that runs: where, and in which process."""
+
+    address: str
+    process: subprocess.Popen[str]
+    complaints: IO[str]
+
+    def end(self) -> str | None:
+        """Why it ended; None where it runs."""
+        if self.process.poll() is None:
+            return None
+        return _reason(self.complaints, self.process)
+
+
 @contextmanager
 def running(
     path: str | Path, *, length: int, threads: int = 1, flags: Flags | None = None
@@ -107,14 +121,40 @@ def running(
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
     itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
+    with (
+        serving(path, length=length, threads=threads, flags=flags) as served,
+        closing(LlamaCpp(Path(path), *served)) as llama,
+    ):
+        yield llama
+
+
+@contextmanager
+def serving(
+    path: str | Path,
+    *,
+    length: int,
+    threads: int,
+    exact: bool = True,
+    keeps_prompts: bool = True,
+    flags: Flags | None = None,
+) -> Iterator[Serving]:
+    """llama.cpp's server on a free local port, until the end of the `with` block.
+
+    `exact`: with a float32 cache and without flash attention; else as llama.cpp does by itself.
+    `keeps_prompts`: a prompt is read from where it differs from the one before. How it is cut then
+    depends on what was asked before, and rounding with it.
+    """
     if not available():
         raise absent()
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file; give a GGUF file")
     asked: dict[str, object] = {
         "path": str(Path(path).resolve()),
+        "name": Path(path).name,
         "length": length,
         "threads": threads,
+        "exact": exact,
+        "keeps_prompts": keeps_prompts,
     }
     if flags is not None:
         asked["flags"] = asdict(flags)
@@ -136,9 +176,7 @@ def running(
                     raise InputError(
                         f"{path}: llama.cpp cannot load it: {_reason(complaints, process)}"
                     )
-                llama = LlamaCpp(Path(path), address, process, complaints)
-                with closing(llama):
-                    yield llama
+                yield Serving(address, process, complaints)
             finally:
                 process.kill()
 

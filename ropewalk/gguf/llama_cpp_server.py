@@ -7,6 +7,8 @@ over HTTP, writes its address to standard output, and ends when its standard inp
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 
 ERRORS_ONLY = 1
@@ -15,6 +17,8 @@ ERRORS_ONLY = 1
 def main() -> None:
     import xllamacpp
 
+    # Ctrl-C in a terminal reaches this process too. The one that started it decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
     params.model.path = asked["path"]
@@ -22,9 +26,11 @@ def main() -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = asked["threads"]
     params.n_parallel = 1
     params.n_gpu_layers = 0
-    # Nothing is rounded beyond what the file itself holds.
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if asked["exact"]:  # nothing is rounded beyond what the file itself holds
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cache_prompt = asked["keeps_prompts"]
+    params.model_alias = {asked["name"]}
     params.fit_params = False  # it would lower n_ctx without a word
     params.cache_ram_mib = 0
     params.n_ctx_checkpoints = 0
@@ -44,6 +50,7 @@ def main() -> None:
         sys.exit(1)  # llama.cpp has written its reason to standard error
     print(server.listening_address, flush=True)
     sys.stdin.read()
+    os._exit(0)  # not when a prompt has been read, which may take hours
 
 
 if __name__ == "__main__":

@@ -243,3 +243,7 @@ def test_tensors_that_overlap_are_refused(tmp_path: Path) -> None:
     source.write_bytes(data[:at] + struct.pack("<Q", 32) + data[at + 8 :])
     with pytest.raises(InputError, match="reaches into the tensor behind it"):
         join(read_parts(source), tmp_path / "b.gguf", LONGER)
+
+
+def test_a_file_without_tensors_has_no_spans(tmp_path: Path) -> None:
+    assert spans(read_header(raw_file(tmp_path / "a.gguf", {}, []))) == {}

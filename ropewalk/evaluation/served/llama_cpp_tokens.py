@@ -1,0 +1,69 @@
+"""The tokenizer of a GGUF file, in llama.cpp's own words: it is asked over HTTP.
+
+A GGUF file holds a vocabulary and the name of llama.cpp's code that cuts texts into words, so only
+llama.cpp knows its tokens for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.served.client import Client, ServerError
+
+
+def encoder_of(client: Client, vocabulary: int, digest: str) -> Encoder:
+    """The encoder of the file that a llama.cpp serves.
+
+    `digest` stands for all that the file says of its tokenizer.
+    """
+    encoder = Encoder(_Tokenizer(client, vocabulary), vocabulary)
+    encoder.fingerprint = digest
+    return encoder
+
+
+class _Tokenizer:
+    """What an encoder asks of a tokenizer of transformers."""
+
+    eos_token_id = None
+    """Nothing that is scored by its text asks for it."""
+
+    def __init__(self, client: Client, vocabulary: int) -> None:
+        self._client, self._vocabulary = client, vocabulary
+
+    def __len__(self) -> int:
+        return self._vocabulary
+
+    def __call__(
+        self, text: str, *, add_special_tokens: bool = True, verbose: bool = True
+    ) -> dict[str, list[int]]:
+        asked = {"content": text, "add_special": add_special_tokens, "parse_special": True}
+        return {"input_ids": self._asked("/tokenize", asked, "tokens", list)}
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        asked: dict[str, object] = {"tokens": [int(token) for token in tokens]}
+        text: str = self._asked("/detokenize", asked, "content", str)
+        return text
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return self.decode([token])
+
+    @cached_property
+    def bos_token_id(self) -> int | None:
+        """The token that llama.cpp puts before a text, if any."""
+        plain, whole = (self("a", add_special_tokens=s)["input_ids"] for s in (False, True))
+        begins = len(whole) > len(plain) and whole[1 : 1 + len(plain)] == plain
+        return whole[0] if begins else None
+
+    @cached_property
+    def bos_token(self) -> str | None:
+        return None if self.bos_token_id is None else self.decode([self.bos_token_id])
+
+    def _asked(self, path: str, asked: dict[str, object], key: str, kind: type) -> Any:
+        answer = self._client.post(path, asked)
+        found = answer.get(key) if isinstance(answer, dict) else None
+        if not isinstance(found, kind):
+            raise ServerError(f"{self._client.where}: its answer to {path} has no {key}")
+        return found

@@ -308,6 +308,8 @@ class Journal:
 def read_journal(path: str | Path) -> list[dict[str, object]]:
     """The records of a journal, without opening it for writing."""
     path = Path(path)
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path}: is not a file; restore it")
     try:
         content = path.read_bytes()
     except OSError as error:

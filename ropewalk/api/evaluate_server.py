@@ -31,6 +31,7 @@ from ropewalk.api.fingerprint import (
     client_of,
     encoder_of,
 )
+from ropewalk.api.report import keep_report
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.data.corpora import fingerprint as corpus_fingerprint
@@ -263,6 +264,8 @@ def measured(
                 directory.path / "figures",
                 notice,
             )
+    if directory is not None:
+        keep_report(directory.path, notice)
     return found
 
 

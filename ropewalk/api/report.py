@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.api.common import as_path
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
 from ropewalk.values import Result
@@ -39,8 +39,9 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     elsewhere and can be read without scripts.
     """
     from ropewalk.reports.commands import comparison, page_of
+    from ropewalk.reports.commands.evaluate import check_weights
     from ropewalk.reports.commands.folder import RunFolder
-    from ropewalk.reports.page.html import document
+    from ropewalk.reports.page.html import document, is_page
 
     paths = [as_path(run, f"runs[{i}]") for i, run in enumerate(runs)]
     if not 1 <= len(paths) <= 2:
@@ -50,10 +51,16 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     folders = [RunFolder.read(path) for path in paths]
     place = paths[0] / PAGE if out is None else as_path(out, "out")
     check_file(place, key="out", overwrite=overwrite)
+    if place.exists() and not overwrite and not is_page(place):
+        raise InvalidValue(
+            "out", str(place), "exists and is not a report", "choose another name for the page"
+        )
     if len(folders) == 2:
+        for folder in folders:
+            check_weights(folder)
         from ropewalk.api.compare_runs import compare_runs
 
-        page = comparison.page(compare_runs(*paths))
+        page = comparison.page(compare_runs(*paths), place)
     else:
         page = page_of(folders[0])
     if not page.sections:
@@ -69,5 +76,5 @@ def keep_report(run: Path, notice: Notice) -> None:
     """Write the page of a run that has just finished. It must not fail for its page."""
     try:
         report(run)
-    except RopewalkError as error:
+    except Exception as error:  # hours of work must not end in a fault of their page
         notice(f"no report: {error}")

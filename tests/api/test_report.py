@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
 from ropewalk.run_directory import RunDirectory
 from tests.api.conformance import check_command, check_result
@@ -135,6 +137,11 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     assert "is a run of bench, which has no report" in refused(tmp_path / "strange")
     for count in ((), (run, run, run)):
         assert "one run, or of two" in refused(*count)
+    plan = copied / "plan.json"
+    plan.write_text(rw.plan("llama-2-7b", "8k", "linear").plan.dumps())
+    kept = plan.read_bytes()
+    assert "is not a report" in refused(copied, out=plan)
+    assert plan.read_bytes() == kept
     (copied / "report.html").write_text("mine")
     assert "ropewalk did not write it" in refused(copied)
     (copied / "report.html").unlink()
@@ -152,6 +159,30 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         shutil.copytree(run, mixed)
         shutil.copy(other / name, mixed / name)
         assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(copied: Path) -> None:
+    (copied / "records.jsonl").unlink()
+    os.mkfifo(copied / "records.jsonl")
+    assert "is not a file" in refused(copied)
+
+
+def test_a_run_that_does_not_belong_together_is_not_compared(
+    run: Path, other: Path, tmp_path: Path
+) -> None:
+    mixed = tmp_path / "mixed"
+    shutil.copytree(run, mixed)
+    for name in ("results.json", "records.jsonl"):
+        shutil.copy(other / name, mixed / name)
+    assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
+
+
+def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
+    (copied / "results.json").write_text("{}")
+    said: list[str] = []
+    keep_report(copied, said.append)
+    assert len(said) == 1
+    assert said[0].startswith("no report: ")
 
 
 def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ what is read, before anything is made of that.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import threading
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable, shortened
 from ropewalk.untrusted import parse_json
@@ -97,7 +98,7 @@ def check_key(key: str | None, where: Address) -> None:
         return
     if not key.isascii() or not key.isprintable() or " " in key or len(key) < 2:
         raise InputError(f"{KEY} must be printable ASCII without spaces; set it anew")
-    if key in str(where):
+    if any(key.lower() in told.lower() for told in (str(where), unquote(str(where)))):
         raise InputError(
             f"server: the URL holds the key of {KEY}, and would be recorded; take it out of the URL"
         )
@@ -142,7 +143,9 @@ class Client:
 
     def clean(self, text: str) -> str:
         """A text without the key."""
-        return text.replace(self.key, "[key]") if self.key else text
+        if not self.key:
+            return text
+        return re.sub(re.escape(self.key), "[key]", text, flags=re.IGNORECASE)
 
     def _answer(self, method: str, path: str, body: bytes | None) -> object:
         attempts = 2 if method == "GET" else self.attempts
@@ -153,7 +156,7 @@ class Client:
             try:
                 status, text, asked_wait = self._ask(method, path, body)
             except (OSError, HTTPException) as error:
-                told = f"{self.where} does not answer ({_reason(error)})"
+                told = f"{self.where} does not answer ({self.clean(_reason(error))})"
                 if not left or self._stopped.is_set() or isinstance(error, ssl.SSLError):
                     raise ServerError(f"{told}; start it, or check the address") from None
             else:

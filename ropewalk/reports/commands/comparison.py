@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from ropewalk.api.compare_runs import ComparedRuns
 from ropewalk.lengths import format_length
@@ -23,17 +25,19 @@ from ropewalk.reports.page.blocks import (
 )
 
 
-def page(found: ComparedRuns) -> Page:
+def page(found: ComparedRuns, out: Path) -> Page:
+    line = shlex.join(["ropewalk", "report", found.first, found.second, "-o", str(out)])
+    first, second = (Path(run).name for run in (found.first, found.second))
     changes = ", ".join(found.changes) or "nothing that is recorded"
     return Page(
-        f"{found.first} and {found.second}",
+        f"{first} and {second}",
         found.summary(),
         (f"The runs differ in {changes}.",),
         (
-            Section("Both runs", tuple(_side_by_side(found))),
-            Section(f"Differences: {found.title}", (*_differences(found), _table(found))),
+            Section("Both runs", tuple(_side_by_side(found)), line),
+            Section(f"{first} less {second}", (*_differences(found), _table(found)), line),
         ),
-        notes=(f"Made by: ropewalk report {found.first} {found.second}",),
+        notes=(f"First run: {found.first}", f"Second run: {found.second}"),
     )
 
 
@@ -50,7 +54,7 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
         perplexity = panel.metric == PERPLEXITY.name
         charts.append(
             Chart(
-                panel.task,
+                f"{panel.task}: {panel.label}",
                 measured.LENGTH,
                 Axis(label, "log10") if perplexity else measured.RATE._replace(label=label),
                 tuple(
@@ -109,7 +113,7 @@ def _table(found: ComparedRuns) -> Table:
             )
         )
     columns = ("method", "task", "length", found.first, found.second, "difference", "p (Holm)")
-    return Table("On the same samples", columns, tuple(rows))
+    return Table("On the same samples", columns, tuple(rows), measured.HOW)
 
 
 def _by_place(results: Sequence[EvalResult]) -> dict[tuple[object, ...], EvalResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ropewalk.api.evaluate import RESULTS, Evaluated
+from ropewalk.api.evaluate_server import EvaluatedServer
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.effective_length import EffectiveLength
@@ -14,8 +15,8 @@ from ropewalk.run_directory import RECORDS
 
 
 def page(run: RunFolder) -> Page:
-    found = run.result(RESULTS, Evaluated)
-    _check_weights(run, found)
+    found = run.result(RESULTS, _kind(run))
+    check_weights(run)
     results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
     effective = () if found is None else found.effective_lengths
@@ -36,11 +37,17 @@ def page(run: RunFolder) -> Page:
     )
 
 
-def _check_weights(run: RunFolder, found: Evaluated | None) -> None:
+def _kind(run: RunFolder) -> type[Evaluated]:
+    """What was evaluated: a model here, or one that a server runs."""
+    return EvaluatedServer if "server" in run.configuration else Evaluated
+
+
+def check_weights(run: RunFolder) -> None:
     """Refuse files of two models in one folder."""
     own = run.configuration.get("weights_sha256")
     if not isinstance(own, str):
         return
+    found = run.result(RESULTS, _kind(run))
     for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
         other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
         if other is not None:
@@ -74,7 +81,7 @@ def _effective(effective: tuple[EffectiveLength, ...]) -> Section:
 def _compared(found: Evaluated) -> Section:
     table = measured.compared(
         found.comparisons,
-        "At the longest length; p-values are adjusted by Holm over this table.",
+        f"At the longest length. {measured.HOW}",
     )
     return Section("Methods compared", (table,))
 

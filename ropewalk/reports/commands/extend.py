@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ropewalk.evaluation.results import summarise
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     Compared,
@@ -39,7 +40,7 @@ def page(run: RunFolder) -> Page:
     verified, trained = stage("verify", Verified), stage("train", Training)
     asked = STAGES if run.configuration.get("train_steps") else (n for n in STAGES if n != "train")
     sections = [
-        *(_measured(run, evaluated) if evaluated else ()),
+        *(_measured(run, evaluated) if evaluated else _so_far(run)),
         *([_short(short, run)] if short else ()),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
@@ -78,6 +79,12 @@ def _verdict(inspected: Inspected | None, evaluated: Evaluated | None) -> str:
     return told
 
 
+def _so_far(run: RunFolder) -> list[Section]:
+    """What was scored before the evaluation ended."""
+    section = measured.by_task(summarise(run.records), None)
+    return [section._replace(title="Scored so far, by context length", command=run.made_by)]
+
+
 def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
     at = evaluated.original_length
     first = Section(
@@ -86,7 +93,7 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
             *measured.pooled(evaluated.pooled, at, evaluated.chosen),
             measured.compared(
                 evaluated.comparisons,
-                "At the target length; p-values are adjusted by Holm over this table.",
+                f"At the target length. {measured.HOW}",
             ),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels
@@ -35,6 +36,10 @@ from ropewalk.reports.page.blocks import (
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
 INTERVALS = "Bars are 95% intervals over samples."
+HOW = (
+    "Differences are the first less the second, with 95% intervals. Of losses (nats a token) less "
+    "is better, of other scores more. p-values are adjusted by Holm over this table."
+)
 
 
 def mark(point: Point) -> Mark:
@@ -63,7 +68,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
     perplexity = panel.metric == PERPLEXITY.name
     label = f"{panel.label}{in_mode(panel.mode)}"
     return Chart(
-        panel.task,
+        f"{panel.task}: {panel.label}",
         LENGTH,
         Axis(label, "log10") if perplexity else RATE._replace(label=label),
         tuple(
@@ -104,7 +109,9 @@ def by_depth(records: Sequence[EvalRecord]) -> Section:
     blocks = []
     for grid in grids:
         edges = grid.edges
-        rows = tuple(f"{a:.0%}" for a in edges[:-1])
+        rows = tuple(f"{100 * a:.0f}–{b:.0%}" for a, b in pairwise(edges))
+        counts = [cell.total for line in grid.rows for cell in line if cell is not None]
+        each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
         blocks.append(
             TileGrid(
                 f"{grid.task}, {grid.method}{in_mode(grid.mode)}",
@@ -125,8 +132,8 @@ def by_depth(records: Sequence[EvalRecord]) -> Section:
                     )
                     for line, depth in zip(grid.rows, rows, strict=True)
                 ),
-                "Depth is from the beginning of the context. Cells without a colour have too "
-                "few samples to say anything.",
+                f"Depth is from the beginning of the context; {each} samples a cell. Dashed cells "
+                "with a question mark have too few to say anything.",
             )
         )
     return Section("Where answers are found", tuple(blocks))

@@ -27,7 +27,7 @@ from ropewalk.reports.page.blocks import (
 )
 from ropewalk.reports.schedules import FactorCurve, factor_curves
 from ropewalk.reports.search import factors_by_label
-from ropewalk.searching.model.results import Found, Leg, Score
+from ropewalk.searching.model.results import Arm, Found, Leg, Score
 
 
 def factors(curves: list[FactorCurve], title: str, main: str | None = None) -> Chart:
@@ -84,30 +84,40 @@ def _progress(leg: Leg) -> Chart:
         (Series("best so far", curve, True),),
         horizontals=tuple(Line(score, name) for score, name in hand_designed[:1]),
         steps=True,
-        caption="Search documents decide nothing that is reported elsewhere on this page.",
+        caption="These documents choose the candidates, so their scores are no evidence for them.",
     )
 
 
 def _factors(leg: Leg) -> Chart:
-    schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
-    curves = factors_by_label({f"{leg.chosen} (chosen)": leg.best.schedule, **schedules})
-    return factors(curves, "Rescale factors by method", f"{leg.chosen} (chosen)")
+    schedules = {name: arm.schedule for name, arm in _arms(leg).items()}
+    return factors(factors_by_label(schedules), "Rescale factors by method", _chosen(leg))
 
 
 def _standings(leg: Leg) -> Table:
-    arms = {f"{leg.chosen} (chosen)": leg.best, **leg.baselines}
     return Table(
         f"On documents that decided nothing, at {format_length(leg.length)}",
         ("method", "score", "perplexity", "retrieved", "documents"),
-        tuple((Cell(name), *_score(arm.reporting)) for name, arm in arms.items()),
+        tuple((Cell(name), *_score(arm.reporting)) for name, arm in _arms(leg).items()),
+        "Means over few documents, without intervals; scores with intervals are those of an "
+        "evaluation. The score is what the search minimises.",
     )
+
+
+def _chosen(leg: Leg) -> str:
+    return f"{leg.chosen} (chosen)"
+
+
+def _arms(leg: Leg) -> dict[str, Arm]:
+    """The chosen schedule, and the hand-designed ones beside it."""
+    others = {name: arm for name, arm in leg.baselines.items() if name != leg.chosen}
+    return {_chosen(leg): leg.best, **others}
 
 
 def _score(score: Score) -> tuple[Cell, ...]:
     return (
         Cell(f"{score.score:.3f}", score.score),
         Cell(f"{score.perplexity:.2f}", score.perplexity),
-        Cell(f"{score.retrieval:.1%}", score.retrieval),
+        Cell(f"{score.retrieval:.0%}", score.retrieval),
         Cell(str(score.documents), score.documents),
     )
 
@@ -115,13 +125,17 @@ def _score(score: Score) -> tuple[Cell, ...]:
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
     """What was written, its proof, the lines that load it, and what each runtime makes of it."""
     blocks: list[Block] = []
+    run = None if folder is None else folder.parent
     for each in written:
         proof = "it was not run here, and nothing is proven"
         if each.parity is not None:
             proof = f"{each.parity.runtime} gives {each.parity}"
         blocks.append(Paragraph(f"{each.path.name}, for {each.target}: {proof}."))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
-        blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
+        lines = "\n".join((each.load, *each.elsewhere))
+        if run is not None:  # it may have moved
+            lines = lines.replace(str(each.path), str(run / each.path.name))
+        blocks.append(Code(f"Load {each.path.name}", lines))
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if plan is not None and folder is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 from ropewalk.api.train import RESULTS, Trained
@@ -79,7 +80,12 @@ def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
                 means = _thinned(_running(marks, width))
                 series.append(Series(f"{name}, mean of {width} steps", means, main=True))
             before += own[-1].tokens
-        charts.append(Chart(label, Axis("tokens read"), Axis(label, scale), tuple(series)))
+        caption = ""
+        if max(len(own) for _, own in stages) > MOST:
+            caption = f"Each mark is the mean of a stretch of steps, of {MOST} a stage; bars reach "
+            caption += "from its lowest to its highest value."
+        axis = Axis(label, scale)
+        charts.append(Chart(label, Axis("tokens read"), axis, tuple(series), caption=caption))
     return tuple(charts)
 
 
@@ -92,11 +98,12 @@ def _running(marks: Sequence[Mark], width: int) -> list[Mark]:
 
 
 def _thinned(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    """At most `MOST` marks, each the mean of a stretch, at its end."""
+    """At most `MOST` marks, each the mean of a stretch, at its end, with its lowest and highest."""
     if len(marks) <= MOST:
         return tuple(marks)
     borders = [round(i * len(marks) / MOST) for i in range(MOST + 1)]
     return tuple(
-        Mark(marks[end - 1].x, sum(m.y for m in marks[start:end]) / (end - start))
+        Mark(marks[end - 1].x, fmean(values), min(values), max(values))
         for start, end in pairwise(borders)
+        for values in [[mark.y for mark in marks[start:end]]]
     )

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
 from itertools import groupby
+from pathlib import Path
 
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.blocks import (
@@ -27,6 +28,14 @@ from ropewalk.reports.page.blocks import (
 from ropewalk.reports.page.markup import Markup, joined, tag
 from ropewalk.reports.page.svg import chart, swatch, tiles, words
 
+GENERATOR = "ropewalk report"
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that `document` made."""
+    with path.open("rb") as file:
+        return f'name="generator" content="{GENERATOR} '.encode() in file.read(4096)
+
 
 def document(page: Page) -> bytes:
     """The whole document, with a checksum of its own content, as all that ropewalk writes."""
@@ -37,7 +46,7 @@ def document(page: Page) -> bytes:
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name_="generator", content=f"ropewalk {UNSIGNED}"),
+        tag("meta", name_="generator", content=f"{GENERATOR} {UNSIGNED}"),
         tag("title", page.title),
         tag("style", Markup(style)),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Series, TileGrid
 from ropewalk.reports.page.markup import Markup, tag
@@ -23,6 +24,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 42
 _TICKS = 6
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
+_LARGEST = 1e150
 _APART = 5.0  # units between the marks of two series that stand at the same place
 
 Scale = Callable[[float], float]
@@ -34,7 +36,7 @@ def chart(shown: Chart) -> Markup:
     if not marks:
         return tag("p", "No value can be drawn.", class_="caption")
     xs = [m.x for m in marks] + [line.at for line in shown.verticals]
-    ys = [y for m in marks for y in (m.y, m.low, m.high) if y is not None and math.isfinite(y)]
+    ys = [y for m in marks for y in (m.y, m.low, m.high) if y is not None and _on(y, shown.y)]
     ys += [line.at for line in shown.horizontals]
     if shown.y.shown == "percent":
         ys += [0.0, 1.0]
@@ -47,7 +49,7 @@ def chart(shown: Chart) -> Markup:
         *_x_axis(shown.x, x_ends, x, at),
         *_lines(shown, x, y),
     ]
-    moved = _APART if shown.x.shown == "length" and not shown.steps else 0.0
+    moved = _apart(shown, [x(value) for value in at or ()])
     for i, series in enumerate(shown.series):
         own = [m for m in series.marks if _drawable(m, shown)]
         offset = moved * (i - (len(shown.series) - 1) / 2)
@@ -62,10 +64,19 @@ def chart(shown: Chart) -> Markup:
     )
 
 
+def _apart(shown: Chart, places: Sequence[float]) -> float:
+    """How far series stand from each other at one length: never near the next length."""
+    if shown.steps or len(shown.series) < 2 or not places:
+        return 0.0
+    gap = min((b - a for a, b in pairwise(places)), default=WIDTH)
+    return min(_APART, 0.4 * gap / (len(shown.series) - 1))
+
+
 def tiles(shown: TileGrid) -> Markup:
     """A grid of shares, each cell with its number."""
+    left_edge = LEFT + 16  # room for the ends of a range
     columns, rows = len(shown.columns), len(shown.rows)
-    width = (WIDTH - LEFT - RIGHT) / max(1, columns)
+    width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
     parts = []
@@ -73,19 +84,20 @@ def tiles(shown: TileGrid) -> Markup:
         for column, tile in enumerate(line):
             if tile is None:
                 continue
-            left, top = LEFT + column * width, TOP + row * height
+            left, top = left_edge + column * width, TOP + row * height
             kind = "vague" if tile.is_vague else f"heat{round(tile.value * 10)}"
             frame = f"M{left:.0f} {top:.0f}h{width - 1:.0f}v{height - 1:.0f}h{1 - width:.0f}z"
             parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5
-                parts.append(_text(f"{tile.value:.0%}", *at, "middle"))
-    every = max(1, math.ceil(columns * 30 / (WIDTH - LEFT)))
+                number = f"{tile.value:.0%}{'?' * tile.is_vague}"
+                parts.append(_text(number, *at, "middle"))
+    every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):
-        parts.append(_text(name, LEFT + (i * every + 0.5) * width, bottom + 13, "middle"))
+        parts.append(_text(name, left_edge + (i * every + 0.5) * width, bottom + 13, "middle"))
     for i, name in enumerate(shown.rows):
-        parts.append(_text(name, LEFT - 4, TOP + (i + 0.5) * height + 3.5, "end"))
-    parts.append(_text(shown.x_label, (LEFT + WIDTH) / 2, bottom + 30, "middle", "label"))
+        parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
+    parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
     return tag(
         "svg",
@@ -118,7 +130,8 @@ def _series(
     parts = [tag("path", d=_path(points, steps=shown.steps), class_=f"line {kind}")]
     for mark, (left, top) in zip(own, points, strict=True):
         if mark.low is not None and mark.high is not None:
-            low, high = (min(max(y(e), 0), HEIGHT) for e in (mark.low, mark.high))
+            low = y(mark.low) if _on(mark.low, shown.y) else HEIGHT - BOTTOM
+            high = y(mark.high) if _on(mark.high, shown.y) else TOP
             parts.append(tag("path", d=f"M{left:.1f} {low:.1f}V{high:.1f}", class_=f"bar {kind}"))
         if not many:
             told = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
@@ -206,7 +219,8 @@ def _y_axis(axis: Axis, ends: tuple[float, float], y: Scale) -> list[Markup]:
         at = y(value)
         parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="grid"))
         parts.append(_text(axis.text(value), LEFT - 5, at + 3.5, "end"))
-    return [*parts, _up(axis.label, (TOP + HEIGHT - BOTTOM) / 2)]
+    label = axis.label if axis.scale == "linear" else f"{axis.label} (log scale)"
+    return [*parts, _up(label, (TOP + HEIGHT - BOTTOM) / 2)]
 
 
 def _x_axis(
@@ -232,6 +246,9 @@ def ticks(axis: Axis, ends: tuple[float, float]) -> list[float]:
         first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
         every = max(1, math.ceil((last - first + 1) / _TICKS))
         powers = [float(base) ** n for n in range(first, last + 1, every)]
+        if base == 10 and len(powers) < 4:
+            fine = [m * 10.0**n for n in range(first - 1, last + 1) for m in (1, 2, 3, 5)]
+            powers = [value for value in fine if low <= value <= high]
         if len(powers) > 1:
             return powers
     rough = (high - low) / (_TICKS - 1)
@@ -263,8 +280,12 @@ def _scale(axis: Axis, ends: tuple[float, float], start: float, stop: float) -> 
 
 
 def _drawable(mark: Mark, shown: Chart) -> bool:
-    both = ((mark.x, shown.x), (mark.y, shown.y))
-    return all(math.isfinite(v) and (axis.scale == "linear" or v > 0) for v, axis in both)
+    return _on(mark.x, shown.x) and _on(mark.y, shown.y)
+
+
+def _on(value: float, axis: Axis) -> bool:
+    """Whether an axis can show a value."""
+    return abs(value) < _LARGEST and (axis.scale == "linear" or value > 1 / _LARGEST)
 
 
 def _text(value: str, x: float, y: float, anchor: str, kind: str | None = None) -> Markup:

@@ -255,3 +255,34 @@ def test_a_refusal_keeps_what_was_said() -> None:
             client(wire.url).post("/v1/completions", ASKED)
         assert (caught.value.status, caught.value.said) == (400, "too long")
         assert client(wire.url).get("/nowhere") is None
+
+
+@pytest.mark.parametrize("line", [f"{KEY} is your key", f"HTTP/1.1 {KEY}"])
+def test_a_key_in_the_status_line_is_taken_out(line: str) -> None:
+    server = socket.create_server(("localhost", 0))
+
+    def answer() -> None:
+        while True:
+            try:
+                own, _ = server.accept()
+            except OSError:
+                return
+            with own:
+                own.recv(65536)
+                own.sendall(f"{line}\r\n\r\n".encode())
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        refusal(client(f"http://localhost:{server.getsockname()[1]}", attempts=1))
+    finally:
+        server.close()
+
+
+def test_a_key_that_a_server_writes_otherwise_is_taken_out_too() -> None:
+    def answer(asked: object, n: int) -> Reply:
+        return said({}, 302, Location=f"https://{KEY.upper()}.example/x")
+
+    with misbehaving(answer) as wire:
+        assert KEY.lower() not in refusal(client(wire.url)).lower()
+    with pytest.raises(InputError, match="holds the key"):
+        client("http://host/%73k-verysecret-0123456789/v1")

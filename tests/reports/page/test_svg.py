@@ -78,6 +78,23 @@ def test_what_is_no_number_is_left_out(value: float) -> None:
     assert "No value" in (drawn([Mark(1, value)]).text or "")
 
 
+@pytest.mark.parametrize("low", [0.0, -0.002, -1e308])
+def test_an_interval_below_a_logarithmic_axis_ends_at_its_edge(low: float) -> None:
+    root = drawn([Mark(1, 0.01, low, 0.02), Mark(2, 0.02, 0.01, 1e308)], y=Axis("y", "log10"))
+    bars = [p.attrib["d"] for p in root.iter("path") if "bar" in p.attrib.get("class", "")]
+    assert len(bars) == 2
+    assert all(0 <= float(n) <= HEIGHT for bar in bars for n in re.findall(r"-?[\d.]+", bar)[1:])
+
+
+def test_many_series_stay_nearer_to_their_length_than_to_the_next() -> None:
+    marks = tuple(Mark(1024 * (i + 1), 0.5) for i in range(20))
+    names = tuple(Series(str(i), marks) for i in range(20))
+    root = ElementTree.fromstring(chart(Chart("t", Axis("x", "log2", "length"), Axis("y"), names)))
+    lines = [coordinates(g.findall("path")[0].attrib["d"]) for g in root.findall("g")]
+    for i in range(19):
+        assert max(line[i][0] for line in lines) < min(line[i + 1][0] for line in lines)
+
+
 def test_no_two_series_are_told_apart_by_colour_alone() -> None:
     marks = (Mark(0, 0), Mark(1, 1))
     names = tuple(Series(str(i), marks) for i in range(SERIES))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ropewalk.api.evaluate import RESULTS, Evaluated
-from ropewalk.api.evaluate_server import EvaluatedServer
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.effective_length import EffectiveLength
@@ -15,7 +14,7 @@ from ropewalk.run_directory import RECORDS
 
 
 def page(run: RunFolder) -> Page:
-    found = run.result(RESULTS, _kind(run))
+    found = run.result(RESULTS, Evaluated)
     check_weights(run)
     results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
@@ -37,17 +36,12 @@ def page(run: RunFolder) -> Page:
     )
 
 
-def _kind(run: RunFolder) -> type[Evaluated]:
-    """What was evaluated: a model here, or one that a server runs."""
-    return EvaluatedServer if "server" in run.configuration else Evaluated
-
-
 def check_weights(run: RunFolder) -> None:
     """Refuse files of two models in one folder."""
     own = run.configuration.get("weights_sha256")
     if not isinstance(own, str):
         return
-    found = run.result(RESULTS, _kind(run))
+    found = run.result(RESULTS, Evaluated)
     for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
         other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
         if other is not None:

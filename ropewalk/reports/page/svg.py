@@ -247,7 +247,7 @@ def ticks(axis: Axis, ends: tuple[float, float]) -> list[float]:
         every = max(1, math.ceil((last - first + 1) / _TICKS))
         powers = [float(base) ** n for n in range(first, last + 1, every)]
         if base == 10 and len(powers) < 4:
-            fine = [m * 10.0**n for n in range(first - 1, last + 1) for m in (1, 2, 3, 5)]
+            fine = [m * 10.0**n for n in range(first - 1, last + 1) for m in (1, 2, 3, 5, 7)]
             powers = [value for value in fine if low <= value <= high]
         if len(powers) > 1:
             return powers

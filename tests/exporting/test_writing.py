@@ -238,7 +238,7 @@ def test_what_appears_meanwhile_is_not_replaced(
             else:
                 place.write_text("ours")
             if last:
-                monkeypatch.setattr(staging, "check_export_place", checked)
+                monkeypatch.setattr("ropewalk.exporting.staging.check_export_place", checked)
             else:
                 appear()
 

@@ -132,6 +132,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
+    _check_tensors(model)
     try:
         return Cell("exact", settings.setting_of(model, schedule).said), None
     except NoFactors as error:

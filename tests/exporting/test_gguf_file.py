@@ -514,6 +514,8 @@ def test_the_load_line_is_quoted(sources: Path, tmp_path: Path) -> None:
     source, out = sources / "F32.gguf", tmp_path / "it's $(id).gguf"
     exported = export(source, plan_of(source, "linear"), out, check=False)
     assert shlex.split(exported.load)[:3] == ["llama-server", "-m", str(out)]
+    again = llama_cpp.export(BUNDLED, named_plan("linear"), tmp_path / "a b.gguf", check=False)
+    assert shlex.split(again.load)[:3] == ["llama-cli", "-m", str(tmp_path / "a b.gguf")]
 
 
 def test_a_disk_too_small_is_seen_before_writing(

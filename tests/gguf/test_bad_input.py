@@ -228,6 +228,12 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_preview_of_a_file_without_tensors_is_refused_too(tmp_path: Path) -> None:
+    plan = rw.plan(whole(tmp_path), "1k", "linear").plan
+    with pytest.raises(RopewalkError, match="holds no tensors"):
+        rw.export_preview(without_tensors(tmp_path), plan)
+
+
 def test_a_type_that_nobody_knows_is_copied(tmp_path: Path) -> None:
     path = raw_file(tmp_path / "a.gguf", KEYS, [NORM, ("odd", (3,), 4711, b"?" * 77)])
     plan = rw.plan(path, "1k", "linear").plan

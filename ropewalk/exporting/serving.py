@@ -36,7 +36,6 @@ from ropewalk.exporting.configs import (
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf import settings
-from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.parts import read_model
 from ropewalk.gguf.rotation import FAMILIES, rope
 from ropewalk.gguf.settings import NoFactors
@@ -161,7 +160,8 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         setting = settings.setting_of(header, settings.check_plan(header, plan))
         how = f"the exported file ({setting.said})"
     except NoFactors as error:
-        near, how = (_nearest_of_file(header, plan, error),), "the export"
+        nearest = settings.nearest_in_words(header, plan.longest())
+        near, how = (f"{error}; with --approximate, the export takes {nearest}",), "the export"
         export += " --approximate"
     except RopewalkError as error:
         refused, how = str(error), ""
@@ -179,16 +179,6 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         reason = f"export it first: {error}"
         return _row("llama.cpp", near, reason, export, served), ollama
     return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
-
-
-def _nearest_of_file(header: GGUFHeader, plan: ContextPlan, error: NoFactors) -> str:
-    """What the architecture cannot express, and what `--approximate` writes in its place."""
-    try:
-        setting = settings.setting_of(header, settings.expressible(header, plan.longest()))
-        nearest = f" ({setting.said})"
-    except RopewalkError:
-        nearest = ""
-    return f"{error}; with --approximate, the export takes the nearest that it can express{nearest}"
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,17 @@ def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     return replace(ramp, attention_scaling=schedule.attention_scaling)
 
 
+def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
+    """The nearest schedule that the architecture can express, as the file would state it."""
+    try:
+        return (
+            "the nearest that it can express "
+            f"({setting_of(header, expressible(header, schedule)).said})"
+        )
+    except Unsupported:
+        return "the nearest that it can express"
+
+
 def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
     """What of the architecture keeps some layers from following the plan."""
     own = architecture(header.architecture)

@@ -187,9 +187,10 @@ def modelfile(file: str, length: int) -> tuple[str, ...]:
     Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
     """
     path = file if file.startswith("/") else f"./{file}"
-    written = f"FROM {path}\\nPARAMETER num_ctx {length}\\n"
+    # As arguments, for printf takes % and \ in its format as signs of its own.
+    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
     return (
-        f"printf {shlex.quote(written)} > Modelfile",
+        f"printf '%s\\n' {lines} > Modelfile",
         "ollama create extended -f Modelfile && ollama run extended",
     )
 

@@ -7,6 +7,8 @@ the same setting as flags, or, where flags cannot say it, beside its own weights
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InputError, RopewalkError, Unsupported
+from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.features import Cell
 from ropewalk.exporting.manifest import Manifest
@@ -75,6 +77,7 @@ def export(
             "they are; export from the folder that it was converted from"
         )
     schedule = settings.check_plan(model, plan)
+    _check_tensors(model)
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     check_export_place(
         out,
@@ -82,12 +85,13 @@ def export(
         overwrite=overwrite,
         is_folder=as_folder,
     )
-    warnings: tuple[str, ...] = ()
+    warnings = _of_another_name(parts, plan)
     try:
         setting = settings.setting_of(model, schedule)
     except NoFactors as error:
         progress(Status("export", 0.0, "measuring the nearest plan that it can express"))
-        schedule, setting, warnings = _nearest(parts, schedule, error, approximate=approximate)
+        schedule, setting, near = _nearest(parts, schedule, error, approximate=approximate)
+        warnings += near
         plan = replace(plan, schedules=_one(schedule, plan.target_length))
     changes = settings.changes(
         model, setting, plan.target_length, schedule.geometry.original_length
@@ -98,7 +102,7 @@ def export(
         path=out,
         parity=None,
         warnings=(*warnings, *settings.warnings(model, setting)),
-        load=f"llama-server -m {first} -c {plan.target_length}",
+        load=f"llama-server -m {shlex.quote(str(first))} -c {plan.target_length}",
         elsewhere=() if as_folder else modelfile(str(out), plan.target_length),
     )
     with staged(
@@ -128,6 +132,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
+    _check_tensors(model)
     try:
         return Cell("exact", settings.setting_of(model, schedule).said), None
     except NoFactors as error:
@@ -173,6 +178,25 @@ def _write(
     progress(Status("export", 0.5, "digesting the file"))
     carried.seal(place)
     return place
+
+
+def _check_tensors(model: GGUFHeader) -> None:
+    if not model.tensors:
+        raise InputError(
+            f"{model.path}: holds no tensors, so there is no model to extend; give the file with "
+            "the weights"
+        )
+
+
+def _of_another_name(parts: Sequence[GGUFHeader], plan: ContextPlan) -> tuple[str, ...]:
+    """A notice that the plan was made from another file; a copy may have been renamed."""
+    own, planned = [part.path.name for part in parts], carried.name_of(plan.model)
+    if planned in own:
+        return ()
+    return (
+        f"the plan was created from {shortened(planned)}, and this file is {shortened(own[0])}: "
+        "check that they are the same model",
+    )
 
 
 def _told(plan: ContextPlan) -> str:
@@ -233,10 +257,9 @@ def against_flags(
     llama.cpp serves no more than the file states, and its bindings override no key: so the source
     is a copy that states the length, and no scaling of its own.
     """
-    model = whole(parts)
-    with tempfile.TemporaryDirectory(prefix="ropewalk-export-") as room:
+    with _room_for_a_copy(parts) as room:
         copy = Path(room) / "source.gguf"
-        rewriting.join(parts, copy, settings.without_scaling(model, len(tokens) + 1))
+        _copy(parts, copy, len(tokens) + 1)
         flags = Flags(
             base=setting.base,
             kind="yarn" if setting.yarn != 1 else "linear",
@@ -251,6 +274,32 @@ def against_flags(
         tolerance=max(SAME, _PER_POSITION * len(tokens)),
         tokens=len(tokens) - said.start,
     )
+
+
+def _room_for_a_copy(parts: Sequence[GGUFHeader]) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder on a disk with room for the model."""
+    try:
+        room = tempfile.TemporaryDirectory(prefix="ropewalk-export-")
+    except OSError as error:
+        raise NotCompared(f"no temporary folder can be made ({error.strerror})") from None
+    needed, free = rewriting.needs(parts), shutil.disk_usage(room.name).free
+    if free < needed:
+        room.cleanup()
+        raise NotCompared(
+            f"{Path(room.name).parent}: the comparison needs {needed / 2**20:,.0f} MiB there, and "
+            f"{free / 2**20:,.0f} MiB are free; make room, or name another folder in TMPDIR"
+        )
+    return room
+
+
+def _copy(parts: Sequence[GGUFHeader], copy: Path, length: int) -> None:
+    try:
+        rewriting.join(parts, copy, settings.without_scaling(whole(parts), length))
+    except OSError as error:  # of this place, not of the one that the export is written to
+        raise NotCompared(
+            f"{copy.parent.parent}: cannot be written ({error.strerror}); make room, or name "
+            "another folder in TMPDIR"
+        ) from None
 
 
 def difference(one: LogProbabilities, other: LogProbabilities) -> float:

@@ -16,6 +16,7 @@ Kept initial positions, log-n and a change of factors with the length are refuse
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def export(
         path=Path(out),
         parity=None,
         warnings=tuple(warnings),
-        load=f"llama-cli -m {out} -c {plan.target_length}",
+        load=f"llama-cli -m {shlex.quote(str(out))} -c {plan.target_length}",
         elsewhere=modelfile(str(out), plan.target_length),
     )
     with staged(

@@ -160,7 +160,8 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         setting = settings.setting_of(header, settings.check_plan(header, plan))
         how = f"the exported file ({setting.said})"
     except NoFactors as error:
-        near, how = (f"{error}; the export takes the nearest that it can express",), "the export"
+        nearest = settings.nearest_in_words(header, plan.longest())
+        near, how = (f"{error}; with --approximate, the export takes {nearest}",), "the export"
         export += " --approximate"
     except RopewalkError as error:
         refused, how = str(error), ""

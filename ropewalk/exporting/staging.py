@@ -6,6 +6,7 @@ ends without an error. So whoever finds an export under its name finds a whole o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,9 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.outputs import TEMPORARY, cannot_write
 
 _LOCK, _REPLACED = "lock", "replaced"
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+# What file systems without hard links say of one: there, only a check stands before the rename.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # Room for what is small: tokenizer, config, index.
 _SPARE_BYTES = 32 * 2**20
 
@@ -31,7 +35,8 @@ def staged(
     """A temporary path next to `out`, for a file or folder that is renamed to it at the end.
 
     Refused before anything is written: what the policy of outputs.py refuses; an `out` that exists,
-    without `overwrite`; a disk with too little room. After an error nothing is left. What a killed
+    without `overwrite`; a disk with too little room. The place is checked once more at the end, for
+    somebody may have put something there meanwhile. After an error nothing is left. What a killed
     process left is removed by the next export to the same place: a lock tells who is alive.
     """
     out = Path(os.path.abspath(out))
@@ -55,7 +60,11 @@ def staged(
         raise cannot_write(out, error) from None
     try:
         yield room / out.name
-        _move_into_place(room, out)
+        if overwrite:
+            check_export_place(out, sources=sources, overwrite=True)
+            _replace(room, out)
+        else:
+            _move_into_place(room, out, sources)
     except OSError as error:
         # What is read was opened before: what fails now is the writing.
         raise RopewalkError(f"{out}: cannot be written ({error})") from None
@@ -67,6 +76,8 @@ def staged(
 def _remove_dead_rooms(out: Path) -> None:
     """Remove what processes left that were killed while they wrote to the same place."""
     for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
+        if room.is_symlink():  # never ours, and what it leads to is not to be removed
+            continue
         try:
             lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # not ours, or just being made
@@ -92,7 +103,27 @@ def _restore(room: Path, out: Path) -> None:
         os.rename(room / _REPLACED, out)
 
 
-def _move_into_place(room: Path, out: Path) -> None:
+def _move_into_place(room: Path, out: Path, sources: tuple[Path, ...]) -> None:
+    """Move what is written to a place where nothing stood, and refuse if something appeared."""
+    written = room / out.name
+    check_export_place(out, sources=sources)
+    try:
+        if written.is_dir():
+            os.rename(written, out)  # refused by the system where it is a file or a filled folder
+            return
+        try:
+            os.link(written, out)  # refused by the system where anything is; goes with the room
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            os.rename(written, out)
+    except OSError as error:
+        if error.errno in _TAKEN:
+            check_export_place(out, sources=sources)
+        raise
+
+
+def _replace(room: Path, out: Path) -> None:
     written = room / out.name
     replaced = os.path.lexists(out)
     if replaced:

@@ -25,6 +25,13 @@ _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 20
 _MOST_ITEMS = 1 << 24
 """Of one array: many times the tokens and merges of any vocabulary."""
+_MOST_STEPS = 1 << 22
+"""Of what is walked one by one in the whole header: keys, tensors, and strings in arrays. It is
+several times the tokens and merges of the largest vocabularies, and some seconds."""
+_MOST_NAME = 1 << 16
+"""Bytes of a key or of a tensor's name."""
+_MOST_TEXT = 1 << 26
+"""Bytes of all names and strings that are kept: a chat template, a plan, a licence."""
 _MOST_ALIGNMENT = 1 << 24
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
@@ -117,7 +124,7 @@ def read_header(path: str | Path) -> GGUFHeader:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except (struct.error, ValueError) as error:
-        why = "" if isinstance(error, struct.error | UnicodeDecodeError) else f" ({error})"
+        why = "" if isinstance(error, struct.error) else f" ({error})"
         raise InputError(
             f"{path}: is not a whole GGUF file{why}; copy or convert it again"
         ) from None
@@ -128,6 +135,7 @@ class _Walk:
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.at = path, data, 0
+        self.text_left, self.steps_left = _MOST_TEXT, _MOST_STEPS
 
     def take(self, form: str) -> int | float | bool:
         (value,) = struct.unpack_from(form, self.data, self.at)
@@ -143,11 +151,30 @@ class _Walk:
             raise ValueError("beyond the end")
         self.at += size
 
-    def text(self) -> str:
+    def text(self, what: str) -> str:
         size = self.count()
         start = self.at
         self.skip(size)
-        return self.data[start : self.at].decode("utf-8")
+        self.text_left -= size
+        if self.text_left < 0:
+            raise ValueError(f"{what} brings its text to more than {_MOST_TEXT >> 20} MiB")
+        try:
+            return self.data[start : self.at].decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{what} is not UTF-8") from None
+
+    def name(self, what: str) -> str:
+        """A key or a tensor's name."""
+        (size,) = struct.unpack_from("<Q", self.data, self.at)
+        if size > min(_MOST_NAME, len(self.data) - self.at):
+            raise ValueError(f"{what} with a name of {size:,} bytes; {_MOST_NAME:,} are allowed")
+        return self.text(f"the name of {what}")
+
+    def steps(self, count: int) -> None:
+        """Take from what a header may have walked one by one, so that its time is bounded."""
+        self.steps_left -= count
+        if self.steps_left < 0:
+            raise ValueError(f"more than {_MOST_STEPS:,} keys, tensors and strings")
 
     def entries(self, most: int = _MOST_ENTRIES) -> int:
         count = self.count()
@@ -167,31 +194,48 @@ class _Walk:
             if inner in _SCALARS:
                 self.skip(count * struct.calcsize(_SCALARS[inner]))
                 return
-            for _ in range(count):  # ends with the file: every entry takes at least eight bytes
-                self.skip_value(inner)
+            if inner != _STRING:
+                raise ValueError("a type that GGUF does not have")
+            self.steps(count)
+            self.skip_strings(count)
         else:
             raise ValueError("a type that GGUF does not have")
+
+    def skip_strings(self, count: int) -> None:
+        """Walk over the strings of an array; a short loop, for a vocabulary is long."""
+        length, data, at, end = struct.Struct("<Q").unpack_from, self.data, self.at, len(self.data)
+        for _ in range(count):
+            at += 8 + length(data, at)[0]
+            if at > end:
+                raise ValueError("beyond the end")
+        self.at = at
 
     def header(self) -> GGUFHeader:
         if self.data[:4] != MAGIC:
             raise InputError(f"{self.path}: is not a GGUF file")
         self.at = 4
-        version = self.take("<I")
+        version = int(self.take("<I"))
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS:
+            raise InputError(
+                f"{self.path}: is a big-endian GGUF file, and only little-endian ones are read; "
+                "convert it again, without --bigendian"
+            )
         if version not in _VERSIONS:
             raise InputError(
                 f"{self.path}: GGUF version {version} is not one of {_VERSIONS}; convert it again"
             )
         found = GGUFHeader(self.path)
         tensors, keys = self.entries(), self.entries()
+        self.steps(tensors + keys)
         for _ in range(keys):
             begin = self.at
-            key, kind = self.text(), int(self.take("<I"))
+            key, kind = self.name("a key"), int(self.take("<I"))
             if key in found.spans:
                 raise ValueError(f"the key {shortened(key)} stands in it twice")
             if kind == _STRING:
-                found.values[key] = value = self.text()
-                size = len(value.encode())
-                found.places[key] = (self.at - size, f"{size}s")
+                start = self.at + 8
+                found.values[key] = self.text(f"the key {shortened(key)}")
+                found.places[key] = (start, f"{self.at - start}s")
             elif kind in _SCALARS:
                 found.places[key] = (self.at, _SCALARS[kind])
                 found.values[key] = self.take(_SCALARS[kind])
@@ -202,7 +246,7 @@ class _Walk:
             found.spans[key] = begin, self.at
         relative: dict[str, TensorPlace] = {}
         for _ in range(tensors):
-            name, dimensions = self.text(), int(self.take("<I"))
+            name, dimensions = self.name("a tensor"), int(self.take("<I"))
             if name in relative:
                 raise ValueError(f"the tensor {shortened(name)} stands in it twice")
             if dimensions > 8:
@@ -215,4 +259,4 @@ class _Walk:
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
             found.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
-        return replace(found, data=data, alignment=alignment, version=int(version))
+        return replace(found, data=data, alignment=alignment, version=version)

@@ -165,7 +165,9 @@ def spans(header: GGUFHeader) -> dict[str, int]:
     """
     whole = header.path.stat().st_size
     laid = sorted(header.tensors.items(), key=lambda item: item[1].start)
-    ends = [*[place.start for _, place in laid], whole][1:]
+    if not laid:  # the first part of some split models has only the metadata
+        return {}
+    ends = [*(place.start for _, place in laid[1:]), whole]
     found = {}
     for (name, place), end in zip(laid, ends, strict=True):
         size = bytes_of(place)

@@ -37,6 +37,16 @@ _KEYS = {
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
 }
+_NUMBERS = (
+    *("rope.freq_base", "rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor"),
+    *("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"),
+)
+_COUNTS = (
+    *("rope.dimension_count", "rope.scaling.original_context_length", "attention.key_length"),
+    *("attention.head_count", "embedding_length", "attention.sliding_window"),
+)
+_SCALING_TYPES = ("none", "linear", "yarn", "longrope")
+"""Those that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "seed_oss")
 """The model types that an export writes."""
@@ -120,6 +130,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             f"{header.path}: models of architecture {header.architecture!r} use "
             f"{WITHOUT_ROPE[header.architecture]}, not a rotary embedding"
         )
+    _check_values(header)
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
     head = header.count("attention.key_length")
     if head is None and width and heads:
@@ -145,6 +156,31 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
         )
     except InvalidValue as error:
         raise error.renamed(_KEYS).within(f"{header.path}: ") from None
+
+
+def _check_values(header: GGUFHeader) -> None:
+    """Refuse what is stated and cannot be meant, in place of taking a default."""
+    for key in (*_NUMBERS, *_COUNTS):
+        value = header.get(key)
+        if value is None:
+            continue
+        whole = key in _COUNTS
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not np.isfinite(float(str(value))) or (whole and isinstance(value, float)):
+            raise InvalidValue(
+                f"{header.path}: {key}",
+                value,
+                "must be a whole number" if whole else "must be a finite number",
+                "convert the model again",
+            )
+    kind = header.get("rope.scaling.type")
+    if kind is not None and kind not in _SCALING_TYPES:
+        raise InvalidValue(
+            f"{header.path}: rope.scaling.type",
+            kind,
+            f"must be one of {', '.join(_SCALING_TYPES)}, which llama.cpp loads",
+            "convert the model again",
+        )
 
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:

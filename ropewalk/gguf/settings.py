@@ -34,6 +34,8 @@ _OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
 """The windows that llama.cpp takes where a file of these states none."""
 _CLOSE = 1e-6
 """How far a base may be off by its float32."""
+_MOST_LENGTH = 2**32 - 1
+_MOST_BASE = float(np.finfo(np.float32).max)
 
 
 class NoFactors(Unsupported):
@@ -147,13 +149,15 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
             "create the plan from this file",
         )
     geometry, planned = geometry_of(header), plan.longest().geometry
-    if _sizes(planned) != _sizes(geometry) or abs(planned.base / geometry.base - 1) > _CLOSE:
+    same = _sizes(planned) == _sizes(geometry)
+    if not same or abs(planned.base / geometry.base - 1) > _CLOSE:
         raise InvalidValue(
             "plan.schedules.full_attention",
             _in_words(planned),
             f"this file has {_in_words(geometry)}",
             "create the plan from this file",
         )
+    _check_lengths(plan.target_length, geometry.original_length)
     if len(plan.steps()) > 1:
         raise Unsupported(
             "llama.cpp does not change factors with the length of a sequence, and this plan has "
@@ -188,6 +192,17 @@ def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     s = float(np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)[best - 2])
     ramp = yarn.schedule(plain, schedule.length, factor=s)
     return replace(ramp, attention_scaling=schedule.attention_scaling)
+
+
+def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
+    """The nearest schedule that the architecture can express, as the file would state it."""
+    try:
+        return (
+            "the nearest that it can express "
+            f"({setting_of(header, expressible(header, schedule)).said})"
+        )
+    except Unsupported:
+        return "the nearest that it can express"
 
 
 def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
@@ -240,6 +255,11 @@ def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
     if base is not None and own.freq_base:
         if abs(base / geometry.base - 1) < _CLOSE:
             return Setting(geometry.base, said="the plain frequencies")
+        if base > _MOST_BASE:
+            raise Unsupported(
+                f"{_BASE} = {base:.4g}: a GGUF file states it in float32, up to {_MOST_BASE:.4g}; "
+                "plan for a shorter length, or by another method"
+            )
         return Setting(base, said=f"{_BASE} = {base:.10g}")
     if np.all(factors == factors[0]) and own.linear:
         s = float(factors[0])
@@ -272,11 +292,24 @@ def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
     return Setting(schedule.geometry.base, yarn=s, betas=betas, said=said)
 
 
-def _sizes(geometry: RotaryGeometry) -> tuple[int, int]:
-    return geometry.head_dim, geometry.pairs
+def _check_lengths(target: int, original: int) -> None:
+    """Both are unsigned numbers of four bytes in llama.cpp."""
+    for key, value in (("plan.target_length", target), (_ORIGINAL, original)):
+        if value > _MOST_LENGTH:
+            raise InvalidValue(
+                key,
+                value,
+                f"a GGUF file states lengths up to {_MOST_LENGTH:,}",
+                "plan for a shorter length" if key != _ORIGINAL else "convert the model again",
+            )
+
+
+def _sizes(geometry: RotaryGeometry) -> tuple[int, int, int]:
+    return geometry.head_dim, geometry.pairs, geometry.original_length
 
 
 def _in_words(geometry: RotaryGeometry) -> str:
     return (
-        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, base {geometry.base:g}"
+        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, base "
+        f"{geometry.base:g}, original length {geometry.original_length}"
     )

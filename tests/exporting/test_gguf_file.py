@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -27,6 +32,7 @@ from ropewalk.gguf import rewriting, settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
 from ropewalk.gguf.parts import read_model, read_parts
+from ropewalk.gguf.rotation import geometry_of
 from ropewalk.gguf.settings import setting_of
 from ropewalk.models.config import BUNDLED
 from ropewalk.planning.extension import extend_plan
@@ -434,6 +440,82 @@ def test_a_source_is_never_written_to(sources: Path, tmp_path: Path) -> None:
     # A second name of the same file is replaced by rename, and the source keeps its bytes.
     export(source, plan, tmp_path / "linked.gguf", overwrite=True, check=False)
     assert source.read_bytes() == (sources / "F32.gguf").read_bytes()
+
+
+def test_a_plan_of_another_original_length_is_refused(sources: Path, tmp_path: Path) -> None:
+    """Its heads and base may be the same: such a plan would be written, and then proven."""
+    source = sources / "F32.gguf"
+    geometry = geometry_of(read_header(source))
+    like = {
+        "embedding_length": 4 * geometry.head_dim,
+        "rope.dimension_count": geometry.rotary_dim,
+        "rope.freq_base": geometry.base,
+        "rope.scaling.original_context_length": 256,
+        "context_length": 256,
+    }
+    other = header_only(tmp_path / "other.gguf", keys=like)
+    assert replace(geometry_of(read_header(other)), original_length=512) == geometry
+    with pytest.raises(InvalidValue, match=r"original length 256': this file has .* length 512;"):
+        export(source, plan_of(other, "linear"), tmp_path / "b.gguf", check=False)
+    assert not (tmp_path / "b.gguf").exists()
+
+
+def test_a_plan_of_a_file_of_another_name_is_told_of(sources: Path, tmp_path: Path) -> None:
+    source = sources / "F32.gguf"
+    renamed = tmp_path / "renamed.gguf"
+    renamed.write_bytes(source.read_bytes())
+    for asked, told in ((plan_of(source, "linear"), False), (plan_of(renamed, "linear"), True)):
+        found = export(source, asked, tmp_path / f"{told}.gguf", check=False).warnings
+        assert any("created from 'renamed.gguf'" in warning for warning in found) == told
+
+
+@pytest.mark.parametrize("length", [2**32, 2**40])
+def test_a_length_that_no_file_can_state_is_refused(
+    length: int, sources: Path, tmp_path: Path
+) -> None:
+    source = sources / "F32.gguf"
+    with pytest.raises(InvalidValue, match=rf"plan.target_length = {length}: .* 4,294,967,295; "):
+        export(source, plan_of(source, "linear", length), tmp_path / "b.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_for_the_comparison_without_room_is_named(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = sources / "F32.gguf"
+    asked, usage = plan_of(source, "linear"), shutil.disk_usage
+    small = tmp_path / "small"
+    small.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+
+    def free(path: str | Path) -> object:
+        inside = small in Path(path).parents
+        return SimpleNamespace(free=100) if inside else usage(path)
+
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    exported = export(source, asked, tmp_path / "b.gguf")
+    assert exported.parity is None
+    assert any(f"not compared: {small}: the comparison needs" in w for w in exported.warnings)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    real = rewriting.join
+
+    def full(parts: object, out: Path, *given: object) -> None:
+        if small in out.parents:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(parts, out, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rewriting, "join", full)
+    exported = export(source, asked, tmp_path / "c.gguf")
+    assert any(f"{small}: cannot be written (No space left" in w for w in exported.warnings)
+    assert list(small.iterdir()) == []
+
+
+def test_the_load_line_is_quoted(sources: Path, tmp_path: Path) -> None:
+    source, out = sources / "F32.gguf", tmp_path / "it's $(id).gguf"
+    exported = export(source, plan_of(source, "linear"), out, check=False)
+    assert shlex.split(exported.load)[:3] == ["llama-server", "-m", str(out)]
+    again = llama_cpp.export(BUNDLED, named_plan("linear"), tmp_path / "a b.gguf", check=False)
+    assert shlex.split(again.load)[:3] == ["llama-cli", "-m", str(tmp_path / "a b.gguf")]
 
 
 def test_a_disk_too_small_is_seen_before_writing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.accepted import by_sglang, by_vllm
+from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.serving import Serving
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
@@ -134,12 +136,13 @@ def test_the_commands_of_a_known_model() -> None:
         "--yarn-beta-slow 1.0",
     )
     assert found["ollama"].fit == "exact"
-    export, modelfile, _ = found["ollama"].lines
+    export, written, _ = found["ollama"].lines
     assert export == (
         f"ropewalk export {hub_id} --plan plan.json --runtime llama.cpp -o MODEL.gguf "
         "--allow-download"
     )
-    assert r"FROM ./MODEL.gguf\nPARAMETER num_ctx 16384\n" in modelfile
+    lines = "'FROM ./MODEL.gguf' 'PARAMETER num_ctx 16384'"
+    assert written == rf"printf '%s\n' {lines} > Modelfile"
 
 
 @pytest.mark.parametrize(
@@ -240,12 +243,22 @@ def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
         without = rows(other, "1k", "ntk_mixed")[runtime]
         assert without.fit == "approximate"
         assert without.lines[0].endswith("-o extended.gguf --approximate")
+        assert "architecture qwen2: llama.cpp refuses a file with factors by pair" in without.reason
+        assert "the nearest that it can express (rope." in without.reason
     still = header_only(tmp_path / "m.gguf", architecture="kolibri", keys={"context_length": 512})
     assert rows(still, "1k", "ntk_mixed")["llama.cpp"].fit == "impossible"
     assert rows(still, "1k", "linear")["ollama"].fit == "impossible"
     same = rows(path, "512", "linear")
     assert same["llama.cpp"].lines == (f"llama-server -m '{path}' -c 512",)
     assert f"FROM {path}" in same["ollama"].lines[0]
+
+
+@pytest.mark.parametrize("name", ["50%s.gguf", "it's $(id) here.gguf", r"a\nb.gguf"])
+def test_a_shell_makes_of_the_lines_what_they_say(name: str, tmp_path: Path) -> None:
+    line, _ = modelfile(str(tmp_path / name), 2048)
+    subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
+    written = (tmp_path / "Modelfile").read_text()
+    assert written == f"FROM {tmp_path / name}\nPARAMETER num_ctx 2048\n"
 
 
 PARAMETERS = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,10 +19,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting import staging
 from ropewalk.exporting.manifest import MANIFEST, Manifest
+from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
+from ropewalk.outputs import TEMPORARY
 from tests.exporting.folders import saved
 
 
@@ -193,13 +198,94 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, moment
 
 
 def test_an_export_that_is_alive_is_left_alone(tmp_path: Path) -> None:
-    with staged(tmp_path / "out", needs_bytes=0) as first:
-        first.write_text("first")
-        with staged(tmp_path / "out", needs_bytes=0) as second:
-            second.write_text("second")
-        assert first.read_text() == "first"
-    assert (tmp_path / "out").read_text() == "first"
+    out = tmp_path / "out"
+
+    def both() -> None:
+        with staged(out, needs_bytes=0) as first:
+            first.write_text("first")
+            with staged(out, needs_bytes=0) as second:
+                second.write_text("second")
+            assert first.read_text() == "first"
+
+    with pytest.raises(InputError, match="exists already"):
+        both()
+    assert out.read_text() == "second"  # who ends first has the name
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("as_folder", [False, True], ids=["a file", "a folder"])
+@pytest.mark.parametrize("last", [False, True], ids=["while writing", "after the last check"])
+def test_what_appears_meanwhile_is_not_replaced(
+    as_folder: bool, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def appear() -> None:
+        if as_folder:
+            (out / "notes").mkdir(parents=True, exist_ok=True)
+        else:
+            out.write_text("mine")
+
+    def checked(*places: Path, sources: tuple[Path, ...] = ()) -> None:
+        check_export_place(*places, sources=sources)
+        appear()
+
+    def write() -> None:
+        with staged(out, needs_bytes=0) as place:
+            if as_folder:
+                place.mkdir()
+                (place / "config.json").write_text("ours")
+            else:
+                place.write_text("ours")
+            if last:
+                monkeypatch.setattr("ropewalk.exporting.staging.check_export_place", checked)
+            else:
+                appear()
+
+    with pytest.raises(InputError, match="holds notes" if as_folder else "exists already"):
+        write()
+    assert (out / "notes").is_dir() if as_folder else out.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_becomes_somebody_elses_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def write() -> None:
+        with staged(out, needs_bytes=0, overwrite=True) as place:
+            place.mkdir()
+            (out / "notes").write_text("mine")
+
+    with pytest.raises(InputError, match="holds notes"):
+        write()
+    assert (out / "notes").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_system_without_hard_links_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with staged(tmp_path / "out", needs_bytes=0) as place:
+        place.write_text("whole")
+    assert (tmp_path / "out").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_under_the_name_of_a_temporary_folder_is_not_followed(tmp_path: Path) -> None:
+    out, home = tmp_path / "out", tmp_path / "home"
+    home.mkdir()
+    for name in ("lock", "replaced"):
+        (home / name).write_text("mine")
+    (tmp_path / f"{staging._prefix(out)}x{TEMPORARY}").symlink_to(home)
+    with staged(out, needs_bytes=0) as place:
+        place.write_text("whole")
+    assert out.read_text() == "whole"
+    assert sorted(path.name for path in home.iterdir()) == ["lock", "replaced"]
 
 
 def test_nothing_comes_along_from_outside_the_model(broken: Path, tmp_path: Path) -> None:

@@ -209,6 +209,24 @@ def test_a_split_model_becomes_one_file(given_part: int, tmp_path: Path) -> None
     assert _last(new, TENSORS_BY_NAME) == TENSORS_BY_NAME
 
 
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_first_part_without_tensors_is_only_metadata(as_folder: bool, tmp_path: Path) -> None:
+    """As llama-gguf-split --no-tensor-first-split makes them."""
+    names = [tmp_path / f"a-0000{i + 1}-of-00002.gguf" for i in range(2)]
+    for i, path in enumerate(names):
+        keys = (KEYS if i == 0 else {}) | split_keys(i, 2, len(TENSORS))
+        raw_file(path, keys, TENSORS if i else [])
+    out = tmp_path / "out"
+    if as_folder:
+        out.mkdir()
+        first, second = rewrite_parts(read_parts(names[0]), out, LONGER)
+        assert set(read_header(first).tensors) == {FREQUENCIES}
+        assert _last(read_header(second), TENSORS_BY_NAME) == TENSORS_BY_NAME
+    else:
+        join(read_parts(names[0]), out, LONGER)
+        assert _last(read_header(out), TENSORS_BY_NAME) == TENSORS_BY_NAME
+
+
 def test_a_split_model_stays_split(tmp_path: Path) -> None:
     paths = parts_of(tmp_path)
     (tmp_path / "out").mkdir()

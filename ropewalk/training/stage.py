@@ -115,9 +115,9 @@ def started() -> int:
     for key, text in given.items():
         if text is None or not text.isdecimal():
             raise InputError(
-                f"{key} is {'not set' if text is None else repr(text)} in the environment, where "
-                f"WORLD_SIZE is {given['WORLD_SIZE']!r}; start several processes with `torchrun "
-                "-m -- ropewalk train …`, or unset WORLD_SIZE"
+                f"{key} is {'not set' if text is None else f'{text[:40]!r}, no number,'} in an "
+                "environment with WORLD_SIZE; start several processes with `torchrun -m -- ropewalk "
+                "train …`, or unset WORLD_SIZE"
             )
     return max(int(given["WORLD_SIZE"]), 1)
 

@@ -365,15 +365,9 @@ def _show(found: Trained) -> None:
 
     console = Terminal()
     console.print(headed(found.model, f", {found.tokens:,} tokens"))
-    rows = table(
-        "length",
-        "steps",
-        "windows of",
-        "epochs",
-        f"loss, first {FIRST} steps",
-        f"last {FIRST} steps",
-        "plan",
-    )
+    most = min(FIRST, max(len(stage.steps) for stage in found.stages))
+    heads = (f"loss, first {most} steps", f"loss, last {most} steps")
+    rows = table("length", "steps", "windows of", "epochs", *heads, "plan")
     for stage in found.stages:
         rows.add_row(
             format_length(stage.length),

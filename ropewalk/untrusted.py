@@ -249,7 +249,7 @@ def real_number(value: object, path: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidValue(path, value, "must be a finite number", "write a finite number")
+        raise InvalidValue(path, value, "must be a finite number", "write digits, as in 0.5")
     return number
 
 

@@ -116,8 +116,8 @@ def started() -> int:
         if text is None or not text.isdecimal():
             raise InputError(
                 f"{key} is {'not set' if text is None else f'{text[:40]!r}, no number,'} in an "
-                "environment with WORLD_SIZE; start several processes with `torchrun -m -- ropewalk "
-                "train …`, or unset WORLD_SIZE"
+                "environment with WORLD_SIZE; start several processes with `torchrun -m -- "
+                "ropewalk train …`, or unset WORLD_SIZE"
             )
     return max(int(given["WORLD_SIZE"]), 1)
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -431,6 +432,19 @@ def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
     told: list[str] = []
     trained(model, tmp_path / "run", corpus=[TEXTS[0][:600]], steps=4, notice=told.append, batch=1)
     assert any("read each" in text and "times" in text for text in told), told
+
+
+def test_room_is_asked_for_what_is_not_written_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ropewalk.training.stage import check_room
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    (tmp_path / "stage-1" / "model").mkdir(parents=True)
+    (tmp_path / "stage-1" / "model" / "model.safetensors").write_bytes(bytes(60))
+    check_room(tmp_path, 160)
+    with pytest.raises(InputError, match="free some space"):
+        check_room(tmp_path, 161)
 
 
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:

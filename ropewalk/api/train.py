@@ -621,6 +621,8 @@ def _identity(
         "method": asked.method,
         "recipe": recipe,
     }
+    if asked.from_config:
+        chosen["tokenizer_sha256"] = tokenizer_sha256(asked.tokenizer)
     if asked.searches:
         chosen |= {
             "search_between": asked.search_between,
@@ -630,7 +632,6 @@ def _identity(
     return {
         "config_sha256": config_sha256(asked.source),
         "weights_sha256": None if asked.from_config else weights_sha256(asked.source.folder),
-        "tokenizer_sha256": tokenizer_sha256(asked.tokenizer) if asked.from_config else None,
         "present_plan": asked.source.present_plan.id,
         "tokens_sha256": None if data is None else digest_of(_opened(as_path(data, "data"))),
         **chosen,

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk.api.train import Trained
+from ropewalk.api.train import Trained, TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.exporting.configs import stock_config
@@ -316,7 +316,7 @@ def test_bad_input_is_refused_before_anything_is_trained(
             previewed(model, tmp_path / "run", **given)
 
 
-def previewed(model: Path, run: Path, **more: Any) -> rw.TrainPreview:
+def previewed(model: Path, run: Path, **more: Any) -> TrainPreview:
     given = {"corpus": TEXTS, "to": TARGET, "method": "linear", "steps": STEPS, "batch": 2, **more}
     return rw.train_preview(str(model), run=run, **given)
 

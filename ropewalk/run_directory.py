@@ -162,10 +162,15 @@ class RunDirectory:
             self.path.rmdir()
 
     def _sweep(self) -> None:
-        """Remove files that a killed process was still writing; the lock says that it is dead."""
+        """Remove files that a killed process was still writing; the lock says that it is dead.
+
+        Folders of that name are exports and checkpoints, whose own code removes them, or puts back
+        what it had moved into them.
+        """
         for name in os.listdir(self.path):
-            if name.startswith(".") and name.endswith(TEMPORARY):
-                (self.path / name).unlink(missing_ok=True)
+            path = self.path / name
+            if name.startswith(".") and name.endswith(TEMPORARY) and not _is_folder(path):
+                path.unlink(missing_ok=True)
 
     def event(self, kind: str, **details: object) -> None:
         """Note what happened, and when."""
@@ -232,6 +237,10 @@ def differences(was: object, now: object, path: str = "") -> list[str]:
 def _short(value: object, limit: int = 60) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _hold(path: Path) -> int:

@@ -249,7 +249,7 @@ def real_number(value: object, path: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidValue(path, value, "must be a finite number", "write a finite number")
+        raise InvalidValue(path, value, "must be a finite number", "write digits, as in 0.5")
     return number
 
 
@@ -271,11 +271,11 @@ def whole_number(value: object, path: str) -> int:
     return value
 
 
-def check_count(value: object, key: str) -> None:
+def check_count(value: object, key: str, usual: int = 20) -> None:
     """Refuse a number of samples or scores that nobody means."""
     if not 1 <= whole_number(value, key) <= MOST_COUNTED:
         raise InvalidValue(
-            key, value, f"must lie between 1 and {MOST_COUNTED:,}", "20 is a usual number"
+            key, value, f"must lie between 1 and {MOST_COUNTED:,}", f"{usual:,} is a usual number"
         )
 
 

@@ -195,6 +195,19 @@ def test_files_of_a_killed_process_are_swept_and_links_are_refused(tmp_path: Pat
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_folders_of_killed_exports_and_checkpoints_are_left_to_their_own_code(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    RunDirectory(run, "train", {"steps": 3}).close()
+    parts = [run / f".{name}{TEMPORARY}" for name in ("ropewalk-0123456789ab-x", "checkpoint-1")]
+    for part in parts:
+        part.mkdir()
+        (part / "model.safetensors").write_text("half")
+    RunDirectory(run, "train", {"steps": 3}).close()
+    assert all((part / "model.safetensors").exists() for part in parts)
+
+
 def test_a_place_that_cannot_be_a_run_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to("nowhere")

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ropewalk.api.common import (
     Corpus,
@@ -19,6 +22,7 @@ from ropewalk.api.common import (
     as_list,
     as_path,
     as_plan,
+    documents_in,
     stated_assumptions,
 )
 from ropewalk.api.report import keep_report
@@ -187,19 +191,23 @@ def train(
         "corpus": corpus,
         "data": data,
     }
-    asked = _ask(given)
-    execution = _execution(
-        device, dtype, sequence_parallel, replicate, windows_at_once, recompute, save_every,
-        report_to,
-    )  # fmt: skip
-    asked.check(execution)
-    length = format_length(asked.settings.stages[-1].length)
-    path = (
-        as_path(run, "run") if run else Path("runs") / f"train-{asked.source.short_name}-{length}"
+    asked, execution, path = _checked(
+        {
+            **given,
+            "field": field,
+            "run": run,
+            "device": device,
+            "dtype": dtype,
+            "sequence_parallel": sequence_parallel,
+            "replicate": replicate,
+            "windows_at_once": windows_at_once,
+            "recompute": recompute,
+            "save_every": save_every,
+            "report_to": report_to,
+        }
     )
-    check_run_place(path, asked.source.places)
     search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
-    with _held(asked, execution, path, data, search_texts, evaluations) as (folder, directory):
+    with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
         from ropewalk.pipeline.training import TrainingRun, check_store
         from ropewalk.training.ranks import on_first
         from ropewalk.training.stage import first
@@ -265,15 +273,22 @@ class _Asked:
 
     def check(self, execution: Execution) -> None:
         """Refuse what a later stage would, before there is a run directory."""
+        from ropewalk.exporting.configs import stock_config
+        from ropewalk.pipeline.training import with_original
         from ropewalk.training.stage import check_stage
 
         execution.accumulated(self.settings.batch)
         self._check_search(execution)
-        if self.plans and not self.from_config:
-            for number, stage in enumerate(self.settings.stages, start=1):
-                plan = self.plan(number)
-                if number == 1 or len(self.plans) == 1:
-                    check_stage(self.source.folder, plan, stage, self.settings, execution)
+        planner = _Planner(self, (), None, None, silent, _unheard)
+        config = self.source.config
+        for number, stage in enumerate(self.settings.stages, start=1):
+            if self.searched(number):
+                return  # from here on, plans depend on weights
+            plan = planner.planned(number, resolve(config), stage)
+            if self.settings.mixed_windows:
+                plan = with_original(plan)
+            check_stage(config, plan, stage, self.settings, execution)
+            config = stock_config(config, plan)
 
     def plan(self, number: int) -> ContextPlan:
         """The given plan of a stage."""
@@ -295,7 +310,7 @@ def train_preview(model: Model, **settings: Any) -> TrainPreview:
     bound = signature(train).bind(model, **settings)
     bound.apply_defaults()
     given = bound.arguments
-    asked = _ask(given)
+    asked, _, _ = _checked(given)
     from ropewalk.pipeline.training_cost import float32_bytes, multiplications
     from ropewalk.training.stage import bytes_on_disk
 
@@ -316,10 +331,59 @@ def train_preview(model: Model, **settings: Any) -> TrainPreview:
             )
         )
     size = float32_bytes(asked.source.config)
-    kept = len(asked.settings.stages[-1].kept)
-    return TrainPreview(
-        asked.source.name, tuple(rows), bytes_on_disk(size, kept, asked.settings.lora is not None)
+    return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
+
+
+def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:
+    """The arguments, how they are executed, and where; what a run refuses is refused here."""
+    asked = _ask(given)
+    execution = _execution(given)
+    asked.check(execution)
+    _check_texts(given)
+    length = format_length(asked.settings.stages[-1].length)
+    path = (
+        as_path(given["run"], "run")
+        if given["run"]
+        else Path("runs") / f"train-{asked.source.short_name}-{length}"
     )
+    check_run_place(path, [*asked.source.places, *_read(given)])
+    return asked, execution, path
+
+
+def _check_texts(given: Mapping[str, Any]) -> None:
+    """Whether there are such texts, and such domains; nothing is read yet."""
+    if given["data"] is not None:
+        domains = list(_opened(as_path(given["data"], "data")).domains)
+    else:
+        corpora = _corpora(given)
+        for corpus in corpora.values():
+            if isinstance(corpus, str | Path) and not Path(corpus).exists():
+                documents_in(corpus, given["field"])  # refuses what is no corpus either
+        domains = list(corpora)
+    for name, share in (given["shares"] or {}).items():
+        if share and name not in domains:
+            raise InvalidValue(
+                f"shares.{name}",
+                share,
+                "the corpus has no text of this domain",
+                f"choose from {', '.join(domains)}",
+            )
+
+
+def _corpora(given: Mapping[str, Any]) -> Mapping[str, Corpus]:
+    """By the names of their domains."""
+    from ropewalk.api.data import ALONE
+
+    corpus = given["corpus"]
+    return corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
+
+
+def _read(given: Mapping[str, Any]) -> list[Path]:
+    """Files and folders of text or tokens, which nothing may be written to."""
+    if given["data"] is not None:
+        return [as_path(given["data"], "data")]
+    paths = [Path(own) for own in _corpora(given).values() if isinstance(own, str | Path)]
+    return [path for path in paths if path.exists()]
 
 
 def _epochs(asked: _Asked, data: str | Path | None, stage: StageSettings) -> float | None:
@@ -347,9 +411,12 @@ def _ask(given: Mapping[str, Any]) -> _Asked:
         raise InvalidValue(
             "plan",
             f"{len(plans)} plans",
-            f"there are {len(lengths)} stages",
+            f"there {'is 1 stage' if len(lengths) == 1 else f'are {len(lengths)} stages'}",
             "give one plan for all stages, or one for each",
         )
+    _check_rising(plans)
+    if method is not None and method != SEARCH:
+        stacked(method)  # says which names there are
     allowed = given["allow_download"]
     source = resolve(given["model"], allow_download=allowed)
     if not given["from_config"]:
@@ -364,7 +431,13 @@ def _ask(given: Mapping[str, Any]) -> _Asked:
             f"the model serves {format_length(served)} already",
             "train at that length, or at a longer one",
         )
+    _check_method(given, known, lengths, served)
     words = given["tokenizer"]
+    if words is not None and not given["from_config"]:
+        raise InputError(
+            "another tokenizer (`tokenizer`) is for random weights (`from_config`); leave it out: "
+            "trained weights know the model's own"
+        )
     return _Asked(
         source,
         source if words is None else resolve(words, allow_download=allowed),
@@ -375,6 +448,38 @@ def _ask(given: Mapping[str, Any]) -> _Asked:
         given["search_between"],
         given["from_config"],
     )
+
+
+def _check_rising(plans: Sequence[ContextPlan]) -> None:
+    targets = [plan.target_length for plan in plans]
+    if any(after <= before for before, after in pairwise(targets)):
+        raise InvalidValue(
+            "plan",
+            ", ".join(map(format_length, targets)),
+            "each plan must serve a longer context than the one before",
+            "give them in the order of their stages",
+        )
+
+
+def _check_method(
+    given: Mapping[str, Any], recipe: TrainingRecipe | None, lengths: Sequence[int], served: int
+) -> None:
+    """A stage at the length that the model serves is trained as the model rotates."""
+    if lengths[0] != served or given["plan"] is not None:
+        return
+    method = given["method"]
+    if method is not None and len(lengths) == 1:
+        raise InvalidValue(
+            "method",
+            method,
+            f"the model serves {format_length(served)} already, so nothing is planned",
+            "leave the method out, give a plan (`plan`), or train at a longer length",
+        )
+    if method is not None or recipe is not None:
+        given["notice"](
+            f"the model serves {format_length(served)} already: training at that length follows "
+            f"its own frequencies, not {method or (recipe and recipe.method)}"
+        )
 
 
 def _settings(
@@ -444,31 +549,25 @@ def _steps(
     return tuple(steps)
 
 
-def _execution(
-    device: str,
-    dtype: str,
-    sequence_parallel: int,
-    replicate: int,
-    windows_at_once: int,
-    recompute: bool,
-    save_every: int,
-    report_to: Sequence[str],
-) -> Execution:
-    check_placement("auto", device)
-    check_dtype(dtype, _TRAINED_IN)
-    for key, count in (
-        ("sequence_parallel", sequence_parallel),
-        ("replicate", replicate),
-        ("windows_at_once", windows_at_once),
-        ("save_every", save_every),
-    ):
-        check_count(count, key)
-    from ropewalk.training.stage import Execution
+def _execution(given: Mapping[str, Any]) -> Execution:
+    check_placement("auto", given["device"])
+    check_dtype(given["dtype"], _TRAINED_IN)
+    for key in ("sequence_parallel", "replicate", "windows_at_once", "save_every"):
+        check_count(given[key], key, usual=100 if key == "save_every" else 1)
+    from ropewalk.training.stage import Execution, check_reports
 
+    reports = as_list(given["report_to"], "report_to")
+    check_reports(reports)
     return Execution(
-        device, dtype, sequence_parallel, replicate, windows_at_once, recompute, save_every,
-        as_list(report_to, "report_to"),
-    )  # fmt: skip
+        given["device"],
+        given["dtype"],
+        given["sequence_parallel"],
+        given["replicate"],
+        given["windows_at_once"],
+        given["recompute"],
+        given["save_every"],
+        reports,
+    )
 
 
 @contextmanager
@@ -476,7 +575,7 @@ def _held(
     asked: _Asked,
     execution: Execution,
     path: Path,
-    data: str | Path | None,
+    given: Mapping[str, Any],
     search_texts: Sequence[Any],
     evaluations: int | None,
 ) -> Iterator[tuple[Path, RunDirectory | None]]:
@@ -491,8 +590,8 @@ def _held(
 
         def hold() -> None:
             nonlocal directory
-            identity = _identity(asked, execution, data, search_texts, evaluations)
-            apart = [*asked.source.places, *([] if data is None else [as_path(data, "data")])]
+            identity = _identity(asked, execution, given["data"], search_texts, evaluations)
+            apart = [*asked.source.places, *_read(given)]
             directory = stack.enter_context(RunDirectory(path, "train", identity, apart_from=apart))
             if asked.from_config:
                 from ropewalk.training.start import write_start
@@ -514,7 +613,7 @@ def _identity(
     """What makes two runs the same computation; the texts are checked by the store."""
     from ropewalk.data.corpora import fingerprint
     from ropewalk.training.stage import digest_of
-    from ropewalk.training.start import config_sha256, weights_sha256
+    from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
 
     recipe = None if asked.recipe is None else asked.recipe.name
     chosen: dict[str, object] = {
@@ -522,6 +621,8 @@ def _identity(
         "method": asked.method,
         "recipe": recipe,
     }
+    if asked.from_config:
+        chosen["tokenizer_sha256"] = tokenizer_sha256(asked.tokenizer)
     if asked.searches:
         chosen |= {
             "search_between": asked.search_between,
@@ -575,15 +676,22 @@ class _Planner:
     notice: Notice
 
     def plan_of(self, number: int, folder: Path, stage: StageSettings) -> ContextPlan:
-        asked = self.asked
-        if asked.plans:
-            return asked.plan(number)
         source = resolve(str(folder))
-        present = source.present_plan
+        longer = stage.length != source.present_plan.target_length
+        if longer and self.asked.searched(number):
+            return self._searched(number, folder, stage.length)
+        return self.planned(number, source, stage)
+
+    def planned(self, number: int, source: Source, stage: StageSettings) -> ContextPlan:
+        """The plan of a stage that is not searched, for the model or config that it begins with."""
+        asked, present = self.asked, source.present_plan
+        if asked.plans:
+            given = asked.plan(number)
+            # One plan for all stages: the later ones begin with a model that follows it.
+            same = len(asked.plans) == 1 < number and _follows(present, given)
+            return present if same else given
         if stage.length == present.target_length:
             return present
-        if asked.searched(number):
-            return self._searched(number, folder, stage.length)
         from ropewalk.api.plan import plan
 
         now = present.longest(present.extended_layer).geometric_base
@@ -637,6 +745,16 @@ class _Planner:
             notice=self.notice,
         )
         return found.plan
+
+
+def _follows(present: ContextPlan, plan: ContextPlan) -> bool:
+    """Whether a model follows a plan up to its length, in whatever form its config says it."""
+    now, own = (each.longest(each.extended_layer) for each in (present, plan))
+    return (
+        present.target_length == plan.target_length
+        and now.attention_scaling == own.attention_scaling
+        and bool(np.allclose(now.inverse_frequencies, own.inverse_frequencies, rtol=1e-6, atol=0))
+    )
 
 
 def _unheard(text: str) -> None:

@@ -24,7 +24,7 @@ from ropewalk.cli.shared import (
     say,
     table,
 )
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def command(
     decay: Annotated[
         Literal["constant", "linear", "cosine"] | None,
         typer.Option(
-            help="How the learning rate goes on (default: the recipe's, or constant).",
+            help="Learning-rate schedule after the warm-up (default: the recipe's, or constant).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -337,6 +337,8 @@ def _text_or_tokens(given: list[str]) -> tuple[dict[str, str] | None, str | None
     """Text by domain, or the folder of tokens, which stands alone."""
     from ropewalk.data.store import MANIFEST
 
+    if not given:
+        raise InputError("give text to train on, or a folder of tokens (`corpus`)")
     stores = [each for each in given if (Path(each) / MANIFEST).is_file()]
     if stores and len(given) > 1:
         raise InvalidValue(
@@ -359,10 +361,13 @@ def _whole_numbers(text: str | None) -> list[int] | None:
 
 def _show(found: Trained) -> None:
     from ropewalk.cli.terminal import Terminal, headed
+    from ropewalk.training.results import FIRST
 
     console = Terminal()
     console.print(headed(found.model, f", {found.tokens:,} tokens"))
-    rows = table("length", "steps", "windows of", "epochs", "loss, first", "loss, last", "plan")
+    most = min(FIRST, max(len(stage.steps) for stage in found.stages))
+    heads = (f"loss, first {most} steps", f"loss, last {most} steps")
+    rows = table("length", "steps", "windows of", "epochs", *heads, "plan")
     for stage in found.stages:
         rows.add_row(
             format_length(stage.length),

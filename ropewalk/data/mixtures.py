@@ -3,8 +3,8 @@
 Documents form groups: one for each domain, or two where long documents get a share of their own. A
 group is read as an endless stream: all of its documents in a random order, then all of them in
 another order, and so on. Each epoch takes the next tokens of every stream, as many as the group's
-share says. So after any number of epochs, no document was read two times more than another of its
-group. Within an epoch, the order is random.
+share says. So after any number of epochs, how often documents of a group were read never differs by
+two or more. Within an epoch, the order is random.
 
 The documents of an epoch are a function of lengths, domains and settings, and of (seed, epoch): no
 worker and no rank can change them.

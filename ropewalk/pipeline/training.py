@@ -42,6 +42,7 @@ from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
 from ropewalk.training.callback import KEPT, TERMINATED
+from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import JOURNAL, StepJournal
 from ropewalk.training.results import Found, TrainedStage
@@ -132,13 +133,13 @@ class TrainingRun:
                 self._check_before(job, number)
                 self._train(job, number)
             on_first(lambda: self._export(job, whole, proof))
+        on_first(lambda: _clean(job))
         return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
 
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
         self.progress(Status("export", 0.0))
         found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
         write_atomically(proof, json.dumps(found.to_json(), indent=2) + "\n")
-        shutil.rmtree(job.place / TRAINED)
 
     def _train(self, job: StageJob, number: int) -> None:
         try:
@@ -147,6 +148,7 @@ class TrainingRun:
                 journal=self._journal(number),
                 progress=self.progress if first() else _silent,
                 event=self.directory.event if self.directory is not None else _no_event,
+                notice=self.notice if first() else _no,
             )
         except SystemExit as ended:
             if ended.code == TERMINATED and first():
@@ -188,14 +190,21 @@ class TrainingRun:
         check_documents(self.store, present.target_length, job, self.notice if first() else _no)
         if number == 1 and first():
             whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
-            kept = len(self.settings.stages[-1].kept)
-            check_room(self.path, bytes_on_disk(whole, kept, job.settings.lora is not None))
+            check_room(self.path, bytes_on_disk(whole, self.settings))
         if found.epochs > 1 and first():
             self.notice(
                 f"the text fills {found.available:,} windows of {format_length(job.stage.window)}, "
                 f"and the {job.stage.steps:,} steps at {format_length(job.stage.length)} read each "
                 f"{found.epochs:.1f} times"
             )
+
+
+def _clean(job: StageJob) -> None:
+    """Remove what an exported stage needs no more; a kill may have come before."""
+    shutil.rmtree(job.place / TRAINED, ignore_errors=True)
+    if not job.keeps:
+        for folder in checkpoints_in(job.place):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notice) -> None:

@@ -34,8 +34,8 @@ def check_mixing(model: Any) -> None:
         shown = ", ".join(found[:_MANY]) + (", …" if len(found) > _MANY else "")
         raise Unsupported(
             f"{type(model).__name__} mixes tokens outside attention, where packed documents would "
-            f"see each other: {shown}; train it with one document per window (arrangement full), "
-            "outside ropewalk, or choose another model"
+            f"see each other: {shown}; train it outside ropewalk, on windows of one document "
+            "each, or choose another model"
         )
     interface.verify(model)
 

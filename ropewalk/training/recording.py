@@ -131,8 +131,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             )
 
 
-class KeepMerged(TrainerCallback):  # type: ignore[misc]
-    """Keeps models with their adapter merged, at the steps to evaluate."""
+class KeepModels(TrainerCallback):  # type: ignore[misc]
+    """Keeps models as the export will be, any adapter merged, at the steps to evaluate."""
 
     def __init__(self, steps: tuple[int, ...], write: Callable[[Any, Path], None]) -> None:
         self._steps, self._write = steps, write

@@ -16,9 +16,11 @@ from ropewalk.untrusted import check_count, check_seed, real_number, whole_numbe
 from ropewalk.values import frozen
 
 Decay = Literal["constant", "linear", "cosine"]
-"""How the learning rate goes on after the warm-up."""
+"""The learning rate after the warm-up."""
 SHORT_ARRANGEMENTS = ("skip", "reset")
 """Those whose positions do not say how long a window is."""
+_LAST_SEED = 2**32 - 1
+"""numpy's global generator, which the stock Trainer seeds, takes no larger one."""
 LAST, EVERY = 5, 10
 """The last five checkpoints are kept for evaluation, one every ten steps (Wang et al. 2024)."""
 
@@ -35,7 +37,7 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         check_measured(self.length, "to")
-        check_count(self.steps, "steps")
+        check_count(self.steps, "steps", usual=1000)
         if self.window > self.length:
             raise InvalidValue(
                 "window",
@@ -88,13 +90,15 @@ class Settings:
                     "lengths must increase",
                     "write them in rising order",
                 )
-        check_count(self.batch, "batch")
+        check_count(self.batch, "batch", usual=8)
         check_seed(self.seed)
+        if self.seed > _LAST_SEED:
+            raise InvalidValue("seed", self.seed, f"must be at most {_LAST_SEED}", "give another")
         if self.decay not in get_args(Decay):
             raise UnknownName("decay", self.decay, get_args(Decay))
         self._check_optimizer()
         if self.lora is not None:
-            check_count(self.lora, "lora")
+            check_count(self.lora, "lora", usual=8)
         if self.mixed_windows and self.layout in SHORT_ARRANGEMENTS:
             raise InvalidValue(
                 "mixed_windows",
@@ -119,6 +123,14 @@ class Settings:
                     key, getattr(self, key), "must not be negative", "give 0 for none"
                 )
         whole_number(self.warmup, "warmup")
+        fewest = min(stage.steps for stage in self.stages)
+        if self.warmup > fewest:
+            raise InvalidValue(
+                "warmup",
+                self.warmup,
+                f"the rate would not reach its value within the {fewest:,} steps of a stage",
+                "give fewer steps to rise over",
+            )
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise InvalidValue(
                 "betas", self.betas, "must be two numbers from 0 to below 1", "write (0.9, 0.95)"
@@ -145,7 +157,7 @@ def stages_of(
         raise InvalidValue(
             "steps",
             ", ".join(map(str, steps)),
-            f"there are {len(lengths)} stages",
+            f"there {'is 1 stage' if len(lengths) == 1 else f'are {len(lengths)} stages'}",
             "give one number for all stages, or one for each",
         )
     whole = [*steps, *[steps[-1]] * (len(lengths) - len(steps))]

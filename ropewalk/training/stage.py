@@ -30,23 +30,23 @@ from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
 from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting.configs import stock_config
-from ropewalk.exporting.features import check_plan, expressible
+from ropewalk.exporting.features import check_plan, matrix
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_json
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.config import load_config
+from ropewalk.models.config import Config, load_config
 from ropewalk.models.load import load
-from ropewalk.progress import Progress
+from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
 from ropewalk.training.parallel import Division
 from ropewalk.training.ranks import on_first
-from ropewalk.training.recording import KeepMerged, Recorder, StepJournal
+from ropewalk.training.recording import KeepModels, Recorder, StepJournal
 from ropewalk.training.saving import causal_of, save_whole
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.trainer import RopewalkTrainer
@@ -109,7 +109,33 @@ class Execution:
 
 def started() -> int:
     """How many processes torchrun started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    given = {key: os.environ.get(key) for key in ("WORLD_SIZE", "RANK")}
+    if given["WORLD_SIZE"] is None:
+        return 1
+    for key, text in given.items():
+        if text is None or not text.isdecimal():
+            raise InputError(
+                f"{key} is {'not set' if text is None else f'{text[:40]!r}, no number,'} in an "
+                "environment with WORLD_SIZE; start several processes with `torchrun -m -- "
+                "ropewalk train …`, or unset WORLD_SIZE"
+            )
+    return max(int(given["WORLD_SIZE"]), 1)
+
+
+def check_reports(names: Sequence[str]) -> None:
+    """Refuse what transformers cannot log to, before anything is computed."""
+    if not names:
+        return
+    from transformers.integrations import integration_utils as known
+
+    present = known.get_available_reporting_integrations()
+    for name in names:
+        if name not in known.INTEGRATION_TO_CALLBACK:
+            raise UnknownName("report_to", name, known.INTEGRATION_TO_CALLBACK)
+        if name not in present:
+            raise InvalidValue(
+                "report_to", name, "is not installed here", f"install {name}, or leave it out"
+            )
 
 
 def first() -> bool:
@@ -204,19 +230,29 @@ def _epoch(
 
 
 def check_stage(
-    source: Path,
+    source: Path | Config,
     plan: ContextPlan,
     stage: StageSettings,
     settings: Settings,
     execution: Execution,
 ) -> None:
-    """Refuse what could not be trained or exported at the end, before anything is computed."""
+    """Refuse what could not be trained or exported at the end, before anything is computed.
+
+    `source` is the model that the stage begins with, or the config that it will have.
+    """
     if plan.target_length < stage.window:
         raise InvalidValue(
             "plan",
             f"up to {format_length(plan.target_length)}",
             f"is shorter than the windows of {format_length(stage.window)}",
             "give a plan for that length, or shorter windows (`window`)",
+        )
+    if plan.target_length < stage.length:
+        raise InvalidValue(
+            "plan",
+            f"up to {format_length(plan.target_length)}",
+            f"is shorter than the {format_length(stage.length)} that is trained for",
+            "give a plan for that length, or a shorter target (`to`)",
         )
     if plan.query_scales is not None:
         raise Unsupported(
@@ -230,23 +266,46 @@ def check_stage(
             "leave out `mixed_windows`"
         )
     config = load_config(source)
-    check_plan(plan, config, str(source))
-    expressible(plan, config, "transformers", approximate=False)
+    check_plan(plan, config, str(source) if isinstance(source, Path) else "the stage's model")
+    _check_exportable(plan, config, mixed=settings.mixed_windows)
     execution.accumulated(settings.batch)
 
 
-def bytes_on_disk(whole: int, kept: int, lora: bool) -> int:
-    """What a stage writes at most: checkpoints, models to evaluate, the trained and the exported.
+def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None:
+    """A trained model follows its plan to the digit: nothing is approximated for it."""
+    cells = {feature: row["transformers"] for feature, row in matrix(plan, config).items()}
+    bad = {key: cell for key, cell in cells.items() if cell.fit in ("refused", "approximated")}
+    if mixed and bad.keys() & {"switching by length", "dynamic NTK"}:
+        raise Unsupported(
+            "mixed windows need a method whose plan fits short and long factors, with one "
+            "attention scaling (linear, ntk, llama3, base_change, longrope, a search); choose "
+            "another method than YaRN or dynamic NTK, or leave out `mixed_windows`"
+        )
+    if bad:
+        told = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
+        raise Unsupported(
+            f"stock transformers cannot follow this plan exactly, as a trained model must "
+            f"({told}); plan without that, or by another method"
+        )
+
+
+def bytes_on_disk(whole: int, settings: Settings) -> int:
+    """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
+    the export of each stage.
 
     `whole` is the size of the weights in float32.
     """
-    checkpoints = (CHECKPOINTS + 1) * (1 if lora else 3)  # weights and two moments of each
-    return whole * (checkpoints + kept + 2)
+    # Weights and two moments of each.
+    checkpoints = (CHECKPOINTS + 1) * (3 if settings.lora is None else 1)
+    kept = len(settings.stages[-1].kept)
+    return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
-def check_room(place: Path, needed: int) -> None:
+def check_room(place: Path, most: int) -> None:
+    """Refuse a disk with too little room for what a run will write beyond what it has written."""
     nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
     free = shutil.disk_usage(nearest).free
+    needed = most - _written(place)
     if free < needed:
         raise InputError(
             f"{place}: training writes up to {needed / 2**30:.3g} GiB of checkpoints and models, "
@@ -255,12 +314,22 @@ def check_room(place: Path, needed: int) -> None:
         )
 
 
+def _written(place: Path) -> int:
+    """The bytes of checkpoints and models that a run holds already."""
+    patterns = (f"{checkpoint.PREFIX}*", KEPT, "model", TRAINED, ADAPTER)
+    folders = [own for pattern in patterns for own in place.glob(pattern)]
+    folders += [own for pattern in patterns for own in place.glob(f"stage-*/{pattern}")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files)
+
+
 def train_stage(
     job: StageJob,
     *,
     journal: StepJournal | None,
     progress: Progress,
     event: Callable[..., None],
+    notice: Notice = log_notice,
 ) -> None:
     """Train, from the last whole checkpoint on. All ranks take part."""
     if job.done:
@@ -278,14 +347,11 @@ def train_stage(
         RopewalkCallback(
             job.plan,
             data=_identity(job),
-            keep=() if adapted else keep,
-            tokenizer=tokenizer,
             by_current_length=job.settings.mixed_windows,
         ),
         Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
+        KeepModels(keep, partial(_keep, job)),
     ]
-    if adapted:
-        callbacks.append(KeepMerged(keep, partial(_keep_merged, job)))
     with _quiet(), _places_of(job):
         trainer = RopewalkTrainer(
             model,
@@ -295,11 +361,28 @@ def train_stage(
             callbacks=callbacks,
         )
         trainer.remove_callback(PrinterCallback)
-        whole = checkpoint.checkpoints_in(job.place)
-        trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
+        trainer.train(resume_from_checkpoint=_resumed(job, journal, notice))
         if adapted:
             save_whole(trainer.model, job.place / ADAPTER)
         write_trained(trainer.model, job.source, job.place / TRAINED)
+
+
+def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str | None:
+    """The last checkpoint that is not damaged, with a line of the journal for each of its steps."""
+    checkpoint.remove_leftovers(job.place)
+    whole = checkpoint.checkpoints_in(job.place)
+    if not whole:
+        return None
+    while len(whole) > 1:
+        try:
+            checkpoint.check(whole[-1])
+            break
+        except InputError as error:
+            notice(f"{error}: the run resumes from {whole[-2].name}")
+            whole.pop()
+    trained = int(whole[-1].name.removeprefix(checkpoint.PREFIX))
+    on_first(lambda: journal.whole(trained) if journal is not None else None)
+    return str(whole[-1])
 
 
 def _arguments(job: StageJob) -> TrainingArguments:
@@ -388,7 +471,7 @@ def write_trained(
     on_first(write)
 
 
-def _keep_merged(job: StageJob, model: Any, name: Path) -> None:
+def _keep(job: StageJob, model: Any, name: Path) -> None:
     write_trained(model, job.source, job.place / KEPT / name, plan=job.plan)
 
 

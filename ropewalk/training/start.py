@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,20 @@ def weights_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def tokenizer_sha256(source: Source) -> str:
+    return Encoder(_tokenizer_of(source)).fingerprint
+
+
+def _tokenizer_of(source: Source) -> Any:
+    place = source.path if source.kind in ("folder", "bundled") else None
+    if place is None:
+        raise InputError(
+            f"{source.name}: holds no tokenizer, and its text could not be read; name a model "
+            "folder whose tokenizer to use (`tokenizer`)"
+        )
+    return load_tokenizer(place)
+
+
 def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> None:
     """A model folder with random weights, drawn as the model's class draws them."""
     if (folder / "config.json").is_file():
@@ -46,13 +61,7 @@ def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> N
     except (ValueError, KeyError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{source.name}: transformers makes no model of it: {reason}") from None
-    place = tokenizer.path if tokenizer.kind in ("folder", "bundled") else None
-    if place is None:
-        raise InputError(
-            f"{tokenizer.name}: holds no tokenizer, and its text could not be read; name a model "
-            "folder whose tokenizer to use (`tokenizer`)"
-        )
-    words = load_tokenizer(place)
+    words = _tokenizer_of(tokenizer)
     Encoder(words, int(model.get_input_embeddings().weight.shape[0])).batch(
         [words.decode([len(words) - 1])]
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         starts = range(self.place.reader * size, steps * step, readers * size)
         return DataLoader(
             self.train_dataset,
-            batch_sampler=[list(range(start, start + size)) for start in starts],
+            batch_sampler=_Batches(starts, size),
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
@@ -406,6 +406,20 @@ _NOT_OURS = (
     "push_to_hub",
 )
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batches:
+    """The windows of each batch, counted as they are read: a run may have thousands of millions."""
+
+    starts: range
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (list(range(start, start + self.size)) for start in self.starts)
 
 
 def _check_others(others: dict[str, Any], *, shards: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk.api.train import Trained
+from ropewalk.api.train import Trained, TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.exporting.configs import stock_config
 from ropewalk.models.source import resolve
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
@@ -191,6 +194,7 @@ def test_stages_compose_their_plans_and_start_from_the_former_model(
     )
     first = resolve(str(tmp_path / "run" / "stage-1" / "model")).present_plan
     assert first.target_length == 256
+    assert not list((tmp_path / "run" / "stage-1").glob("checkpoint-*"))
     assert first.longest().rescale_factors == pytest.approx(2.0)
     # The weights that the second stage began with are those that the first ended with.
     lines = read_journal(tmp_path / "run" / "training.jsonl")
@@ -266,7 +270,7 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"to": None}, r"give the length to train for \(`to`\), `stages`, or a `plan`"),
         ({"to": None, "stages": [512, 256]}, "stages = '512, 256': lengths must increase"),
         ({"stages": [256, 512]}, "stages = '256, 512': the last must be the target, 256"),
-        ({"steps": [1, 2]}, "steps = '1, 2': there are 1 stages"),
+        ({"steps": [1, 2]}, "steps = '1, 2': there is 1 stage"),
         ({"steps": None}, r"give the number of steps \(`steps`\), or a recipe"),
         ({"steps": 0}, "steps = 0: must lie between 1"),
         ({"window": 512}, "window"),
@@ -279,7 +283,19 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
         ({"mixed_windows": True, "layout": "reset"}, "does not count through"),
         ({"search_between": True}, "`search_between` is for several stages"),
-        ({"method": "yarm"}, "yarm"),
+        ({"method": "yarm"}, r"unknown method 'yarm' \(did you mean 'yarn'\?\)"),
+        ({"method": "yarm", "to": 128}, "unknown method 'yarm'"),
+        ({"to": 128}, "method = 'linear': the model serves 128 already, so nothing is planned"),
+        ({"method": "yarn", "mixed_windows": True}, "fits short and long factors"),
+        ({"method": "dynamic_ntk"}, "stock transformers cannot follow this plan exactly"),
+        ({"corpus": "no-such-file.txt"}, "there is no such file or folder"),
+        ({"shares": {"books": 0.5}}, "the corpus has no text of this domain; choose from text"),
+        ({"report_to": ["nonsense"]}, "unknown report_to 'nonsense'"),
+        ({"report_to": ["clearml"]}, "report_to = 'clearml': is not installed here"),
+        ({"seed": 2**32}, "seed = 4294967296: must be at most 4294967295"),
+        ({"warmup": STEPS + 1}, "the rate would not reach its value within the 12 steps"),
+        ({"steps": 0}, "1,000 is a usual number"),
+        ({"tokenizer": "bundled"}, "is for random weights"),
         (
             {"corpus": ["short"] * 9},
             r"0 of 9 documents are longer than 128, which the model serves",
@@ -294,6 +310,103 @@ def test_bad_input_is_refused_before_anything_is_trained(
         trained(model, tmp_path / "run", **given)
     assert not list(tmp_path.glob("run/checkpoint-*"))
     assert not (tmp_path / "run" / "model").exists()
+    if given.get("corpus", TEXTS) == TEXTS or isinstance(given["corpus"], str):
+        assert not (tmp_path / "run").exists()  # and nothing was tokenised
+        with pytest.raises(RopewalkError, match=complaint):
+            previewed(model, tmp_path / "run", **given)
+
+
+def previewed(model: Path, run: Path, **more: Any) -> TrainPreview:
+    given = {"corpus": TEXTS, "to": TARGET, "method": "linear", "steps": STEPS, "batch": 2, **more}
+    return rw.train_preview(str(model), run=run, **given)
+
+
+def test_a_run_does_not_stand_in_its_texts(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text(TEXTS[0])
+    for act in (trained, previewed):
+        with pytest.raises(InvalidValue, match="which is never written to"):
+            act(model, tmp_path / "texts" / "run", corpus=tmp_path / "texts")
+
+
+def test_each_plan_is_made_for_the_model_that_the_one_before_leaves(
+    model: Path, tmp_path: Path
+) -> None:
+    def plan(of: Any, to: int) -> ContextPlan:
+        return rw.plan(of, to, "ntk", notice=lambda text: None).plan
+
+    config = json.loads((model / "config.json").read_text())
+    first, alone = plan(config, 256), plan(config, 512)
+    given = {"to": None, "method": None, "stages": [256, 512], "steps": 1}
+    with pytest.raises(InvalidValue, match="create the plan from this model's config"):
+        previewed(model, tmp_path / "run", plan=[first, alone], **given)
+    second = plan(stock_config(config, first), 512)
+    with pytest.raises(InvalidValue, match="each plan must serve a longer context"):
+        previewed(model, tmp_path / "run", plan=[second, first], **given)
+    with pytest.raises(InvalidValue, match="is shorter than the 512"):
+        previewed(model, tmp_path / "run", plan=first, window=128, **given)
+    found = trained(model, tmp_path / "run", plan=[first, second], **given)
+    assert found.plan.rotates_like(second)
+    # One plan for all: the second stage begins with a model that follows it.
+    assert trained(model, tmp_path / "one", plan=alone, **given).plan.target_length == 512
+
+
+def test_a_recipe_says_where_its_method_does_nothing(model: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    previewed(model, tmp_path / "run", to=128, method=None, recipe="anchor", notice=told.append)
+    assert any("follows its own frequencies, not base_change" in text for text in told), told
+
+
+@pytest.mark.parametrize("given", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two", "RANK": "0"}])
+def test_an_environment_that_torchrun_did_not_make_is_refused(
+    given: dict[str, str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, text in given.items():
+        monkeypatch.setenv(key, text)
+    with pytest.raises(InputError, match="start several processes with `torchrun"):
+        previewed(model, tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_or_journal_is_no_end(
+    done: Trained, model: Path, tmp_path: Path
+) -> None:
+    """The run resumes from the checkpoint before; a journal without lines is refused at once."""
+    run = tmp_path / "run"
+    stop = at_step(12, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_a_fork(lambda: trained(model, run, progress=stop)) == -signal.SIGKILL
+    [before, last] = sorted(run.glob("checkpoint-*"), key=lambda path: len(path.name))
+    shard = next(last.glob("shard-*"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    lines = (run / "training.jsonl").read_bytes()
+    (run / "training.jsonl").unlink()
+    with pytest.raises(InputError, match="step 1 of stage 1 is missing"):
+        trained(model, run)
+    (run / "training.jsonl").write_bytes(lines)
+    told: list[str] = []
+    trained(model, run, notice=told.append)
+    assert any(f"is damaged; go on from an earlier checkpoint: the run resumes from {before.name}"
+               in text for text in told), told  # fmt: skip
+    assert files(run) == files(Path(done.run))
+
+
+def test_a_run_killed_in_its_export_goes_on(done: Trained, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def dies(status: Status) -> None:
+        if status.stage == "export":
+            (run / ".ropewalk-0123456789ab-x.ropewalk-part").mkdir()
+            (run / ".checkpoint-12.ropewalk-part").mkdir()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_a_fork(lambda: trained(model, run, progress=dies)) == -signal.SIGKILL
+    trained(model, run)
+    assert files(run) == files(Path(done.run))
+    assert not (run / "trained").exists()
+    (run / "trained").mkdir()  # as a kill after the proof leaves it
+    trained(model, run)
+    assert not (run / "trained").exists()
 
 
 def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_path: Path) -> None:
@@ -319,6 +432,19 @@ def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
     told: list[str] = []
     trained(model, tmp_path / "run", corpus=[TEXTS[0][:600]], steps=4, notice=told.append, batch=1)
     assert any("read each" in text and "times" in text for text in told), told
+
+
+def test_room_is_asked_for_what_is_not_written_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ropewalk.training.stage import check_room
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    (tmp_path / "stage-1" / "model").mkdir(parents=True)
+    (tmp_path / "stage-1" / "model" / "model.safetensors").write_bytes(bytes(60))
+    check_room(tmp_path, 160)
+    with pytest.raises(InputError, match="free some space"):
+        check_room(tmp_path, 161)
 
 
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:

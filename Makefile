@@ -33,8 +33,9 @@ test-slow: $(INSTALLED)
 
 # Chromium comes from Debian's packages, where the user may install them; else the tests are skipped.
 test-browser: $(INSTALLED)
-	@command -v chromium > /dev/null || timeout 300 apt-get install --yes --quiet chromium \
-	  > /dev/null 2>&1 || echo "chromium is not installed, and cannot be: its tests are skipped"
+	@command -v chromium > /dev/null \
+	  || { timeout 60 apt-get update && timeout 240 apt-get install --yes chromium; } > /dev/null 2>&1 \
+	  || echo "chromium is not installed, and cannot be: its tests are skipped"
 	$(BIN)/python -m pytest -m browser -rs tests/browser
 
 $(EVAL)/.installed: pyproject.toml constraints.txt

@@ -109,14 +109,14 @@ FAULTS = {
     ),
     "stages read text that the search has seen": Fault(
         "ropewalk/api/extend.py",
-        "*parted(documents))",
-        "documents, documents)",
+        "*parted(documents), to_train",
+        "documents, documents, to_train",
         PIPELINE,
     ),
     "a stage file of another run is believed": Fault(
-        "ropewalk/pipeline/extend.py",
-        "if (name, run) != (each.name, _run_id(directory)):",
-        "if name != each.name:",
+        "ropewalk/pipeline/results.py",
+        "if found != (name, run):",
+        "if found[0] != name:",
         PIPELINE,
     ),
     "files from outside the model come along": Fault(

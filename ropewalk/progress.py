@@ -28,6 +28,10 @@ def silent(status: Status) -> None:
     """Show nothing."""
 
 
+def unheard(text: str) -> None:
+    """A notice that nobody needs: another process says it, or it was said before."""
+
+
 def share(progress: Progress, name: str) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage."""
     return lambda done: progress(Status(name, done))

@@ -160,7 +160,8 @@ ROOMS = {
     ),
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
-        ("lengths", "values", "context_plan", "reports", "exporting.parity"), needs=("numpy",)
+        ("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+        needs=("numpy",),
     ),
     "training": Row(
         (
@@ -304,9 +305,10 @@ ROOMS = {
     "reports.commands": Row(
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
-            *("evaluation.results", "evaluation.effective_length", "exporting.features"),
+            *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "pipeline.results", "reports", "reports.page"),
             *("api", "api.search", "api.train", "training.results", "exporting.parity"),
+            "exporting.features",
         ),
         needs=("numpy",),
     ),

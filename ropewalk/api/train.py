@@ -33,7 +33,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.scaling import stacked
@@ -161,51 +161,8 @@ def train(
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
     """
-    given = {
-        "model": model,
-        "to": to,
-        "plan": plan,
-        "method": method,
-        "recipe": recipe,
-        "stages": stages,
-        "steps": steps,
-        "window": window,
-        "layout": layout,
-        "batch": batch,
-        "learning_rate": learning_rate,
-        "decay": decay,
-        "warmup": warmup,
-        "weight_decay": weight_decay,
-        "shares": shares,
-        "long_from": long_from,
-        "long_share": long_share,
-        "mixed_windows": mixed_windows,
-        "lora": lora,
-        "seed": seed,
-        "search_between": search_between,
-        "from_config": from_config,
-        "tokenizer": tokenizer,
-        "allow_download": allow_download,
-        "strict": strict,
-        "notice": notice,
-        "corpus": corpus,
-        "data": data,
-    }
-    asked, execution, path = _checked(
-        {
-            **given,
-            "field": field,
-            "run": run,
-            "device": device,
-            "dtype": dtype,
-            "sequence_parallel": sequence_parallel,
-            "replicate": replicate,
-            "windows_at_once": windows_at_once,
-            "recompute": recompute,
-            "save_every": save_every,
-            "report_to": report_to,
-        }
-    )
+    given = dict(locals())  # as they were given, for checks that the preview shares
+    asked, execution, path = _checked(given)
     search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
     with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
         from ropewalk.pipeline.training import TrainingRun, check_store
@@ -228,7 +185,7 @@ def train(
             plan_of=planner.plan_of,
             directory=directory,
             progress=progress if first() else silent,
-            notice=notice if first() else _unheard,
+            notice=notice if first() else unheard,
         ).run()
         trained = Trained(
             **{
@@ -279,7 +236,7 @@ class _Asked:
 
         execution.accumulated(self.settings.batch)
         self._check_search(execution)
-        planner = _Planner(self, (), None, None, silent, _unheard)
+        planner = _Planner(self, (), None, None, silent, unheard)
         config = self.source.config
         for number, stage in enumerate(self.settings.stages, start=1):
             if self.searched(number):
@@ -315,7 +272,7 @@ def train_preview(model: Model, **settings: Any) -> TrainPreview:
     from ropewalk.training.stage import bytes_on_disk
 
     batch = asked.settings.batch
-    planner = _Planner(asked, (), None, None, silent, lambda text: None)
+    planner = _Planner(asked, (), None, None, silent, unheard)
     rows = []
     for number, stage in enumerate(asked.settings.stages, start=1):
         tokens = stage.steps * batch * stage.window
@@ -755,7 +712,3 @@ def _follows(present: ContextPlan, plan: ContextPlan) -> bool:
         and now.attention_scaling == own.attention_scaling
         and bool(np.allclose(now.inverse_frequencies, own.inverse_frequencies, rtol=1e-6, atol=0))
     )
-
-
-def _unheard(text: str) -> None:
-    return None

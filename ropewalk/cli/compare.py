@@ -18,7 +18,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
 )
-from ropewalk.evaluation.statistics import Comparison
+from ropewalk.evaluation.statistics import Comparison, p_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
 
@@ -80,7 +80,7 @@ def _show(found: ComparedRuns) -> None:
                     _value(values[0][c.first, *key]),
                     _value(values[1][c.second, *key]),
                     _difference(c.comparison),
-                    _p_value(c.adjusted_p),
+                    p_in_words(c.adjusted_p),
                 )
                 name = ""
             rows.add_section()
@@ -99,9 +99,3 @@ def _difference(own: Comparison) -> Text:
     sure = own.low is not None and own.high is not None
     interval = f" {own.low:+.2f} to {own.high:+.2f}" if sure else " too few samples"
     return Text.assemble(f"{own.difference:+.2f}", (interval, "dim"))
-
-
-def _p_value(p: float | None) -> str:
-    if p is None:
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"

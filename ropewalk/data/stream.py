@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ class Stream(Sequence[Window]):
                     f"epoch {len(self._ends)} has no windows; build a store with more text"
                 )
             self._ends.append(before + own)
-        epoch = next(i for i, end in enumerate(self._ends) if index < end)
+        epoch = bisect_right(self._ends, index)
         return epoch, index - (self._ends[epoch - 1] if epoch else 0)
 
     def _windows(self, epoch: int) -> Windows:

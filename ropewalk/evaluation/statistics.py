@@ -358,6 +358,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
+def p_in_words(p_value: float | None) -> str:
+    return "–" if p_value is None else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
 def is_significant(p_value: float | None) -> bool:
     """Whether a p-value is below 0.05; None, where there was no test, is not."""
     return p_value is not None and p_value < SIGNIFICANT

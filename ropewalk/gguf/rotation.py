@@ -79,9 +79,8 @@ class GGUFRope:
         return GGUFRope(self.base, attention, yarn_factor=factor)
 
 
-def rope(schedule: RotarySchedule) -> GGUFRope:
-    """The schedule in what llama.cpp can say."""
-    geometry = schedule.geometry
+def check_beside_factors(schedule: RotarySchedule) -> None:
+    """Refuse what no file of any architecture can say beside factors and attention scaling."""
     if schedule.kept_initial_positions:
         raise Unsupported(
             "llama.cpp cannot keep initial positions "
@@ -89,6 +88,12 @@ def rope(schedule: RotarySchedule) -> GGUFRope:
         )
     if schedule.log_n is not None:
         raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+
+
+def rope(schedule: RotarySchedule) -> GGUFRope:
+    """The schedule in what llama.cpp can say."""
+    check_beside_factors(schedule)
+    geometry = schedule.geometry
     if geometry.rotary_dim != geometry.head_dim:
         raise Unsupported(
             f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "

@@ -17,7 +17,7 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.gguf.architectures import Architecture, architecture, build
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
-from ropewalk.gguf.rotation import default_yarn, geometry_of
+from ropewalk.gguf.rotation import check_beside_factors, default_yarn, geometry_of
 from ropewalk.scaling import log_growth, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
@@ -66,13 +66,7 @@ class Setting:
 def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
     """The setting that makes llama.cpp follow a schedule in a file of this architecture."""
     own = _usable(header)
-    if schedule.kept_initial_positions:
-        raise Unsupported(
-            "llama.cpp cannot keep initial positions "
-            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
-        )
-    if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+    check_beside_factors(schedule)
     geometry = schedule.geometry
     attention = schedule.attention_scaling
     if schedule.softmax_scaling != 1:
@@ -177,21 +171,15 @@ def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     plain = RotarySchedule.plain(geometry)
     exponents = np.arange(geometry.pairs) * 2 / geometry.rotary_dim
     ratio = np.exp(wanted @ exponents / (exponents @ exponents))
-    candidates = [
-        np.power(ratio, exponents),
-        np.full(geometry.pairs, np.exp(wanted.mean())),
-        *(
-            yarn.schedule(plain, schedule.length, factor=float(s)).rescale_factors
-            for s in np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)
-        ),
-    ]
+    scales = np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)
+    ramps = [yarn.schedule(plain, schedule.length, factor=float(s)) for s in scales]
+    simple = [np.power(ratio, exponents), np.full(geometry.pairs, np.exp(wanted.mean()))]
+    candidates = [*simple, *(ramp.rescale_factors for ramp in ramps)]
     misses = [float(np.square(np.log(own) - wanted).mean()) for own in candidates]
     best = int(np.argmin(misses))
-    if best < 2:
-        return replace(schedule, rescale_factors=np.maximum(candidates[best], 1e-9), recipe=())
-    s = float(np.geomspace(1.01, max(1.02, float(schedule.rescale_factors.max())), 32)[best - 2])
-    ramp = yarn.schedule(plain, schedule.length, factor=s)
-    return replace(ramp, attention_scaling=schedule.attention_scaling)
+    if best < len(simple):
+        return replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
+    return replace(ramps[best - len(simple)], attention_scaling=schedule.attention_scaling)
 
 
 def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:

@@ -217,7 +217,7 @@ def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        with _quiet():
+        with quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,
@@ -247,7 +247,7 @@ def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No report and no progress bar of transformers: what matters of them, we say."""
     from transformers.utils import logging
 

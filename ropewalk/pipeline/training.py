@@ -44,8 +44,8 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
-from ropewalk.training.recording import JOURNAL, StepJournal
-from ropewalk.training.results import Found, TrainedStage
+from ropewalk.training.recording import StepJournal
+from ropewalk.training.results import JOURNAL, Found, TrainedStage
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.stage import (
     ADAPTER,
@@ -86,6 +86,7 @@ class TrainingRun:
     """Held by the first rank, or the only process."""
     progress: Progress
     notice: Notice
+    """Both unheard on all ranks but the first."""
 
     def run(self) -> Found:
         """Train every stage that is not done. All ranks return the same."""
@@ -146,12 +147,12 @@ class TrainingRun:
             train_stage(
                 job,
                 journal=self._journal(number),
-                progress=self.progress if first() else _silent,
+                progress=self.progress,
                 event=self.directory.event if self.directory is not None else _no_event,
-                notice=self.notice if first() else _no,
+                notice=self.notice,
             )
         except SystemExit as ended:
-            if ended.code == TERMINATED and first():
+            if ended.code == TERMINATED:
                 self.notice(f"terminated; saved in {self.path}; run the same command to continue")
             raise
 
@@ -187,11 +188,11 @@ class TrainingRun:
         """What would be found late, or not at all."""
         found = self._reading(job)
         present = resolve(str(job.source)).present_plan
-        check_documents(self.store, present.target_length, job, self.notice if first() else _no)
+        check_documents(self.store, present.target_length, job, self.notice)
         if number == 1 and first():
             whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
             check_room(self.path, bytes_on_disk(whole, self.settings))
-        if found.epochs > 1 and first():
+        if found.epochs > 1:
             self.notice(
                 f"the text fills {found.available:,} windows of {format_length(job.stage.window)}, "
                 f"and the {job.stage.steps:,} steps at {format_length(job.stage.length)} read each "
@@ -273,14 +274,6 @@ def _method(plan: ContextPlan) -> str:
 
 def _step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
-
-
-def _silent(status: Status) -> None:
-    return None
-
-
-def _no(text: str) -> None:
-    return None
 
 
 def _no_event(kind: str, **details: object) -> None:

@@ -16,11 +16,8 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, Status
 from ropewalk.run_directory import Journal
-from ropewalk.training.results import Step
+from ropewalk.training.results import JOURNAL, Step
 from ropewalk.training.settings import StageSettings
-from ropewalk.untrusted import Fields
-
-JOURNAL = "training.jsonl"
 
 
 class StepJournal:
@@ -28,11 +25,11 @@ class StepJournal:
 
     def __init__(self, journal: Journal, stage: int) -> None:
         self._journal, self._stage = journal, stage
-        self.steps = {
-            step.step: step
-            for number, step in map(_parsed, enumerate(journal.records, start=1))
-            if number == stage
-        }
+        lines = (
+            Step.of_line(line, f"{JOURNAL}: line {number}")
+            for number, line in enumerate(journal.records, start=1)
+        )
+        self.steps = {step.step: step for own, step in lines if own == stage}
 
     def add(self, step: Step) -> None:
         if step.step not in self.steps:
@@ -48,20 +45,6 @@ class StepJournal:
                 "was trained; restore the file, or give another run directory (`run`)"
             )
         return tuple(self.steps[number] for number in range(1, count + 1))
-
-
-def _parsed(numbered: tuple[int, object]) -> tuple[int, Step]:
-    number, record = numbered
-    fields = Fields(record, f"{JOURNAL}: line {number}")
-    stage = fields.integer("stage")
-    step = Step(
-        fields.integer("step"),
-        fields.number("loss"),
-        fields.number("grad_norm"),
-        fields.number("learning_rate"),
-        fields.integer("tokens"),
-    )
-    return stage, step
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]

@@ -9,6 +9,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.reports.training import Curve, training_figure
+from ropewalk.untrusted import Fields
 from ropewalk.values import Result, Value, check_filled
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 FIRST = 10
 """Steps at either end of a stage whose mean loss is told: single ones vary with their text."""
+
+
+JOURNAL = "training.jsonl"
 
 
 class Step(NamedTuple):
@@ -28,6 +32,18 @@ class Step(NamedTuple):
     learning_rate: float
     tokens: int
     """Read in this stage up to here, padding included."""
+
+    @classmethod
+    def of_line(cls, line: object, path: str) -> tuple[int, Step]:
+        """The stage that a line of the journal is of, and its step."""
+        fields = Fields(line, path)
+        return fields.integer("stage"), cls(
+            fields.integer("step"),
+            fields.number("loss"),
+            fields.number("grad_norm"),
+            fields.number("learning_rate"),
+            fields.integer("tokens"),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from transformers import PrinterCallback, TrainingArguments
-from transformers.utils import logging
 
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.mixed import MixedWindows, long_steps
@@ -39,7 +38,7 @@ from ropewalk.exporting.writing import copy_companions, write_json
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import Config, load_config
-from ropewalk.models.load import load
+from ropewalk.models.load import load, quiet
 from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
@@ -352,7 +351,7 @@ def train_stage(
         Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
         KeepModels(keep, partial(_keep, job)),
     ]
-    with _quiet(), _places_of(job):
+    with quiet(), _places_of(job):
         trainer = RopewalkTrainer(
             model,
             _arguments(job),
@@ -473,20 +472,6 @@ def write_trained(
 
 def _keep(job: StageJob, model: Any, name: Path) -> None:
     write_trained(model, job.source, job.place / KEPT / name, plan=job.plan)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers says nothing: what matters of it, we say."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.evaluate import chosen_plan
 from ropewalk.pipeline.training import check_documents
 from ropewalk.progress import Progress
-from ropewalk.training.recording import JOURNAL, StepJournal
-from ropewalk.training.results import TrainedStage
+from ropewalk.training.recording import StepJournal
+from ropewalk.training.results import JOURNAL, TrainedStage
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.stage import TRAINED, Execution, StageJob, train_stage
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels
+from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalRecord, EvalResult
 from ropewalk.reports.evaluation import (
@@ -183,6 +184,4 @@ def difference(value: float, low: float | None, high: float | None) -> Cell:
 
 
 def p_value(p: float | None) -> Cell:
-    if p is None:
-        return Cell("–")
-    return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
+    return Cell(p_in_words(p), p)

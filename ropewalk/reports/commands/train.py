@@ -13,10 +13,8 @@ from ropewalk.reports.commands import schedules
 from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
 from ropewalk.reports.training import SMOOTHED
-from ropewalk.training.results import Step
-from ropewalk.untrusted import Fields
+from ropewalk.training.results import JOURNAL, Step
 
-JOURNAL = "training.jsonl"
 CURVES: tuple[tuple[str, str, Literal["linear", "log10"]], ...] = (
     ("loss", "loss in nats per token", "linear"),
     ("grad_norm", "norm of the gradient", "log10"),
@@ -54,16 +52,8 @@ def _so_far(run: RunFolder) -> list[tuple[str, tuple[Step, ...]]]:
     """The steps of each stage in the journal."""
     stages: dict[int, list[Step]] = {}
     for i, line in enumerate(run.lines(JOURNAL), start=1):
-        fields = Fields(line, f"{run.path / JOURNAL}: line {i}")
-        stages.setdefault(fields.integer("stage"), []).append(
-            Step(
-                fields.integer("step"),
-                fields.number("loss"),
-                fields.number("grad_norm"),
-                fields.number("learning_rate"),
-                fields.integer("tokens"),
-            )
-        )
+        number, step = Step.of_line(line, f"{run.path / JOURNAL}: line {i}")
+        stages.setdefault(number, []).append(step)
     return [(f"stage {number}", tuple(own)) for number, own in sorted(stages.items())]
 
 

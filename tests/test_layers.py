@@ -194,11 +194,21 @@ ROOMS = {
         ),
         needs=("numpy",),
     ),
+    "gguf.family": Row(("errors", "context_plan")),
+    "gguf.families": Row(
+        (
+            *("errors", "schedule", "context_plan"),
+            *("gguf.architectures", "gguf.family", "gguf.settings"),
+        ),
+        needs=("numpy",),
+        lazily=("torch",),
+    ),
     "gguf.llama_cpp_run": Row(("errors", "extras"), needs=("numpy",)),
     "gguf": Row(
         (
             *(*VALUES, "context_plan", "models", "models.placement", "models.source"),
-            *("gguf.carried", "gguf.header", "gguf.rotation"),
+            *("gguf.architectures", "gguf.carried", "gguf.families", "gguf.family"),
+            *("gguf.header", "gguf.settings"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "xllamacpp"),
@@ -208,8 +218,10 @@ ROOMS = {
     "exporting.features": Row(
         (
             *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
-            *("exporting.model_classes", "gguf.rotation"),
-        )
+            *("exporting.model_classes", "gguf.architectures", "gguf.families"),
+            *("gguf.rotation", "gguf.settings"),
+        ),
+        needs=("numpy",),
     ),
     "exporting.configs": Row(
         (
@@ -225,8 +237,9 @@ ROOMS = {
                 "exporting.accepted",
                 "exporting.configs",
                 "exporting.model_classes",
+                "gguf.architectures",
+                "gguf.families",
                 "gguf.parts",
-                "gguf.rotation",
                 "gguf.settings",
             ),
         ),
@@ -253,7 +266,7 @@ ROOMS = {
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
             *("models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
-            *("exporting.staging", "gguf.architectures", "gguf.header", "gguf.parts"),
+            *("exporting.staging", "gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),

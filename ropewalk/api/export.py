@@ -104,7 +104,10 @@ def export(
         from ropewalk.models.checkpoint import Checkpoint
 
         followed, warnings = nearest(
-            Checkpoint.open(folder), given, runtime, approximate=approximate
+            Checkpoint.open(folder, packed=llama_cpp.PACKED),
+            given,
+            runtime,
+            approximate=approximate,
         )
         exported = llama_cpp.export(
             *(folder, followed, out),

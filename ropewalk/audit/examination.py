@@ -195,14 +195,14 @@ def _of_file(
         notes = ("compared with the plan in its metadata",)
     elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
-    if plan is not None and set(plan.schedules) != {FULL_ATTENTION}:
+    reading = gguf.read(header)
+    if plan is not None and set(plan.schedules) not in ({FULL_ATTENTION}, {*reading.layers}):
         raise InvalidValue(
             "plan.schedules",
             sorted(plan.schedules),
-            "a GGUF file has one setting for all layers",
+            f"this file has settings for {' and '.join(sorted(reading.layers))}",
             "create the plan from this model's config",
         )
-    reading = gguf.read(header)
     read = {gguf.RUNTIME: reading, ollama.RUNTIME: ollama.of_file(reading)}
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting.model_classes import (
     ENGINE_NAMES,
@@ -24,7 +24,10 @@ from ropewalk.exporting.model_classes import (
     GROWTH_IN_ROPE,
     model_class,
 )
+from ropewalk.gguf import settings
+from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
 from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
+from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import Config, ConfigReader, present_plan
 from ropewalk.models.stock_config import rope_parameters
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
@@ -32,9 +35,6 @@ from ropewalk.values import Value
 
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
-
-# It refuses the tensor for these, and takes it once they are saved as llama with attention bias.
-_SAVED_AS_LLAMA = {"qwen2"}
 
 # PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
 _SHORT_LIST_ONLY = {"phimoe"}
@@ -44,6 +44,7 @@ LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 WHOLE_BASE = "the base, cut to a whole number"
+NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +166,12 @@ def expressible(
     longest = {name: steps[-1:] for name, steps in nearest.schedules.items()}
     if any(WHOLE_BASE in said for said in near):
         longest = {name: (_with_whole_base(step),) for name, (step,) in longest.items()}
+    if any(NO_FACTORS in said for said in near):
+        windows = SLIDING_ATTENTION in longest  # whose attention would be scaled as well
+        longest = {
+            name: (_without_factors(step, own_attention=windows),)
+            for name, (step,) in longest.items()
+        }
     return replace(nearest, schedules=longest), tuple(near)
 
 
@@ -183,6 +190,14 @@ def _with_whole_base(step: PlanStep) -> PlanStep:
     cut = replace(geometry, base=float(int(base)))
     factors = geometry.factors_of(cut.plain_frequencies)
     return replace(step, schedule=replace(schedule, rescale_factors=factors, recipe=()))
+
+
+def _without_factors(step: PlanStep, *, own_attention: bool) -> PlanStep:
+    """The nearest step that needs no factor for each pair."""
+    if step.schedule.geometric_base is not None:
+        return step
+    nearest = settings.expressible(step.schedule, own_attention=own_attention)
+    return replace(step, schedule=nearest)
 
 
 def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
@@ -261,7 +276,7 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
                 transformers=here, vllm=elsewhere, sglang=elsewhere, llama_cpp=elsewhere
             )
         }
-    factors = _llama_cpp_factors(config)
+    factors = _llama_cpp_factors(plan, config)
     if kind == "proportional":  # a name of its own: other layer types may have the plain one
         name = "another base" if setting.get("factor", 1) == 1 else "linear"
         row = _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=factors)
@@ -274,7 +289,7 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
                 transformers=EXACT,
                 vllm=EXACT,
                 sglang=EXACT,
-                llama_cpp=EXACT if factors.fit == "refused" and _default_yarn(setting) else factors,
+                llama_cpp=EXACT if factors.fit == "refused" and _is_own_yarn(setting) else factors,
             )
         }
     longrope = Cell("equivalent", "longrope with equal lists")
@@ -309,14 +324,13 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
     rows: Matrix = {}
     schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
     if any(schedule.attention_scaling != 1 for schedule in schedules):
-        default = setting["rope_type"] == "yarn" and _default_yarn(setting)
         vllm = Cell("exact", "attention_factor, short_mscale and long_mscale")
         sglang = Cell("exact", "attn_factor, short_mscale and long_mscale")
         rows["attention scaling"] = _row(
             transformers=Cell("exact", "attention_factor"),
             vllm=vllm,
             sglang=sglang,
-            llama_cpp=EXACT if default else _llama_cpp_factors(config),
+            llama_cpp=_llama_cpp_attention(setting, plan, config),
         )
     if any(schedule.softmax_scaling != 1 for schedule in schedules):
         mine = Cell("exact", "mscale_all_dim") if setting["rope_type"] == "yarn" else None
@@ -385,16 +399,51 @@ def _everywhere(cell: Cell) -> dict[str, Cell]:
     return dict.fromkeys(RUNTIMES, cell)
 
 
-def _llama_cpp_factors(config: Config) -> Cell:
-    families = _families(config)
-    if families & LLAMA_CPP_FACTORS:
-        return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
-    if families & _SAVED_AS_LLAMA:
-        return Cell("equivalent", "saved as llama with attention bias, rope_freqs.weight")
-    return Cell("refused", "its graph of this architecture ignores factors by pair")
+def _llama_cpp_factors(plan: ContextPlan, config: Config) -> Cell:
+    """How the pairs turn there, where a factor for each pair would say it."""
+    kind = ConfigReader(config).model_type
+    if kind not in family_names() or FULL_ATTENTION not in plan.schedules:
+        if kind in LLAMA_CPP_FACTORS:
+            return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
+        return Cell("refused", "its graph of this architecture ignores factors by pair")
+    bare = replace(
+        approximation(plan, config).longest(),
+        attention_scaling=1.0,
+        softmax_scaling=1.0,
+        log_n=None,
+    )
+    try:
+        computed_as, setting = followed_by(family(kind), bare)
+    except NoFactors:
+        return Cell("approximated", NO_FACTORS)
+    if setting.factors is None:
+        return EXACT
+    other = computed_as.name != family(kind).architectures[0]
+    return Cell(
+        "equivalent", f"{f'saved as {computed_as.name}, ' if other else ''}rope_freqs.weight"
+    )
 
 
-def _default_yarn(setting: Mapping[str, object]) -> bool:
-    """llama.cpp computes the attention factor and truncates, whatever the file says."""
-    own = {"attention_factor", "mscale", "mscale_all_dim"}
-    return not own & set(setting) and bool(setting.get("truncate", True))
+def _llama_cpp_attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Cell:
+    """What multiplies cos and sin; layers with a base of their own it would multiply as well."""
+    kind = ConfigReader(config).model_type
+    if kind not in family_names():
+        own = setting["rope_type"] == "yarn" and _is_own_attention(setting)
+        return EXACT if own else _llama_cpp_factors(plan, config)
+    try:
+        rotation_of(family(kind), approximation(plan, config))
+    except NoFactors:
+        return EXACT  # told beside how the pairs turn
+    except Unsupported as error:
+        return Cell("refused", str(error))
+    return Cell("exact", "rope.scaling.attn_factor")
+
+
+def _is_own_yarn(setting: Mapping[str, object]) -> bool:
+    """llama.cpp truncates, and most graphs know one ramp, whatever the file says."""
+    usual = (setting.get("beta_fast") or 32, setting.get("beta_slow") or 1) == (32, 1)
+    return usual and bool(setting.get("truncate", True))
+
+
+def _is_own_attention(setting: Mapping[str, object]) -> bool:
+    return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)

@@ -136,7 +136,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
     try:
         return Cell("exact", settings.setting_of(model, schedule).said), None
     except NoFactors as error:
-        nearest = settings.expressible(model, schedule)
+        nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
         try:
             loss = None if size(parts) > MOST_BYTES else loss_between(parts, schedule, nearest)
@@ -345,7 +345,7 @@ def _nearest(
 ) -> tuple[RotarySchedule, Setting, tuple[str, ...]]:
     """The nearest schedule that the architecture can express, with its cost; or a refusal."""
     model = whole(parts)
-    nearest = settings.expressible(model, schedule)
+    nearest = settings.nearest(model, schedule)
     setting = settings.setting_of(model, nearest)
     cost = cost_of(parts, schedule, nearest)
     if not approximate:

@@ -1,17 +1,8 @@
 """A planned model as one GGUF file for llama.cpp, run there for real before it is called done.
 
-What llama.cpp can say of a plan, the plainest that is exact:
-
-    a new base (NTK, ABF)       rope.freq_base
-    all pairs alike (linear)    rope.scaling.type = linear
-    any other λ                 rope_freqs.weight = λ, with no scaling type
-    m                           rope.scaling.attn_factor
-    query scales                the weights of the query projection
-
-Any λ goes to the architecture `llama`, as which Qwen2 is saved then. YaRN, llama3 and LongRoPE are
-such a λ too: what llama.cpp makes of their own keys differs from what transformers does, or is
-dropped. Architectures that take no λ (gguf/architectures.py) have YaRN with its defaults, by keys.
-Kept initial positions, log-n and a change of factors with the length are refused by name.
+How a plan is said there stands in gguf/settings.py, and what a model type needs besides in
+gguf/families. Query scales go into the weights of the query projection. Kept initial positions,
+log-n and a change of factors with the length are refused by name.
 """
 
 from __future__ import annotations
@@ -34,20 +25,22 @@ from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.gguf import carried, llama_cpp_run
-from ropewalk.gguf.architectures import architecture
+from ropewalk.gguf.families import family, rotation_of
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
-from ropewalk.gguf.rotation import FAMILIES, rope
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.tokenizer import GGUFTokenizer
+from ropewalk.gguf.weights import rounded
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.config import present_plan
+from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
+PACKED = ("mxfp4",)
+"""Quantisations of transformers whose bytes GGML knows, in another order."""
 # The largest difference of log-probabilities that counts as rounding. Measured on the bundled model
 # over six plans (tests/exporting/test_llama_cpp.py), each about three times the worst seen:
 TOLERANCES = {
@@ -59,6 +52,9 @@ TOLERANCES = {
 # llama.cpp computes angles in float32, whose error grows with the position: 1e-3 per 1024 of them
 # is again about three times what F32 shows up to 4090.
 _TOLERANCE_PER_POSITION = 1e-3 / 1024
+ROUNDING = 4
+"""How many times as far as rounded weights move the model llama.cpp may be off, where the above is
+not enough: it rounds what they are multiplied with as well."""
 BEYOND = 500
 """How many positions beyond the trained length are compared."""
 _WITHIN = 12
@@ -82,17 +78,17 @@ def export(
     `check=False` leaves out the comparison, which holds the model twice in memory.
     """
     check_installed()
-    checkpoint = Checkpoint.open(str(source))
+    checkpoint = Checkpoint.open(str(source), packed=PACKED)
+    own = family(ConfigReader(checkpoint.config).model_type)
     schedule = _schedule(checkpoint, plan)
     folded = None if plan.query_scales is None else fold(checkpoint, plan, attention=False)
-    tokenizer, config = load_tokenizer(checkpoint.folder), _config(checkpoint)
-    said = rope(schedule)
-    if config.model_type in FAMILIES and not _takes_factors(config.model_type):
-        said = said.without_factors(schedule)
+    tokenizer, whole = load_tokenizer(checkpoint.folder), _config(checkpoint)
+    config = whole.get_text_config()
+    rotation = rotation_of(own, plan)
     model = GGUFModel(
         checkpoint,
         config=config,
-        rope=said,
+        rotation=rotation,
         length=plan.target_length,
         original_length=schedule.geometry.original_length,
         dtype=dtype,
@@ -100,10 +96,15 @@ def export(
     )
     words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
     warnings = [*(() if folded is None else folded.told), *words.warnings]
-    if model.architecture == "llama" != model.config.model_type:
+    if config is not whole:
         warnings.append(
-            f"saved as architecture {model.architecture}, which computes {model.config.model_type} "
-            "too"
+            "only the language model is written: llama.cpp takes what reads pictures or sound from "
+            "a second file (mmproj)"
+        )
+    if rotation.architecture.name != own.architectures[0]:
+        warnings.append(
+            f"saved as architecture {rotation.architecture.name}, which computes "
+            f"{config.model_type} too"
         )
     exported = Exported(
         target=TARGET,
@@ -134,11 +135,6 @@ def export(
     return exported
 
 
-def _takes_factors(model_type: str) -> bool:
-    """Whether the architecture that computes it takes factors; Qwen2's are computed by Llama's."""
-    return model_type in ("mistral", "qwen2") or architecture(model_type).honours_factors
-
-
 def tolerance(dtype: str, length: int) -> float:
     """How far log-probabilities may be off by rounding alone, in sequences of this length."""
     return max(TOLERANCES[dtype], _TOLERANCE_PER_POSITION * length)
@@ -154,10 +150,10 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             f"this model has the layer types {sorted(present.schedules)}",
             "create the plan from this model's config",
         )
-    if set(plan.schedules) != {FULL_ATTENTION}:
+    if FULL_ATTENTION not in plan.schedules:
         raise Unsupported(
-            f"layer types {sorted(plan.schedules)}: the export to GGUF writes models whose layers "
-            "all rotate alike"
+            f"layer types {sorted(plan.schedules)}: the export to GGUF writes models some of whose "
+            "layers attend to all of a text"
         )
     (first, *others) = plan.steps()
     if others:
@@ -166,13 +162,19 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
             "one schedule"
         )
+    geometry = first.schedule.geometry
     pairs = present.longest().geometry.pairs
-    if first.schedule.geometry.pairs != pairs:
+    if geometry.pairs != pairs:
         raise InvalidValue(
             "plan.schedules.full_attention",
-            f"{first.schedule.geometry.pairs} pairs",
+            f"{geometry.pairs} pairs",
             f"the heads of this model have {pairs} rotary pairs",
             "create the plan from this model's config",
+        )
+    if geometry.rotary_dim != geometry.head_dim:
+        raise Unsupported(
+            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
+            f"{geometry.head_dim} dimensions of a head"
         )
     return first.schedule
 
@@ -189,14 +191,36 @@ def _config(checkpoint: Checkpoint) -> Any:
 def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
     """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
-    length = min(model.original_length + BEYOND, plan.target_length)
+    length = min(model.original_length + BEYOND, plan.target_length - 1)  # it keeps one to write
     start = max(0, length - BEYOND - _WITHIN)
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
-    return beside(loaded.model, plan, tokens, said, model.dtype)
+    found = beside(
+        *(loaded.model, plan, tokens, said, model.rounded), at_least=model.family.tolerance
+    )
+    if found.passed or model.rounded == "F32":
+        return found
+    moved = _rounding(loaded.model, plan, tokens, said, model.rounded)
+    if ROUNDING * moved <= found.tolerance:
+        return found
+    return replace(found, tolerance=ROUNDING * moved, usual=found.tolerance)
+
+
+def _rounding(
+    model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities, dtype: str
+) -> float:
+    """How far a model moves in transformers once its weights are rounded, which they then stay.
+
+    Where experts are chosen by a comparison, that is more than in the model of `TOLERANCES`.
+    """
+    exact = _planned(model, plan, tokens, said)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            weight.data.copy_(rounded(weight.detach(), dtype))
+    return float(np.abs(_planned(model, plan, tokens, said) - exact).max())
 
 
 def beside(
@@ -206,6 +230,7 @@ def beside(
     said: LogProbabilities,
     dtype: str,
     *,
+    at_least: float = 0.0,
     check: bool = True,
 ) -> Parity:
     """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
@@ -216,7 +241,7 @@ def beside(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
         max_difference=difference(model, plan, tokens, said, check=check),
-        tolerance=tolerance(dtype, len(tokens)),
+        tolerance=max(tolerance(dtype, len(tokens)), at_least),
         tokens=len(tokens) - said.start,
     )
 
@@ -230,13 +255,27 @@ def difference(
     check: bool = True,
 ) -> float:
     """How far what llama.cpp said is from a model that follows the plan, at most."""
+    return float(np.abs(_planned(model, plan, tokens, said, check=check) - said.values).max())
+
+
+def _planned(
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+    *,
+    check: bool = True,
+) -> NDArray[np.float64]:
+    """What a model that follows the plan says of the tokens that llama.cpp named."""
     count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(
             torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
         ).logits[0]
-    planned = logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
-    return float(np.abs(planned - said.values).max())
+    chosen: NDArray[np.float64] = (
+        logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()
+    )
+    return chosen
 
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:

@@ -56,7 +56,7 @@ class Parity(Value):
             return f"{self.tolerance:.2g}"
         return (
             f"{self.tolerance:.2g} instead of {self.usual:.2g}: what rounding does to this model, "
-            "measured by moving the last place of all that it computes"
+            "as measured on it"
         )
 
 

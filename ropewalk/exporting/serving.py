@@ -36,8 +36,8 @@ from ropewalk.exporting.configs import (
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf import settings
+from ropewalk.gguf.families import family, family_names, rotation_of
 from ropewalk.gguf.parts import read_model
-from ropewalk.gguf.rotation import FAMILIES, rope
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
@@ -53,12 +53,9 @@ _NOT_RUN = "by its rules, not run here"
 _NO_CONFIG = (
     "a GGUF file holds no transformers config; plan from the folder that it was converted from"
 )
-# GGUF architectures by model type, where the names differ.
+# GGUF architectures by model type, of those that the export does not write.
 _ARCHITECTURES = {
-    **{name: name for name in ("llama", "qwen2", "qwen3", "phi3", "granite", "smollm3")},
-    **{name: name for name in ("starcoder2", "olmo2", "apertus", "seed_oss", "arcee")},
-    "mistral": "llama",
-    "mixtral": "llama",
+    **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_neox": "gptneox",
@@ -195,12 +192,9 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
     reader = ConfigReader(source.config)
     try:
         followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
-        if reader.model_type not in FAMILIES:
-            raise Unsupported(f"the export to GGUF writes {', '.join(FAMILIES)} models only")
-        if set(plan.schedules) != {FULL_ATTENTION}:
-            raise Unsupported("the export to GGUF writes models whose layers all turn alike only")
-        rope(followed.longest())
-        window = window_everywhere(source.config)
+        own = family(reader.model_type)
+        rotation_of(own, followed)
+        window = None if own.windows else window_everywhere(source.config)
         if window is not None and window < plan.target_length:
             raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
     except RopewalkError as error:
@@ -214,7 +208,7 @@ def _written_by_the_converter(source: Source) -> bool:
     present = source.present_plan
     if set(present.schedules) != {FULL_ATTENTION} or len(present.steps()) > 1:
         return False
-    if ConfigReader(source.config).model_type not in _ARCHITECTURES:
+    if not _architecture_of(source):
         return False
     try:
         flags = _rope_flags(present.longest())
@@ -232,8 +226,8 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
     stated = reader.get("max_position_embeddings")
     short = isinstance(stated, int) and stated < length
     flags: tuple[str, ...] = ()
-    if short and (architecture := _ARCHITECTURES.get(reader.model_type)):
-        flags = ("--override-kv", f"{architecture}.context_length=int:{length}")
+    if short and (name := _architecture_of(source)):
+        flags = ("--override-kv", f"{name}.context_length=int:{length}")
     fit: Fit = "exact" if known else "unknown"
     reason = f"on an unmodified GGUF file of the model, here {FILE}"
     if not known:
@@ -297,14 +291,20 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     if length <= source.present_plan.target_length:
         return _llama_server(file, length, *flags)
     if source.kind == "GGUF file":
-        architecture = str(source.present_plan.provenance["model_type"])
+        name = str(source.present_plan.provenance["model_type"])
     else:
-        architecture = _ARCHITECTURES.get(ConfigReader(source.config).model_type, "")
-    if not architecture:
+        name = _architecture_of(source)
+    if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
     # llama-server serves no more than the file states.
-    stated = ("--override-kv", f"{architecture}.context_length=int:{length}")
+    stated = ("--override-kv", f"{name}.context_length=int:{length}")
     return _llama_server(file, length, *stated, *flags)
+
+
+def _architecture_of(source: Source) -> str:
+    """llama.cpp's name for what a folder becomes; empty where it is not known here."""
+    kind = ConfigReader(source.config).model_type
+    return family(kind).architectures[0] if kind in family_names() else _ARCHITECTURES.get(kind, "")
 
 
 def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 TABLE = Path(__file__).with_name("architectures.json")
+CONSECUTIVE = ("llama", "smollm3")
+"""Of those that ropewalk writes, these graphs turn the dimensions 2i and 2i + 1 together."""
 Factors = Literal["honoured", "ignored", "refused"]
 Windows = Literal["none", "own", "same", "same base, unscaled", "same in the file, not by flags"]
 

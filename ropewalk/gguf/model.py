@@ -1,15 +1,14 @@
 """What of a model stands in a GGUF file: its sizes, how it turns, and its weights.
 
-One tensor is in memory at a time. The families that this writes are Llama's and those near it:
-Mistral, which computes the same; Qwen2 and Seed-OSS with biases on queries, keys and values; Qwen3,
-which normalises queries and keys; SmolLM3, where every fourth layer does not rotate.
+One tensor is in memory at a time. What is peculiar to a model type is in its file in families/.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,33 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
 from ropewalk.gguf import carried
-from ropewalk.gguf.rotation import FAMILIES, GGUFRope
+from ropewalk.gguf.architectures import CONSECUTIVE
+from ropewalk.gguf.families import Rotation, family
+from ropewalk.gguf.family import Family, Keys, Part
+from ropewalk.gguf.settings import factor_tensors, stated
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.placement import GGUF_TYPES
 
 _Q8_BLOCK = 32
-_CONSECUTIVE = ("llama", "smollm3")
-"""The architectures here whose graphs in llama.cpp turn consecutive dimensions together."""
-_ROPE_FREQS = "rope_freqs.weight"
+_EXACT = ("ffn_gate_inp.weight", ".bias")
+"""Tensors that llama.cpp wants in F32: small, and of experts, whom they choose."""
 
 
 def check_installed() -> None:
     """Raise where the package that writes GGUF is missing."""
     if importlib.util.find_spec("gguf") is None:
         raise missing("writing GGUF", "gguf")
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor of the file, and what of the checkpoint goes into it, by the source's name."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    parts: tuple[tuple[str, Part], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +57,7 @@ class GGUFModel:
     checkpoint: Checkpoint
     config: Any
     """transformers' config object, which knows the defaults of its family."""
-    rope: GGUFRope
+    rotation: Rotation
     length: int
     """The context that the file states."""
     original_length: int
@@ -57,42 +68,37 @@ class GGUFModel:
     def __post_init__(self) -> None:
         if self.dtype not in GGUF_TYPES:
             raise UnknownName("dtype", self.dtype, GGUF_TYPES)
-        family = self.config.model_type
-        if family not in FAMILIES:
+        kind, own = self.config.model_type, self.family
+        activation = getattr(self.config, "hidden_act", None) or self.config.hidden_activation
+        if activation not in own.activations:
             raise Unsupported(
-                f"model type {family!r}: the export to GGUF writes {', '.join(FAMILIES)}; for "
-                "another, convert it with llama.cpp's own converter and check the result "
-                "(ropewalk verify)"
+                f"hidden_act = {activation!r}: llama.cpp computes {kind} with {own.activations[0]}"
             )
-        if self.config.hidden_act not in ("silu", "swish"):
-            raise Unsupported(
-                f"hidden_act = {self.config.hidden_act!r}: llama.cpp computes {family} with silu"
-            )
-        if family == "smollm3" and not _every_fourth_rests(self.config):
-            raise Unsupported(
-                "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, "
-                "and this model others; no file can say that"
-            )
+        own.check(self.config)
         window = getattr(self.config, "sliding_window", None)
-        if not getattr(self.config, "use_sliding_window", True):
+        if own.windows or not getattr(self.config, "use_sliding_window", True):
             window = None
         if window is not None and window < self.length:
             raise Unsupported(
-                f"sliding_window = {window}: llama.cpp would let {family} attend to all of the "
+                f"sliding_window = {window}: llama.cpp would let {kind} attend to all of the "
                 f"{self.length} tokens; plan for at most {window}"
             )
 
     @property
     def architecture(self) -> str:
-        """llama.cpp's name for what computes this model.
+        """llama.cpp's name for what computes it."""
+        return self.rotation.architecture.name
 
-        Its `qwen2` refuses a file with `rope_freqs`; its `llama` takes biases, and so it computes
-        Qwen2 as well.
-        """
-        kind = str(self.config.model_type)
-        if kind in ("llama", "mistral") or (kind == "qwen2" and self.rope.factors is not None):
-            return "llama"
-        return kind
+    @property
+    def family(self) -> Family:
+        return family(str(self.config.model_type))
+
+    @property
+    def rounded(self) -> str:
+        """The type whose rounding decides: what packed weights are multiplied with is rounded as by
+        Q8_0."""
+        packed = any(part.packed for tensor in self._tensors for _, part in tensor.parts)
+        return "Q8_0" if packed else self.dtype
 
     @property
     def head_dim(self) -> int:
@@ -101,7 +107,7 @@ class GGUFModel:
 
     def bytes(self) -> int:
         """The size of all tensors in the file."""
-        return sum(_size(shape, kind) for _, _, shape, kind in self._tensors())
+        return sum(_size(tensor.shape, tensor.kind) for tensor in self._tensors)
 
     def write(self, path: Path, plan: ContextPlan, tokenizer: GGUFTokenizer) -> None:
         import gguf
@@ -110,8 +116,9 @@ class GGUFModel:
         try:
             self._write_general(writer, plan)
             carried.reserve(writer, replace(plan, model=carried.name_of(plan.model)).dumps())
-            self._write_sizes(writer)
-            self._write_rope(writer)
+            self._write_keys(writer, self._sizes())
+            self._write_keys(writer, self.family.keys(self.config, self.checkpoint.tensor))
+            self._write_keys(writer, self._rope())
             tokenizer.write(writer)
             self._write_tensors(writer)
         finally:
@@ -123,51 +130,64 @@ class GGUFModel:
 
         writer.add_type(gguf.GGUFType.MODEL)
         writer.add_name(carried.name_of(plan.model))
-        experts = getattr(self.config, "num_local_experts", None) or 0
-        weights = sum(int(np.prod(shape)) for _, _, shape, _ in self._tensors())
-        writer.add_size_label(gguf.size_label(weights, 0, 0, experts))
-
-    def _write_sizes(self, writer: Any) -> None:
-        import gguf
-
-        config = self.config
-        writer.add_context_length(self.length)
-        writer.add_vocab_size(config.vocab_size)
-        writer.add_block_count(config.num_hidden_layers)
-        writer.add_embedding_length(config.hidden_size)
-        writer.add_feed_forward_length(config.intermediate_size)
-        writer.add_head_count(config.num_attention_heads)
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_key_length(self.head_dim)
-        writer.add_value_length(self.head_dim)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
         kinds = gguf.LlamaFileType
         writer.add_file_type(
             kinds.ALL_F32 if self.dtype == "F32" else kinds[f"MOSTLY_{self.dtype}"]
         )
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        experts = getattr(self.config, "num_local_experts", None) or 0
+        shared = [t for t in self._tensors if "_exps." not in t.name]
+        weights, others = (
+            sum(int(np.prod(tensor.shape)) for tensor in tensors)
+            for tensors in (self._tensors, shared)
+        )
+        writer.add_size_label(
+            gguf.size_label(weights, others, (weights - others) // max(1, experts), experts)
+        )
 
-    def _write_rope(self, writer: Any) -> None:
-        import gguf
+    def _sizes(self) -> Keys:
+        config = self.config
+        return {
+            "{arch}.vocab_size": config.vocab_size,
+            "{arch}.block_count": config.num_hidden_layers,
+            "{arch}.embedding_length": config.hidden_size,
+            "{arch}.feed_forward_length": config.intermediate_size,
+            "{arch}.attention.head_count": config.num_attention_heads,
+            "{arch}.attention.head_count_kv": config.num_key_value_heads,
+            "{arch}.attention.key_length": self.head_dim,
+            "{arch}.attention.value_length": self.head_dim,
+            "{arch}.attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        }
 
-        writer.add_rope_dimension_count(self.head_dim)
-        writer.add_rope_freq_base(self.rope.base)
-        writer.add_rope_scaling_orig_ctx_len(self.original_length)
-        if self.rope.linear_factor != 1:
-            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-            writer.add_rope_scaling_factor(self.rope.linear_factor)
-        if self.rope.yarn_factor != 1:
-            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-            writer.add_rope_scaling_factor(self.rope.yarn_factor)
-        if self.rope.attention_factor != 1:
-            writer.add_rope_scaling_attn_factors(self.rope.attention_factor)
+    def _rope(self) -> Keys:
+        how = self.rotation
+        keys: dict[str, int | float | str] = {
+            "rope.dimension_count": self.head_dim,
+            **stated(how.architecture, how.setting, self.length, self.original_length),
+        }
+        if how.sliding_base is not None:
+            keys["rope.freq_base_swa"] = how.sliding_base
+        return {f"{{arch}}.{name}": value for name, value in keys.items()}
+
+    def _write_keys(self, writer: Any, keys: Keys) -> None:
+        for name, value in keys.items():
+            key = name.format(arch=self.architecture)
+            if isinstance(value, str):
+                writer.add_string(key, value)
+            elif isinstance(value, int):
+                writer.add_uint32(key, value)
+            elif isinstance(value, float):
+                writer.add_float32(key, value)
+            else:
+                writer.add_array(key, value)
 
     def _write_tensors(self, writer: Any) -> None:
         from gguf import GGMLQuantizationType
-        from gguf.quants import quantize
 
-        tensors = list(self._tensors())
-        for _, name, shape, kind in tensors:
+        factors = factor_tensors(self.rotation.architecture, self.rotation.setting)
+        infos = [(name, values.shape, "F32") for name, values in factors.items()]
+        infos += [(tensor.name, tensor.shape, tensor.kind) for tensor in self._tensors]
+        for name, shape, kind in infos:
             writer.add_tensor_info(
                 name,
                 shape,
@@ -178,76 +198,147 @@ class GGUFModel:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        if self.rope.factors is not None:
-            writer.write_tensor_data(self.rope.factors.astype(np.float32))
-        kinds = {source: kind for source, _, _, kind in tensors}
-        for source, tensor in self.checkpoint.tensors():
-            if source in kinds:
-                values = self._arranged(source, tensor)
-                largest = np.abs(values).max(initial=0)
-                if kinds[source] == "F16" and largest > np.finfo(np.float16).max:
-                    raise Unsupported(
-                        f"{source}: holds a value of {largest:.3g}, above the largest of F16; "
-                        "export as BF16 or F32"
-                    )
-                writer.write_tensor_data(quantize(values, GGMLQuantizationType[kinds[source]]))
+        for values in factors.values():
+            writer.write_tensor_data(values.astype(np.float32))
+        for tensor in self._tensors:
+            writer.write_tensor_data(self._stored(tensor))
 
-    def _tensors(self) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
-        """Every tensor of the file in its order: its source's name, its own, shape and type."""
+    @cached_property
+    def _tensors(self) -> tuple[_Tensor, ...]:
+        """The tensors of the file in their order."""
         import gguf
 
-        if self.rope.factors is not None:
-            yield "", _ROPE_FREQS, self.rope.factors.shape, "F32"
-        names = gguf.get_tensor_name_map(
-            gguf.MODEL_ARCH[self.architecture.upper()], self.config.num_hidden_layers
+        kinds = gguf.MODEL_ARCH_NAMES.items()
+        kind = next(kind for kind, name in kinds if name == self.architecture)
+        names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
+        parts: dict[str, list[tuple[str, Part]]] = {}
+        shapes = {}
+        stored = {name: shape for name, _, shape in self.checkpoint.stored()}
+        for source in self._sources(stored):
+            for part in self.family.parts(source):
+                name = self._named(names, source, part)
+                parts.setdefault(name, []).append((source, part))
+                shapes[name] = self._shape(source, part, stored)
+        tensors = []
+        for name, own in parts.items():
+            shape, packed = shapes[name], own[0][1].packed
+            if own[0][1].expert is not None:
+                own, shape = self._of_experts(name, own), (len(own), *shape)
+            stored_as = packed or self._kind(name, shape)
+            tensors.append(_Tensor(name, shape, stored_as, tuple(own)))
+        return tuple(tensors)
+
+    def _shape(
+        self, source: str, part: Part, stored: Mapping[str, tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """The shape of what is taken of a tensor, which is not read for it."""
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        kind = torch.float32 if part.packed is None else torch.uint8
+        try:
+            shape = part.of(
+                source, lambda name: torch.empty(stored[name], dtype=kind, device="meta")
+            ).shape
+        except KeyError as error:
+            raise InputError(
+                f"{self.checkpoint.folder}: holds {source} without {error.args[0]}; get it whole"
+            ) from None
+        except (RuntimeError, IndexError):
+            raise self._ill_shaped(source, stored[source]) from None
+        if part.packed is None:
+            return tuple(shape)
+        block, size = GGML_QUANT_SIZES[GGMLQuantizationType[part.packed]]
+        if shape[-1] % size:
+            raise self._ill_shaped(source, stored[source])
+        return (*shape[:-1], shape[-1] // int(size) * int(block))
+
+    def _ill_shaped(self, source: str, shape: tuple[int, ...]) -> InputError:
+        return InputError(
+            f"{self.checkpoint.folder}: {source} has the shape {list(shape)}, which no "
+            f"{self.config.model_type} has; check that config and weights belong together"
         )
+
+    def _sources(self, stored: Iterable[str]) -> Iterator[str]:
+        """What of the checkpoint is read."""
         tied = self.config.tie_word_embeddings
         headless = not tied
-        for source, _, shape in self.checkpoint.stored():
+        for source in stored:
             if source.endswith("rotary_emb.inv_freq"):  # old checkpoints hold what they compute
                 continue
-            if source == "lm_head.weight":
+            if source.endswith("lm_head.weight"):
                 headless = False
                 if tied:  # transformers takes the embeddings, whatever stands here
                     continue
-            name = names.get_name(source, try_suffixes=(".weight", ".bias"))
-            if name is None:
-                raise Unsupported(
-                    f"{self.checkpoint.folder}: holds a tensor {source}, for which llama.cpp's "
-                    f"{self.architecture} has no place"
-                )
-            yield source, name, shape, self._kind(shape)
+            yield source
         if headless:  # llama.cpp would take the embeddings in its place, without a word
             raise InputError(
                 f"{self.checkpoint.folder}: has no lm_head.weight, and its config does not tie it "
                 "to the embeddings; check that config and weights belong together"
             )
 
-    def _kind(self, shape: tuple[int, ...]) -> str:
-        if len(shape) == 1:
+    def _named(self, names: Any, source: str, part: Part) -> str:
+        """The name in the file, by gguf's table."""
+        name = names.get_name(part.name, try_suffixes=(".weight", ".bias"))
+        if name is None:
+            raise Unsupported(
+                f"{self.checkpoint.folder}: holds a tensor {source}, for which llama.cpp's "
+                f"{self.architecture} has no place"
+            )
+        return str(name)
+
+    def _of_experts(self, name: str, parts: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
+        """The parts in the order of the experts, of whom none may be missing."""
+        ordered = sorted(parts, key=lambda own: own[1].expert or 0)
+        count = self.config.num_local_experts
+        if [part.expert for _, part in ordered] != list(range(count)):
+            raise InputError(
+                f"{self.checkpoint.folder}: holds {len(parts)} experts for {name}, and its config "
+                f"states {count}; check that config and weights belong together"
+            )
+        return ordered
+
+    def _kind(self, name: str, shape: tuple[int, ...]) -> str:
+        if len(shape) == 1 or name.endswith(_EXACT):
             return "F32"  # norms and biases: small, and llama.cpp computes with them in F32
         if self.dtype == "Q8_0" and shape[-1] % _Q8_BLOCK:
             return "F16"
         return self.dtype
 
-    def _arranged(self, source: str, tensor: Tensor) -> NDArray[np.float32]:
+    def _stored(self, tensor: _Tensor) -> NDArray[Any]:
+        """The values of a tensor as they stand in the file."""
+        from gguf import GGMLQuantizationType
+        from gguf.quants import quantize
+
+        kind = GGMLQuantizationType[tensor.kind]
+        parts = []
+        for source, part in tensor.parts:
+            if part.packed is not None:
+                parts.append(part.of(source, self.checkpoint.tensor).numpy())
+                continue
+            values = self._arranged(source, part)
+            largest = np.abs(values).max(initial=0)
+            if tensor.kind == "F16" and largest > np.finfo(np.float16).max:
+                raise Unsupported(
+                    f"{source}: holds a value of {largest:.3g}, above the largest of F16; "
+                    "export as BF16 or F32"
+                )
+            parts.append(quantize(values, kind))
+        return parts[0] if tensor.parts[0][1].expert is None else np.stack(parts)
+
+    def _exact(self, source: str) -> Tensor:
+        exact = self.checkpoint.tensor(source).to(torch.float32)
+        return exact if self.rewrite is None else self.rewrite(source, exact)
+
+    def _arranged(self, source: str, part: Part) -> NDArray[np.float32]:
         """The values, in llama.cpp's order."""
-        exact = tensor.to(torch.float32)
-        values = (exact if self.rewrite is None else self.rewrite(source, exact)).numpy()
-        if self.architecture in _CONSECUTIVE:
+        values = np.ascontiguousarray(part.of(source, self._exact).numpy())
+        if self.architecture in CONSECUTIVE:
             # transformers turns dimension i with i + d/2, these 2i with 2i + 1.
             projection = source.split(".")[-2]
             if projection in ("q_proj", "k_proj"):
                 pairs = values.reshape(-1, 2, self.head_dim // 2, *values.shape[1:])
                 values = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
         return values
-
-
-def _every_fourth_rests(config: Any) -> bool:
-    """Whether the layers without rotation are those that llama.cpp's smollm3 has."""
-    turning = getattr(config, "no_rope_layers", None)  # 1 where a layer rotates
-    usual = [int((i + 1) % 4 != 0) for i in range(config.num_hidden_layers)]
-    return turning is None or list(map(int, turning)) == usual
 
 
 def _size(shape: tuple[int, ...], kind: str) -> int:

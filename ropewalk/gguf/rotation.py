@@ -7,7 +7,7 @@ type `yarn` truncates its ramp whatever the file says, and multiplies its own at
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
-from ropewalk.scaling import linear, log_growth, rebuild, yarn
+from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
 DEFAULT_BASE = 10000.0
@@ -48,35 +48,6 @@ _COUNTS = (
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 """Those that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "seed_oss")
-"""The model types that an export writes."""
-
-
-@dataclass(frozen=True, eq=False)
-class GGUFRope:
-    """How a model turns, in what llama.cpp can say."""
-
-    base: float
-    attention_factor: float
-    linear_factor: float = 1.0
-    factors: FloatArray | None = None
-    """λ for any other shape: `rope_freqs.weight`, which divides the frequencies."""
-    yarn_factor: float = 1.0
-    """Of llama.cpp's own YaRN, which multiplies cos and sin by itself."""
-
-    def without_factors(self, schedule: RotarySchedule) -> GGUFRope:
-        """The same for an architecture that takes no factors: they must be YaRN's very own."""
-        if self.factors is None:
-            return self
-        factor = default_yarn(schedule)
-        if factor is None:
-            raise Unsupported(
-                "llama.cpp's graph of this architecture takes no factors by pair, only another "
-                "base, one factor for all, or YaRN with its defaults; plan with ntk, linear or yarn"
-            )
-        attention = self.attention_factor / log_growth(factor)
-        attention = 1.0 if abs(attention - 1) < 1e-9 else attention
-        return GGUFRope(self.base, attention, yarn_factor=factor)
 
 
 def check_beside_factors(schedule: RotarySchedule) -> None:
@@ -88,26 +59,6 @@ def check_beside_factors(schedule: RotarySchedule) -> None:
         )
     if schedule.log_n is not None:
         raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
-
-
-def rope(schedule: RotarySchedule) -> GGUFRope:
-    """The schedule in what llama.cpp can say."""
-    check_beside_factors(schedule)
-    geometry = schedule.geometry
-    if geometry.rotary_dim != geometry.head_dim:
-        raise Unsupported(
-            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
-            f"{geometry.head_dim} dimensions of a head"
-        )
-    # All dimensions turn, so that what multiplies all logits can go into cos and sin.
-    attention_factor = schedule.attention_scaling * schedule.softmax_scaling**0.5
-    base = schedule.geometric_base
-    if base is not None:
-        return GGUFRope(base, attention_factor)
-    factors = schedule.rescale_factors
-    if np.all(factors == factors[0]):
-        return GGUFRope(geometry.base, attention_factor, linear_factor=float(factors[0]))
-    return GGUFRope(geometry.base, attention_factor, factors=factors)
 
 
 def default_yarn(schedule: RotarySchedule, *, betas: bool = False) -> float | None:

@@ -7,7 +7,6 @@ sin besides is `rope.scaling.attn_factor`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +33,7 @@ _OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
 """The windows that llama.cpp takes where a file of these states none."""
 _CLOSE = 1e-6
 """How far a base may be off by its float32."""
+_PLAIN = "the plain frequencies"
 _MOST_LENGTH = 2**32 - 1
 _MOST_BASE = float(np.finfo(np.float32).max)
 
@@ -64,8 +64,25 @@ class Setting:
 
 
 def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
-    """The setting that makes llama.cpp follow a schedule in a file of this architecture."""
-    own = _usable(header)
+    """The setting that makes llama.cpp follow a schedule in this file."""
+    setting = setting_in(_usable(header), schedule)
+    if _has_own_windows(header):
+        check_windows_unscaled(setting)
+    return setting
+
+
+def check_windows_unscaled(setting: Setting) -> None:
+    """Refuse what would reach layers with a sliding window that turn by a base of their own."""
+    if setting.attention != 1:
+        raise Unsupported(
+            f"an attention scaling ({_ATTENTION} = {setting.attention:.6g}) would multiply the "
+            "layers with a sliding window as well, which the plan leaves as they are; plan without "
+            "it, or with yarn's own"
+        )
+
+
+def setting_in(own: Architecture, schedule: RotarySchedule) -> Setting:
+    """The setting that makes llama.cpp follow a schedule in a file of an architecture."""
     check_beside_factors(schedule)
     geometry = schedule.geometry
     attention = schedule.attention_scaling
@@ -88,31 +105,50 @@ def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
     return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
 
 
+def stated(
+    own: Architecture, setting: Setting, length: int, original: int
+) -> dict[str, int | float | str]:
+    """The setting as keys of the metadata, by their names below the architecture's."""
+    keys: dict[str, int | float | str] = {
+        _LENGTH: length,
+        _ORIGINAL: original,
+        _BASE: setting.base,
+    }
+    if setting.linear != 1 or setting.yarn != 1:
+        keys[_TYPE] = "linear" if setting.yarn == 1 else "yarn"
+        keys[_FACTOR] = setting.linear * setting.yarn
+    if setting.yarn != 1 and own.betas:
+        keys |= dict(zip(_BETAS, setting.betas, strict=True))
+    if setting.attention != 1:
+        keys[_ATTENTION] = setting.attention
+    return keys
+
+
+def factor_tensors(own: Architecture, setting: Setting) -> dict[str, FloatArray]:
+    """The factors by pair as tensors of the file, by their names."""
+    if setting.factors is None:
+        return {}
+    names = (FREQUENCIES,) if "rope_freqs" in own.tensors else (LONG, SHORT)
+    return dict.fromkeys(names, setting.factors)
+
+
 def changes(header: GGUFHeader, setting: Setting, length: int, original: int) -> Changes:
     """What the setting changes in a file, whatever the file says now."""
     own = architecture(header.architecture)
-    keys = {
-        _LENGTH: number("<I", length),
-        _ORIGINAL: number("<I", original),
-        _BASE: number("<f", setting.base),
-    }
-    if setting.linear != 1 or setting.yarn != 1:
-        keys[_TYPE] = text("linear" if setting.yarn == 1 else "yarn")
-        keys[_FACTOR] = number("<f", setting.linear * setting.yarn)
-    if setting.yarn != 1 and own.betas:
-        keys |= {key: number("<f", b) for key, b in zip(_BETAS, setting.betas, strict=True)}
-    if setting.attention != 1:
-        keys[_ATTENTION] = number("<f", setting.attention)
-    tensors: Mapping[str, FloatArray] = {}
-    if setting.factors is not None:
-        names = (FREQUENCIES,) if "rope_freqs" in own.tensors else (LONG, SHORT)
-        tensors = dict.fromkeys(names, setting.factors)
+    keys = stated(own, setting, length, original)
     return Changes(
-        keys={f"{header.architecture}.{key}": value for key, value in keys.items()},
-        without=frozenset(f"{header.architecture}.{key}" for key in _REPLACED),
-        tensors=tensors,
+        keys={f"{own.name}.{key}": _coded(value) for key, value in keys.items()},
+        without=frozenset(f"{own.name}.{key}" for key in _REPLACED),
+        tensors=factor_tensors(own, setting),
         without_tensors=frozenset((FREQUENCIES, LONG, SHORT)),
     )
+
+
+def _coded(value: int | float | str) -> bytes:
+    """A value of the metadata as it stands in the file."""
+    if isinstance(value, str):
+        return text(value)
+    return number("<I" if isinstance(value, int) else "<f", value)
 
 
 def without_scaling(header: GGUFHeader, length: int) -> Changes:
@@ -161,11 +197,12 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
     return plan.longest()
 
 
-def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
+def expressible(schedule: RotarySchedule, *, own_attention: bool = False) -> RotarySchedule:
     """The schedule nearest to one by its factors, of those that need no tensor of factors.
 
     The plain frequencies with another base, slowed by one factor, or by YaRN's ramp, each fitted by
-    least squares of the factors' logarithms; the attention scaling stays.
+    least squares of the factors' logarithms. The attention scaling stays, or with `own_attention`
+    becomes what llama.cpp takes for itself.
     """
     wanted, geometry = np.log(schedule.rescale_factors), schedule.geometry
     plain = RotarySchedule.plain(geometry)
@@ -177,18 +214,26 @@ def expressible(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     candidates = [*simple, *(ramp.rescale_factors for ramp in ramps)]
     misses = [float(np.square(np.log(own) - wanted).mean()) for own in candidates]
     best = int(np.argmin(misses))
-    if best < len(simple):
-        return replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
-    return replace(ramps[best - len(simple)], attention_scaling=schedule.attention_scaling)
+    found = (
+        replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
+        if best < len(simple)
+        else ramps[best - len(simple)]
+    )
+    if own_attention:
+        return found if found.recipe else replace(found, attention_scaling=1.0)
+    return replace(found, attention_scaling=schedule.attention_scaling)
+
+
+def nearest(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
+    """The nearest schedule that a file of this architecture can state."""
+    return expressible(schedule, own_attention=_has_own_windows(header))
 
 
 def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
     """The nearest schedule that the architecture can express, as the file would state it."""
     try:
-        return (
-            "the nearest that it can express "
-            f"({setting_of(header, expressible(header, schedule)).said})"
-        )
+        said = setting_of(header, nearest(header, schedule)).said
+        return f"the nearest that it can express ({said})"
     except Unsupported:
         return "the nearest that it can express"
 
@@ -215,6 +260,11 @@ def _window(header: GGUFHeader) -> int | None:
     return header.count("attention.sliding_window")
 
 
+def _has_own_windows(header: GGUFHeader) -> bool:
+    """Whether some layers have a window and a base of their own."""
+    return architecture(header.architecture).windows == "own" and _window(header) is not None
+
+
 def _usable(header: GGUFHeader) -> Architecture:
     own = architecture(header.architecture)
     if not own.known:
@@ -239,19 +289,15 @@ def _usable(header: GGUFHeader) -> Architecture:
 
 def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
     """How the pairs turn; the attention scaling comes later."""
-    geometry, factors, base = schedule.geometry, schedule.rescale_factors, schedule.geometric_base
-    if base is not None and own.freq_base:
-        if abs(base / geometry.base - 1) < _CLOSE:
-            return Setting(geometry.base, said="the plain frequencies")
-        if base > _MOST_BASE:
-            raise Unsupported(
-                f"{_BASE} = {base:.4g}: a GGUF file states it in float32, up to {_MOST_BASE:.4g}; "
-                "plan for a shorter length, or by another method"
-            )
-        return Setting(base, said=f"{_BASE} = {base:.10g}")
-    if np.all(factors == factors[0]) and own.linear:
-        s = float(factors[0])
-        return Setting(geometry.base, linear=s, said=f"{_TYPE} = linear, {_FACTOR} = {s:.6g}")
+    geometry, factors = schedule.geometry, schedule.rescale_factors
+    if own.freq_base and (base := schedule.geometric_base) is not None:
+        return Setting(_stored(base), said=_said(geometry, base))
+    s = float(factors[0])
+    base = replace(schedule, rescale_factors=factors / s).geometric_base
+    if own.linear and base is not None and (own.freq_base or _said(geometry, base) == _PLAIN):
+        others = () if _said(geometry, base) == _PLAIN else (_said(geometry, base),)
+        said = ", ".join((*others, f"{_TYPE} = linear, {_FACTOR} = {s:.6g}"))
+        return Setting(_stored(base), linear=s, said=said)
     found = _own_yarn(own, schedule)
     if found is not None:
         return found
@@ -267,6 +313,21 @@ def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
     tensors = "rope_freqs" if "rope_freqs" in own.tensors else "rope_factors_long and _short"
     said = f"{tensors}, from {factors.min():.4g} to {factors.max():.4g}"
     return Setting(geometry.base, factors=factors, said=said)
+
+
+def _said(geometry: RotaryGeometry, base: float) -> str:
+    """A base in words."""
+    return _PLAIN if abs(base / geometry.base - 1) < _CLOSE else f"{_BASE} = {base:.10g}"
+
+
+def _stored(base: float) -> float:
+    """A base that a file can state."""
+    if base > _MOST_BASE:
+        raise Unsupported(
+            f"{_BASE} = {base:.4g}: a GGUF file states it in float32, up to {_MOST_BASE:.4g}; "
+            "plan for a shorter length, or by another method"
+        )
+    return base
 
 
 def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:

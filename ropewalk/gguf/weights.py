@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InputError, Unsupported
+from ropewalk.gguf.architectures import CONSECUTIVE
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3", "seed_oss")
-_CONSECUTIVE = ("llama", "smollm3")
 _TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -52,6 +52,15 @@ def stored_type(header: GGUFHeader) -> str:
         return "of an unknown type"
 
 
+def rounded(weight: Tensor, dtype: str) -> Tensor:
+    """What a weight becomes once it is stored in a type; rows that no block divides go to F16."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize, quantize
+
+    kind = GGMLQuantizationType["F16" if dtype == "Q8_0" and weight.shape[-1] % 32 else dtype]
+    return torch.from_numpy(dequantize(quantize(weight.numpy(), kind), kind))
+
+
 def model_of(header: GGUFHeader) -> nn.Module:
     """A model in float32 whose weights are those of the file."""
     from gguf import GGUFReader
@@ -70,7 +79,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
             values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
             weights[_name(tensor.name)] = torch.from_numpy(values)
     config = _config(header, weights)
-    if header.architecture in _CONSECUTIVE:
+    if header.architecture in CONSECUTIVE:
         _in_halves(weights, config.head_dim)
     model = _empty(config)
     own = model.state_dict()

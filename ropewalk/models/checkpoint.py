@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -36,14 +37,20 @@ class Checkpoint:
     files: tuple[Path, ...]
 
     @classmethod
-    def open(cls, source: str) -> Checkpoint:
-        """Look at a local folder, or at `bundled`; what cannot be exported is refused by name."""
+    def open(cls, source: str, *, packed: Container[str] = ()) -> Checkpoint:
+        """Look at a local folder, or at `bundled`; what cannot be exported is refused by name.
+
+        `packed`: the methods of quantisation whose weights can be copied as they are.
+        """
         folder = resolve(source).folder
         config = checked_config(folder)
-        inner = config.get("text_config")
+        inner, kept = config.get("text_config"), False
         for part in (config, inner if isinstance(inner, Mapping) else {}):
             if (quantised := part.get("quantization_config")) is not None:
                 method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+                if method in packed:
+                    kept = True
+                    continue
                 raise Unsupported(
                     f"{folder}: its weights are quantised ({method or 'by a method not named'}), "
                     "and an export computes with the weights themselves; export the "
@@ -51,7 +58,8 @@ class Checkpoint:
                 )
         checkpoint = cls(source, folder, config, tuple(checked_weights(folder)))
         for name, stored, _ in checkpoint.stored():
-            if stored not in STORED_TYPES and not stored.startswith(("I", "BOOL")):
+            plain = stored in STORED_TYPES or stored.startswith(("I", "BOOL"))
+            if not plain and not kept:
                 raise Unsupported(
                     f"{folder}: {name} is stored as {stored}, a quantised type; export the "
                     "checkpoint that it was quantised from, then quantise the result again"
@@ -65,6 +73,21 @@ class Checkpoint:
                 for name in file.keys():  # noqa: SIM118 (it is no mapping)
                     part = file.get_slice(name)
                     yield name, part.get_dtype(), tuple(part.get_shape())
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor by its name."""
+        with safe_open(self._places[name], framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+            return tensor
+
+    @cached_property
+    def _places(self) -> Mapping[str, Path]:
+        """In which file each tensor is."""
+        places: dict[str, Path] = {}
+        for path in self.files:
+            with safe_open(path, framework="pt") as file:
+                places |= dict.fromkeys(file.keys(), path)
+        return places
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor, one at a time."""

@@ -368,9 +368,9 @@ For a llama:
 
 {matrix}
 
-The export of a folder to GGUF has two more limits: it writes only llama, mistral, qwen2, qwen3,
-smollm3 and seed_oss models, and all dimensions of a head must rotate. A GGUF file of any of some
-hundred architectures is extended as it is: [gguf.md](gguf.md).
+The export of a folder to GGUF has two more limits: it writes only the model types that
+[gguf.md](gguf.md) lists, and all dimensions of a head must rotate. A GGUF file of any of some
+hundred architectures is extended as it is.
 
 ## Model classes
 

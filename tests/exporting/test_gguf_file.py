@@ -306,7 +306,7 @@ def test_the_nearest_schedule_is_the_nearest(tmp_path: Path) -> None:
     start = rw.inspect(path).schedule
     for method in ("ntk", "linear", "yarn"):
         own = extend_plan(rw.inspect(path).plan, TARGET, method).longest()
-        near = settings.expressible(read_header(path), own)
+        near = settings.expressible(own)
         np.testing.assert_allclose(near.rescale_factors, own.rescale_factors, rtol=0.02)
         assert setting_of(read_header(path), near).by_flags
     assert start.length == 512

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from ropewalk.audit.gguf_trial import compared
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -23,11 +22,11 @@ from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
-from ropewalk.gguf import carried, llama_cpp_run
+from ropewalk.gguf import carried, families, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
-from ropewalk.gguf.header import read_header
-from ropewalk.gguf.rotation import GGUFRope, rope
-from ropewalk.models.config import BUNDLED, present_plan
+from ropewalk.gguf.architectures import Architecture, architecture
+from ropewalk.gguf.settings import Setting, setting_in
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
@@ -116,34 +115,7 @@ def test_every_family_computes_every_kind_of_plan(
     architecture = "qwen2" if family == "qwen2" and name != "searched" else "llama"
     assert fields(tmp_path / "model.gguf")["general.architecture"] == architecture
     renamed = any("saved as architecture llama" in warning for warning in exported.warnings)
-    assert renamed is (architecture != family)
-
-
-@pytest.mark.parametrize("family", ["qwen3", "smollm3", "seed_oss"])
-@pytest.mark.usefixtures("quick")
-def test_families_whose_graphs_take_no_factors_have_base_linear_and_yarn(
-    family: str, tmp_path: Path
-) -> None:
-    changes: dict[str, Any] = {"num_hidden_layers": 4} if family == "smollm3" else {}
-    folder, out = tiny_folder(tmp_path / "model", family, **changes), tmp_path / "model.gguf"
-    for name in ("ntk", "yarn"):
-        plan = named_plan(name, folder)
-        assert proven(export(folder, plan, out, overwrite=True)).max_difference < 3e-4
-        assert fields(out)["general.architecture"] == family
-    sharper = named_plan("yarn", folder).longest()
-    sharper = replace(sharper, attention_scaling=1.2 * sharper.attention_scaling)
-    assert proven(export(folder, plan_of(sharper), out, overwrite=True)).passed
-    # The file's own weights, put into transformers, say the same as the folder's.
-    assert compared(read_header(out), sharper).passed
-    with pytest.raises(Unsupported, match="takes no factors by pair"):
-        export(folder, named_plan("searched", folder), out, overwrite=True)
-
-
-@pytest.mark.usefixtures("quick")
-def test_another_layer_at_rest_is_refused(tmp_path: Path) -> None:
-    folder = tiny_folder(tmp_path / "model", "smollm3", no_rope_layers=[1, 0, 1, 1])
-    with pytest.raises(Unsupported, match="leaves every fourth layer without rotation"):
-        export(folder, named_plan("linear", folder), tmp_path / "model.gguf")
+    assert renamed is (family == "qwen2" and architecture == "llama")
 
 
 @pytest.mark.usefixtures("quick")
@@ -173,19 +145,19 @@ def test_one_tensor_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "forgotten",
-    [{"attention_factor": 1.0}, {"factors": None}, {"base": 5e5}],
+    [{"attention": 1.0}, {"factors": None}, {"base": 5e5}],
     ids=lambda value: next(iter(value)),
 )
 @pytest.mark.usefixtures("quick")
 def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
     forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = rope
+    honest = setting_in
 
-    def forgetful(schedule: RotarySchedule) -> GGUFRope:
-        return replace(honest(schedule), **forgotten)
+    def forgetful(own: Architecture, schedule: RotarySchedule) -> Setting:
+        return replace(honest(own, schedule), **forgotten)
 
-    monkeypatch.setattr(llama_cpp, "rope", forgetful)
+    monkeypatch.setattr(families, "setting_in", forgetful)
     for dtype in ("F32", "Q8_0"):
         with pytest.raises(NotTheSame, match=r"in llama\.cpp .* differ") as caught:
             export(BUNDLED, named_plan("searched"), tmp_path / "model.gguf", dtype=dtype)
@@ -226,13 +198,13 @@ def test_the_file_says_what_it_is_and_nothing_of_this_machine(model: str, tmp_pa
     out = tmp_path / "out.gguf"
     plan = replace(named_plan("linear", folder), model=str(folder))
     export(folder, plan, out, check=False)
-    said = fields(out)
-    assert said["general.name"] == "a model"
-    assert said["general.type"] == "model"
-    assert said["general.size_label"].endswith(("K", "M"))
-    assert said["tokenizer.ggml.unknown_token_id"] == load_tokenizer(folder).eos_token_id
-    assert str(tmp_path) not in str(said)
-    assert ContextPlan.loads(said[carried.PLAN], "plan").id == plan.id
+    found = fields(out)
+    assert found["general.name"] == "a model"
+    assert found["general.type"] == "model"
+    assert found["general.size_label"].endswith(("K", "M"))
+    assert found["tokenizer.ggml.unknown_token_id"] == load_tokenizer(folder).eos_token_id
+    assert str(tmp_path) not in str(found)
+    assert ContextPlan.loads(found[carried.PLAN], "plan").id == plan.id
 
 
 def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1) -> list[bool]:
@@ -270,31 +242,35 @@ def geometry(**changes: Any) -> RotaryGeometry:
     return RotaryGeometry(**{**values, "pair_layout": "half", **changes})
 
 
+def said(schedule: RotarySchedule) -> Setting:
+    return setting_in(architecture("llama"), schedule)
+
+
 def test_each_shape_is_said_in_the_plainest_way() -> None:
     start = RotarySchedule.plain(geometry())
-    assert rope(start).base == 1e4
-    assert (rope(start).linear_factor, rope(start).factors) == (1, None)
-    doubled = rope(start.rescaled(np.full(4, 2.0), 128, attention_scaling=1.5))
-    assert (doubled.base, doubled.linear_factor, doubled.factors) == (1e4, 2, None)
-    assert doubled.attention_factor == 1.5
+    assert said(start).base == 1e4
+    assert (said(start).linear, said(start).factors) == (1, None)
+    doubled = said(start.rescaled(np.full(4, 2.0), 128, attention_scaling=1.5))
+    assert (doubled.base, doubled.linear, doubled.factors) == (1e4, 2, None)
+    assert doubled.attention == 1.5
     any_factors = np.array([1, 1.5, 4, 2])
-    said = rope(start.rescaled(any_factors, 128))
-    assert (said.base, said.linear_factor) == (1e4, 1)
-    assert said.factors is not None
-    np.testing.assert_array_equal(said.factors, any_factors)
+    other = said(start.rescaled(any_factors, 128))
+    assert (other.base, other.linear) == (1e4, 1)
+    assert other.factors is not None
+    np.testing.assert_array_equal(other.factors, any_factors)
 
 
 def test_a_new_base_is_a_new_base() -> None:
     start = RotarySchedule.plain(geometry())
     other = RotarySchedule.plain(geometry(base=5e5))
-    said = rope(start.rescaled(start.inverse_frequencies / other.inverse_frequencies, 128))
-    assert said.base == pytest.approx(5e5)
-    assert said.factors is None
+    found = said(start.rescaled(start.inverse_frequencies / other.inverse_frequencies, 128))
+    assert found.base == pytest.approx(5e5)
+    assert found.factors is None
 
 
 def test_a_softmax_scaling_goes_into_cos_and_sin() -> None:
     start = replace(RotarySchedule.plain(geometry()), softmax_scaling=1.44, attention_scaling=1.5)
-    assert rope(start).attention_factor == pytest.approx(1.8)
+    assert said(start).attention == pytest.approx(1.8)
 
 
 @pytest.mark.parametrize(
@@ -302,14 +278,20 @@ def test_a_softmax_scaling_goes_into_cos_and_sin() -> None:
     [
         ({"kept_initial_positions": 4}, "kept_initial_positions = 4"),
         ({"log_n": LogN("beyond", 64)}, "log n"),
-        ({"geometry": geometry(head_dim=16)}, "rotary_dim = 8"),
     ],
 )
 def test_what_llama_cpp_cannot_say_is_refused_by_name(
     changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(Unsupported, match=complaint):
-        rope(replace(RotarySchedule.plain(geometry()), **changes))
+        said(replace(RotarySchedule.plain(geometry()), **changes))
+
+
+def test_a_head_that_turns_in_part_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model")
+    edit_json(folder / "config.json", partial_rotary_factor=0.5)
+    with pytest.raises(Unsupported, match="rotary_dim = 8"):
+        export(folder, present_plan(folder), tmp_path / "model.gguf")
 
 
 def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:
@@ -317,6 +299,13 @@ def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:
     steps = (PlanStep(512, start), PlanStep(4096, searched(start)))
     with pytest.raises(Unsupported, match="steps up to 512, 4096"):
         export(BUNDLED, ContextPlan("two", {FULL_ATTENTION: steps}), tmp_path / "model.gguf")
+
+
+def test_the_context_as_it_is_is_exported_too(tmp_path: Path) -> None:
+    plan = present_plan(BUNDLED_FOLDER)
+    made = export(BUNDLED, plan, tmp_path / "model.gguf")
+    assert proven(made).passed
+    assert proven(made).tokens == plan.target_length - 1
 
 
 def test_a_plan_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -332,7 +321,6 @@ def test_a_plan_of_another_model_is_refused(tmp_path: Path) -> None:
     ("family", "changes", "complaint"),
     [
         ("olmo2", {}, "model type 'olmo2'"),
-        ("gemma3_text", {}, "layer types"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ("mistral", {"sliding_window": 12}, "sliding_window = 12"),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 12}, "sliding_window = 12"),

@@ -26,6 +26,7 @@ from ropewalk.gguf.architectures import (
     build,
     known_architectures,
 )
+from ropewalk.gguf.families import family, family_names
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT
 from ropewalk.gguf.parts import read_parts
 from ropewalk.gguf.rewriting import Changes, join, number, text
@@ -148,7 +149,8 @@ def test_the_table_says_of_what_it_was_read() -> None:
 
 def test_the_table_and_the_list_by_model_type_agree() -> None:
     """What features.py says of a folder is what the table says of the file made from it."""
-    for model_type, name in _ARCHITECTURES.items():
+    written = {kind: family(kind).architectures[0] for kind in family_names()}
+    for model_type, name in {**_ARCHITECTURES, **written}.items():
         assert architecture(name).honours_factors is (model_type in LLAMA_CPP_FACTORS), model_type
 
 

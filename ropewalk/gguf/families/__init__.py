@@ -1,0 +1,80 @@
+"""The model types that the export to GGUF writes, one per file, which has its `FAMILY`.
+
+To add one, add a file with the model type's name: the command, the errors and the conformance tests
+(tests/gguf/test_families.py) find it. What all have in common is in ropewalk/gguf/model.py.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.architectures import Architecture, architecture
+from ropewalk.gguf.family import Family
+from ropewalk.gguf.settings import NoFactors, Setting, check_windows_unscaled, setting_in
+from ropewalk.schedule import RotarySchedule
+
+
+def family_names() -> tuple[str, ...]:
+    """The model types that have a file here."""
+    return tuple(m.name for m in pkgutil.iter_modules(__path__))
+
+
+@cache
+def family(model_type: str) -> Family:
+    """How models of a type are written, or a refusal that names those that are."""
+    if model_type not in family_names():
+        raise Unsupported(
+            f"model type {model_type!r}: the export to GGUF writes {', '.join(family_names())}; "
+            "for another, convert it with llama.cpp's own converter and check the result "
+            "(ropewalk verify)"
+        )
+    found: Family = import_module(f"{__name__}.{model_type}").FAMILY
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """How a file is to turn, and by which of llama.cpp's graphs."""
+
+    architecture: Architecture
+    setting: Setting
+    sliding_base: float | None = None
+    """By what the layers with a sliding window turn, where they have a base of their own."""
+
+
+def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
+    """How a model of a family follows a plan in llama.cpp, or a refusal by name."""
+    computed_as, setting = followed_by(own, plan.longest())
+    return Rotation(computed_as, setting, _sliding_base(plan, setting))
+
+
+def followed_by(own: Family, schedule: RotarySchedule) -> tuple[Architecture, Setting]:
+    """The first of the architectures that can follow a schedule, and by which setting."""
+    *plainer, last = map(architecture, own.architectures)
+    for computed_as in plainer:
+        try:
+            return computed_as, setting_in(computed_as, schedule)
+        except NoFactors:
+            continue
+    return last, setting_in(last, schedule)
+
+
+def _sliding_base(plan: ContextPlan, setting: Setting) -> float | None:
+    """llama.cpp turns layers with a window by their own base, and never scales them."""
+    steps = plan.schedules.get(SLIDING_ATTENTION)
+    if steps is None:
+        return None
+    schedule = steps[-1].schedule
+    base = schedule.geometric_base
+    if len(steps) > 1 or base is None or schedule.attention_scaling != 1:
+        raise Unsupported(
+            f"layer type {SLIDING_ATTENTION}: llama.cpp turns it by a base of its own and does not "
+            "scale it; plan for the other layers only"
+        )
+    check_windows_unscaled(setting)
+    return base

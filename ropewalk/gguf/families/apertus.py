@@ -1,0 +1,25 @@
+"""Apertus: Llama with norms of queries and keys, and an activation that it learns by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.gguf.family import Family, Keys, Part, Weights
+
+_LEARNED = ("alpha_n", "alpha_p", "beta", "eps")
+
+
+def _parts(source: str) -> tuple[Part, ...]:
+    return () if ".mlp.act_fn." in source else (Part(source),)
+
+
+def _keys(config: Any, weights: Weights) -> Keys:
+    """What the activation has learned is metadata in a GGUF file."""
+    layers = range(config.num_hidden_layers)
+    return {
+        f"xielu.{name}": [float(weights(f"model.layers.{i}.mlp.act_fn.{name}")) for i in layers]
+        for name in _LEARNED
+    }
+
+
+FAMILY = Family(("apertus",), activations=("xielu",), parts=_parts, keys=_keys)

@@ -1,0 +1,68 @@
+"""Gemma 3: windows in most layers, which turn by a base of their own, and norms around all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.family import Family, Keys, Part, Weights, window_keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
+"""What reads pictures stays out: llama.cpp takes it from a second file (mmproj)."""
+_WRAPPED = re.compile(r"^(?:model\.)?language_model\.")
+_LARGEST = 62
+"""The layers of the 27B model, which scales its attention otherwise."""
+_GELU = 1e-2
+"""llama.cpp looks GELU up in a table of F16: about three times the worst seen, 3e-3."""
+
+
+def _from_one(weight: Tensor) -> Tensor:
+    """A norm multiplies by 1 + its weight in transformers, and by its weight in llama.cpp."""
+    return weight + 1
+
+
+def _parts(source: str) -> tuple[Part, ...]:
+    if _OF_PICTURES.match(source):
+        return ()
+    name = _WRAPPED.sub("", source)
+    name = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
+    return (Part(name, _from_one if name.endswith("norm.weight") else None),)
+
+
+def _keys(config: Any, weights: Weights) -> Keys:
+    keys: dict[str, Any] = dict(window_keys(config, every=6))
+    if config.final_logit_softcapping:
+        keys["{arch}.final_logit_softcapping"] = float(config.final_logit_softcapping)
+    return keys
+
+
+def _check(config: Any) -> None:
+    width, heads = config.hidden_size, config.num_attention_heads
+    usual = width // heads if config.num_hidden_layers == _LARGEST else config.head_dim
+    if config.query_pre_attn_scalar != usual:
+        raise Unsupported(
+            f"query_pre_attn_scalar = {config.query_pre_attn_scalar:g}: llama.cpp computes a "
+            f"gemma3 of {config.num_hidden_layers} layers with {usual}"
+        )
+    if config.attn_logit_softcapping:
+        raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no logits of attention")
+    if getattr(config, "use_bidirectional_attention", False):
+        raise Unsupported(
+            "use_bidirectional_attention: this model reads texts both ways, and the export writes "
+            "models that generate"
+        )
+
+
+FAMILY = Family(
+    ("gemma3",),
+    activations=("gelu_pytorch_tanh",),
+    windows=True,
+    tolerance=_GELU,
+    parts=_parts,
+    keys=_keys,
+    check=_check,
+)

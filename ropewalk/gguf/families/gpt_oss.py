@@ -1,0 +1,99 @@
+"""gpt-oss: experts with biases, sinks of attention, and windows in every other layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.context_plan import SLIDING_ATTENTION
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.family import Family, Keys, Part, Weights, window_keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ACTIVATION = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
+"""What llama.cpp's graph has as constants."""
+
+
+def _turned(weight: Tensor) -> Tensor:
+    """By rows of outputs, as every other weight."""
+    return weight.transpose(-1, -2)
+
+
+def _gates(experts: Tensor) -> Tensor:
+    return experts[..., 0::2]
+
+
+def _ups(experts: Tensor) -> Tensor:
+    return experts[..., 1::2]
+
+
+def _repacked(blocks: Tensor, scales: Tensor) -> Tensor:
+    """MXFP4 as GGML has it: the scale in front, and the halves of a block in one byte's nibbles,
+    not its neighbours."""
+    import torch
+
+    codes = torch.stack((blocks & 0xF, blocks >> 4), -1).flatten(-2)
+    first, second = codes.chunk(2, -1)
+    return torch.cat((scales[..., None], first | second << 4), -1).flatten(-2)
+
+
+def _packed(name: str, source: str, rows: slice = slice(None)) -> Part:
+    return Part(
+        f"{name}.weight",
+        lambda blocks, scales: _repacked(blocks[:, rows], scales[:, rows]),
+        beside=source.replace("_blocks", "_scales"),
+        packed="MXFP4",
+    )
+
+
+def _parts(source: str) -> tuple[Part, ...]:
+    before, _, last = source.rpartition(".")
+    match last:
+        case "gate_up_proj_blocks":
+            return (
+                _packed(f"{before}.gate_proj", source, slice(0, None, 2)),
+                _packed(f"{before}.up_proj", source, slice(1, None, 2)),
+            )
+        case "down_proj_blocks":
+            return (_packed(f"{before}.down_proj", source),)
+        case "gate_up_proj_scales" | "down_proj_scales":
+            return ()  # taken with the blocks
+        case "gate_up_proj":
+            return (
+                Part(f"{before}.gate_proj.weight", lambda weight: _turned(_gates(weight))),
+                Part(f"{before}.up_proj.weight", lambda weight: _turned(_ups(weight))),
+            )
+        case "gate_up_proj_bias":
+            return (
+                Part(f"{before}.gate_proj.bias", _gates),
+                Part(f"{before}.up_proj.bias", _ups),
+            )
+        case "down_proj":
+            return (Part(f"{before}.down_proj.weight", _turned),)
+        case "down_proj_bias":
+            return (Part(f"{before}.down_proj.bias"),)
+        case "sinks":
+            return (Part(f"{source}.weight"),)
+    return (Part(source),)
+
+
+def _keys(config: Any, weights: Weights) -> Keys:
+    return {
+        "{arch}.expert_count": config.num_local_experts,
+        "{arch}.expert_used_count": config.num_experts_per_tok,
+        "{arch}.expert_feed_forward_length": config.intermediate_size,
+        **window_keys(config, every=2),
+    }
+
+
+def _check(config: Any) -> None:
+    if SLIDING_ATTENTION not in config.layer_types:
+        raise Unsupported("layer_types: llama.cpp's gpt-oss has windows in some layers at least")
+    for name, usual in _ACTIVATION.items():
+        stated = getattr(config, name, usual)
+        if stated != usual:
+            raise Unsupported(f"{name} = {stated:g}: llama.cpp computes gpt-oss with {usual:g}")
+
+
+FAMILY = Family(("gpt-oss",), windows=True, parts=_parts, keys=_keys, check=_check)

@@ -1,0 +1,21 @@
+"""SmolLM3, where every fourth layer does not rotate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.family import Family
+
+
+def _check(config: Any) -> None:
+    turning = getattr(config, "no_rope_layers", None)  # 1 where a layer rotates
+    usual = [int((i + 1) % 4 != 0) for i in range(config.num_hidden_layers)]
+    if turning is not None and list(map(int, turning)) != usual:
+        raise Unsupported(
+            "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, "
+            "and this model others; no file can say that"
+        )
+
+
+FAMILY = Family(("smollm3",), check=_check)

@@ -1,0 +1,97 @@
+"""What a model type of transformers needs to stand in a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
+from ropewalk.errors import Unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Keys = Mapping[str, int | float | str | Sequence[float] | Sequence[bool]]
+"""Values of the metadata, by names in which `{arch}` stands for the architecture's."""
+Weights = Callable[[str], "Tensor"]
+"""A tensor of the checkpoint by its name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a tensor of the checkpoint goes into one tensor of the file."""
+
+    name: str
+    """By which gguf's table of names knows the tensor of the file."""
+    take: Callable[..., Tensor] | None = None
+    """What is taken of it; all, as it is, without."""
+    beside: str | None = None
+    """Another tensor of the checkpoint, which `take` gets as well."""
+    packed: str | None = None
+    """GGML's type, whose bytes `take` gives, of weights that stay as they are quantised."""
+    expert: int | None = None
+    """Whose it is, where the file holds those of all experts as one tensor."""
+
+    def of(self, source: str, weights: Weights) -> Tensor:
+        """What goes into the file, of a tensor of the checkpoint."""
+        whole = weights(source)
+        if self.take is None:
+            return whole
+        return self.take(whole) if self.beside is None else self.take(whole, weights(self.beside))
+
+
+def as_it_is(source: str) -> tuple[Part, ...]:
+    """One tensor for one, under the same name."""
+    return (Part(source),)
+
+
+def _no_keys(config: Any, weights: Weights) -> Keys:
+    return {}
+
+
+def _no_doubt(config: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of one type are written; a file beside this one has `FAMILY`, and its name."""
+
+    architectures: tuple[str, ...]
+    """What llama.cpp computes it as, the plainest first; a later one takes more plans."""
+    activations: tuple[str, ...] = ("silu", "swish")
+    """What may be stated as `hidden_act`: llama.cpp computes this one, whatever the file says."""
+    windows: bool = False
+    """Whether its graph has the sliding windows of some layers."""
+    tolerance: float = 0.0
+    """How far its log-probabilities may be off in llama.cpp even in F32, where that is more than
+    what sums in another order come to."""
+    parts: Callable[[str], tuple[Part, ...]] = as_it_is
+    """What becomes of a tensor of the checkpoint, by its name; nothing, for some."""
+    keys: Callable[[Any, Weights], Keys] = _no_keys
+    """Its metadata beside what all families have."""
+    check: Callable[[Any], None] = _no_doubt
+    """Refuse a config, by name, that its graph in llama.cpp would compute otherwise."""
+
+
+def window_keys(config: Any, *, every: int) -> Keys:
+    """The window, and which layers have it.
+
+    With `every` = 6, llama.cpp takes it for all layers but each sixth. Former builds know only this
+    pattern, so it is left unsaid where it is the model's.
+    """
+    if config.sliding_window is None:
+        return {}
+    kinds = list(config.layer_types)
+    if others := sorted({*kinds} - {FULL_ATTENTION, SLIDING_ATTENTION}):
+        raise Unsupported(
+            f"layer_types: {', '.join(map(str, others))}, which llama.cpp does not have here"
+        )
+    windowed = [kind == SLIDING_ATTENTION for kind in kinds]
+    if not any(windowed):
+        return {}
+    keys: dict[str, Any] = {"{arch}.attention.sliding_window": config.sliding_window}
+    if windowed != [(i + 1) % every != 0 for i in range(len(kinds))]:
+        keys["{arch}.attention.sliding_window_pattern"] = windowed
+    return keys

@@ -1,0 +1,371 @@
+"""Every family that the export writes does in the real llama.cpp what the planned model does.
+
+A family is found by its file. What a tiny model of one needs besides stands in `TINY`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
+
+from ropewalk.api.export import export as export_for
+from ropewalk.api.verify import verify
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InputError, Unsupported
+from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.llama_cpp import TOLERANCES, export
+from ropewalk.exporting.parity import Exported, NotTheSame, Parity
+from ropewalk.gguf import families
+from ropewalk.gguf.architectures import Architecture, architecture
+from ropewalk.gguf.families import family, family_names
+from ropewalk.gguf.settings import Setting, setting_in
+from ropewalk.models.config import BUNDLED_FOLDER, present_plan
+from ropewalk.planning.extension import extend_plan
+from ropewalk.schedule import RotarySchedule
+from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json, tiny_folder
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 12e6,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+WINDOWS = [*[SLIDING_ATTENTION] * 5, FULL_ATTENTION, SLIDING_ATTENTION]
+"""Every sixth layer without one, as llama.cpp takes it for Gemma 3 where the file says nothing."""
+OTHER_WINDOWS = [SLIDING_ATTENTION, FULL_ATTENTION, SLIDING_ATTENTION]
+GEMMA = {"query_pre_attn_scalar": 16, "head_dim": 16}
+TINY: Mapping[str, Mapping[str, Any]] = {
+    "apertus": {"rope_parameters": LLAMA3, "max_position_embeddings": 64},
+    "gemma3_text": {**GEMMA, "num_hidden_layers": 7, "layer_types": WINDOWS},
+    "mistral": {"sliding_window": None},
+    "smollm3": {"num_hidden_layers": 4},
+}
+PLANS = ("linear", "ntk", "yarn")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_cpp, "BEYOND", 40)
+
+
+def tiny(path: Path, kind: str, **changes: Any) -> Path:
+    return tiny_folder(path, kind, **{**TINY.get(kind, {}), **changes})
+
+
+def planned(folder: Path, method: str) -> ContextPlan:
+    return extend_plan(present_plan(folder), TARGET, method, from_original=method == "yarn")
+
+
+def with_factors(folder: Path) -> ContextPlan:
+    """A plan of no method's shape for the layers that attend to all."""
+    plan = planned(folder, "yarn")
+    found = plan.longest()
+    jitter = np.exp(np.random.default_rng(0).normal(0, 0.03, found.geometry.pairs))
+    found = replace(found, rescale_factors=np.sort(found.rescale_factors * jitter), recipe=())
+    return replace(plan, schedules={**plan.schedules, FULL_ATTENTION: (PlanStep(TARGET, found),)})
+
+
+def proven(exported: Exported) -> Parity:
+    assert exported.parity is not None
+    assert exported.parity.passed
+    return exported.parity
+
+
+def fields(path: Path) -> dict[str, Any]:
+    return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    """The file's tensors as the numbers that they stand for."""
+    return {
+        tensor.name: torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type)))
+        for tensor in GGUFReader(path).tensors
+    }
+
+
+def test_the_page_names_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gguf.md").read_text("utf-8")
+    rows = "".join(line for line in page.splitlines() if line.startswith("| "))
+    assert [kind for kind in family_names() if kind not in rows] == []
+
+
+@pytest.mark.parametrize("kind", family_names())
+def test_every_family_computes_every_method_in_llama_cpp(kind: str, tmp_path: Path) -> None:
+    folder, out = tiny(tmp_path / "model", kind), tmp_path / "model.gguf"
+    for method in PLANS:
+        parity = proven(export(folder, planned(folder, method), out, overwrite=True))
+        usual = max(TOLERANCES["F32"], family(kind).tolerance)
+        assert parity.tolerance == pytest.approx(usual)
+        assert parity.max_difference < usual / 3
+        assert fields(out)["general.architecture"] == family(kind).architectures[0]
+    audit = verify(out)
+    assert audit.verdict == "well"
+    assert audit.compared
+
+
+@pytest.mark.parametrize("kind", family_names())
+def test_factors_by_pair_are_written_where_a_graph_takes_them(kind: str, tmp_path: Path) -> None:
+    folder, out = tiny(tmp_path / "model", kind), tmp_path / "model.gguf"
+    plan, names = with_factors(folder), family(kind).architectures
+    taken = [name for name in names if architecture(name).honours_factors]
+    if taken:
+        exported = export(folder, plan, out)
+        proven(exported)
+        assert fields(out)["general.architecture"] == taken[0]
+        told = any(f"saved as architecture {taken[0]}" in warning for warning in exported.warnings)
+        assert told is (taken[0] != names[0])
+        return
+    with pytest.raises(Unsupported, match="refuses a file with factors by pair"):
+        export(folder, plan, out)
+    with pytest.raises(Unsupported, match="can only approximate this plan"):
+        export_for(folder, plan, out, runtime="llama.cpp")
+    assert not out.exists()
+    exported = export_for(folder, plan, out, runtime="llama.cpp", approximate=True)
+    proven(exported)
+    assert any(warning.startswith("approximation cost: ") for warning in exported.warnings)
+
+
+@pytest.mark.parametrize("kind", family_names())
+@pytest.mark.parametrize("forgotten", [{"yarn": 1.0}, {"base": 5e3}], ids=["yarn", "base"])
+def test_a_forgotten_setting_is_noticed_in_every_family(
+    kind: str, forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest: Callable[[Architecture, RotarySchedule], Setting] = setting_in
+    monkeypatch.setattr(
+        families, "setting_in", lambda own, schedule: replace(honest(own, schedule), **forgotten)
+    )
+    folder = tiny(tmp_path / "model", kind)
+    with pytest.raises(NotTheSame, match=r"in llama\.cpp .* differ"):
+        export(folder, planned(folder, "yarn"), tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("gemma3_text", {"num_hidden_layers": 3, "layer_types": OTHER_WINDOWS}),
+        ("gemma3_text", {"num_hidden_layers": 2, "layer_types": [FULL_ATTENTION] * 2}),
+        ("gemma3_text", {"final_logit_softcapping": 5.0}),
+        ("gpt_oss", {"num_hidden_layers": 3, "layer_types": OTHER_WINDOWS[::-1]}),
+        ("gpt_oss", {"num_local_experts": 6, "num_experts_per_tok": 3}),
+        ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1}),
+        ("mixtral", {"tie_word_embeddings": True}),
+    ],
+    ids=lambda value: str(value),
+)
+def test_other_shapes_of_a_family(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "model", kind, **changes)
+    proven(export(folder, planned(folder, "yarn"), tmp_path / "model.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "complaint"),
+    [
+        ("smollm3", {"no_rope_layers": [1, 0, 1, 1]}, "leaves every fourth layer without rotation"),
+        ("gemma3_text", {"query_pre_attn_scalar": 32}, "query_pre_attn_scalar = 32"),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("gemma3_text", {"hidden_activation": "silu"}, "hidden_act = 'silu'"),
+        ("gpt_oss", {"swiglu_limit": 5.0}, "swiglu_limit = 5"),
+        ("gpt_oss", {"layer_types": [FULL_ATTENTION] * 2}, "has windows in some layers"),
+        ("mixtral", {"sliding_window": 12}, "sliding_window = 12"),
+    ],
+)
+def test_what_a_graph_would_compute_otherwise_is_refused(
+    kind: str, changes: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    folder = tiny(tmp_path / "model", kind, **changes)
+    with pytest.raises(Unsupported, match=complaint):
+        export(folder, planned(folder, "linear"), tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_layers_with_a_window_keep_their_own_base_and_nothing_else(tmp_path: Path) -> None:
+    folder, out = tiny(tmp_path / "model", "gemma3_text"), tmp_path / "model.gguf"
+    plan = planned(folder, "ntk")
+    windowed = plan.longest(SLIDING_ATTENTION)
+    export(folder, plan, out)
+    assert fields(out)["gemma3.rope.freq_base_swa"] == pytest.approx(windowed.geometry.base)
+    for other in (
+        replace(windowed, attention_scaling=1.2),
+        replace(windowed, rescale_factors=2 * windowed.rescale_factors),
+    ):
+        schedules = {**plan.schedules, SLIDING_ATTENTION: (PlanStep(TARGET, other),)}
+        with pytest.raises(Unsupported, match="by a base of its own"):
+            export(folder, replace(plan, schedules=schedules), out, overwrite=True)
+    sharper = replace(plan.longest(), attention_scaling=1.2)
+    schedules = {**plan.schedules, FULL_ATTENTION: (PlanStep(TARGET, sharper),)}
+    with pytest.raises(Unsupported, match="layers with a sliding window as well"):
+        export(folder, replace(plan, schedules=schedules), out, overwrite=True)
+
+
+def test_experts_stand_together_in_the_order_of_the_checkpoint(tmp_path: Path) -> None:
+    folder, out = tiny(tmp_path / "model", "mixtral", num_local_experts=12), tmp_path / "m.gguf"
+    export(folder, planned(folder, "ntk"), out, check=False)
+    source, written = load_file(folder / "model.safetensors"), weights(out)
+    for name, own in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
+        experts = [
+            source[f"model.layers.1.block_sparse_moe.experts.{i}.{own}.weight"] for i in range(12)
+        ]
+        assert torch.equal(written[f"blk.1.ffn_{name}_exps.weight"], torch.stack(experts))
+    assert fields(out)["general.size_label"].startswith("12x")
+
+
+def test_a_missing_expert_is_named(tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "model", "mixtral")
+    edit_json(folder / "config.json", num_local_experts=5)
+    with pytest.raises(InputError, match=r"holds 4 experts for blk\.0.*its config states 5"):
+        export(folder, planned(folder, "ntk"), tmp_path / "model.gguf", check=False)
+
+
+def test_what_apertus_learned_of_its_activation_is_in_the_metadata(tmp_path: Path) -> None:
+    folder, out = tiny(tmp_path / "model", "apertus"), tmp_path / "model.gguf"
+    export(folder, planned(folder, "ntk"), out, check=False)
+    source = load_file(folder / "model.safetensors")
+    for name in ("alpha_n", "alpha_p", "beta", "eps"):
+        learned = [float(source[f"model.layers.{i}.mlp.act_fn.{name}"]) for i in range(2)]
+        assert fields(out)[f"xielu.{name}"] == pytest.approx(learned)
+
+
+def packed(folder: Path) -> Path:
+    """The experts of a gpt-oss in MXFP4, as it is published."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = torch.cat((values, -values))
+    stored: dict[str, torch.Tensor] = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            stored[name] = weight.bfloat16()
+            continue
+        blocks = weight.transpose(-1, -2).reshape(*weight.mT.shape[:-1], -1, 32)
+        exponents = torch.ceil(torch.log2(blocks.abs().amax(-1) / 6))
+        nearest = blocks / torch.exp2(exponents)[..., None]
+        codes = (nearest[..., None] - values).abs().argmin(-1).byte()
+        stored[f"{name}_blocks"] = codes[..., 0::2] | codes[..., 1::2] << 4
+        stored[f"{name}_scales"] = (exponents + 127).byte()
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_json(
+        folder / "config.json",
+        quantization_config={
+            "quant_method": "mxfp4",
+            "modules_to_not_convert": [
+                *("model.layers.*.self_attn", "model.layers.*.mlp.router"),
+                *("model.embed_tokens", "lm_head"),
+            ],
+        },
+    )
+    return folder
+
+
+def test_packed_experts_stay_as_they_are(tmp_path: Path) -> None:
+    folder = packed(tiny(tmp_path / "model", "gpt_oss", intermediate_size=64))
+    out = tmp_path / "model.gguf"
+    exported = export_for(folder, planned(folder, "yarn"), out, runtime="llama.cpp", dtype="BF16")
+    assert proven(exported).tokens > 40
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(out).tensors}
+    assert kinds["blk.0.ffn_down_exps.weight"] == "MXFP4"
+    assert kinds["blk.0.attn_q.weight"] == "BF16"
+    assert kinds["blk.0.ffn_up_exps.bias"] == "F32"
+    own = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    written = weights(out)
+    for layer in range(2):
+        both = own[f"model.layers.{layer}.mlp.experts.gate_up_proj"].transpose(-1, -2)
+        down = own[f"model.layers.{layer}.mlp.experts.down_proj"].transpose(-1, -2)
+        assert torch.equal(written[f"blk.{layer}.ffn_gate_exps.weight"], both[:, 0::2])
+        assert torch.equal(written[f"blk.{layer}.ffn_up_exps.weight"], both[:, 1::2])
+        assert torch.equal(written[f"blk.{layer}.ffn_down_exps.weight"], down)
+
+
+def test_damaged_packs_are_refused_in_one_line(tmp_path: Path) -> None:
+    folder = packed(tiny(tmp_path / "model", "gpt_oss", intermediate_size=64))
+    path, plan = folder / "model.safetensors", planned(folder, "ntk")
+    whole = load_file(path)
+    scales = "model.layers.0.mlp.experts.down_proj_scales"
+    blocks = scales.replace("scales", "blocks")
+    for changes, complaint in (
+        ({scales: None}, "without model.layers.0.mlp.experts.down_proj_scales"),
+        ({blocks: whole[blocks][..., :3].contiguous()}, "has the shape"),
+        ({blocks: whole[blocks].flatten()}, "has the shape"),
+    ):
+        content = {name: value for name, value in {**whole, **changes}.items() if value is not None}
+        save_file(content, path, metadata={"format": "pt"})
+        with pytest.raises(InputError, match=complaint):
+            export(folder, plan, tmp_path / "model.gguf", check=False)
+
+
+def test_a_gemma_that_reads_pictures_is_written_as_the_language_model(tmp_path: Path) -> None:
+    text = {
+        "vocab_size": 1056,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 32,
+        "sliding_window": 12,
+        "layer_types": OTHER_WINDOWS,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        **GEMMA,
+        "rope_parameters": {
+            FULL_ATTENTION: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6},
+            SLIDING_ATTENTION: {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+    eye = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    torch.manual_seed(0)
+    model = Gemma3ForConditionalGeneration(
+        Gemma3Config(
+            text_config=text,
+            vision_config=eye,
+            mm_tokens_per_image=1,
+            image_token_index=1050,
+            boi_token_index=1051,
+            eoi_token_index=1052,
+        )
+    )
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3 if weight.dim() > 1 else 0.1)
+    folder, out = tmp_path / "model", tmp_path / "model.gguf"
+    model.save_pretrained(folder)
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(BUNDLED_FOLDER / name, folder / name)
+    for method in PLANS:  # on top of the linear scaling that its layers have already
+        exported = export_for(
+            folder, planned(folder, method), out, runtime="llama.cpp", overwrite=True
+        )
+        proven(exported)
+        assert any("only the language model is written" in told for told in exported.warnings)
+    assert not any("vision" in name or name.startswith("v.") for name in weights(out))
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "Q8_0"])
+@pytest.mark.parametrize("kind", ["gpt_oss", "mixtral"])
+def test_where_rounding_moves_a_model_far_it_is_measured(
+    kind: str, dtype: str, tmp_path: Path
+) -> None:
+    folder = tiny(tmp_path / "model", kind)
+    parity = proven(export(folder, planned(folder, "yarn"), tmp_path / "m.gguf", dtype=dtype))
+    if parity.usual is not None:
+        assert parity.usual == TOLERANCES[dtype] < parity.max_difference
+        assert "as measured on it" in str(parity)

@@ -1,12 +1,12 @@
 """Every family that the export writes does in the real llama.cpp what the planned model does.
 
-A family is found by its file. What a tiny model of one needs besides stands in `TINY`.
+A family is found by its file. What a tiny model of one needs besides stands in tiny_families.py.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGUFReader
-from gguf.quants import dequantize
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
 
@@ -33,36 +32,15 @@ from ropewalk.gguf.settings import Setting, setting_in
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json, tiny_folder
+from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json
+from tests.gguf.tiny_families import GEMMA, OTHER_WINDOWS, fields, tiny, weights
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 12e6,
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
-WINDOWS = [*[SLIDING_ATTENTION] * 5, FULL_ATTENTION, SLIDING_ATTENTION]
-"""Every sixth layer without one, as llama.cpp takes it for Gemma 3 where the file says nothing."""
-OTHER_WINDOWS = [SLIDING_ATTENTION, FULL_ATTENTION, SLIDING_ATTENTION]
-GEMMA = {"query_pre_attn_scalar": 16, "head_dim": 16}
-TINY: Mapping[str, Mapping[str, Any]] = {
-    "apertus": {"rope_parameters": LLAMA3, "max_position_embeddings": 64},
-    "gemma3_text": {**GEMMA, "num_hidden_layers": 7, "layer_types": WINDOWS},
-    "mistral": {"sliding_window": None},
-    "smollm3": {"num_hidden_layers": 4},
-}
 PLANS = ("linear", "ntk", "yarn")
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_cpp, "BEYOND", 40)
-
-
-def tiny(path: Path, kind: str, **changes: Any) -> Path:
-    return tiny_folder(path, kind, **{**TINY.get(kind, {}), **changes})
 
 
 def planned(folder: Path, method: str) -> ContextPlan:
@@ -82,18 +60,6 @@ def proven(exported: Exported) -> Parity:
     assert exported.parity is not None
     assert exported.parity.passed
     return exported.parity
-
-
-def fields(path: Path) -> dict[str, Any]:
-    return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    """The file's tensors as the numbers that they stand for."""
-    return {
-        tensor.name: torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type)))
-        for tensor in GGUFReader(path).tensors
-    }
 
 
 def test_the_page_names_every_family() -> None:

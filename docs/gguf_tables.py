@@ -72,7 +72,7 @@ def _architectures() -> str:
     lines = [
         paragraph(
             f"Read in the source of llama.cpp {content['llama_cpp']}, which {content['source']} "
-            f"publishes (its source archive, of SHA-256 {content['sha256'][:16]}…, names no commit): "
+            f"publishes (its archive, of SHA-256 {content['sha256'][:16]}…, names no commit): "
             f"{len(rows)} architectures, of which {len(known)} are known to rotate. "
             f"The {len(tested & {row.name for row in known})} in bold were run with and without "
             "each setting, beyond the original window (tests/gguf/test_architectures.py)."

@@ -37,6 +37,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.scaling import stacked
+from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Found
@@ -167,7 +168,6 @@ def train(
     with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
         from ropewalk.pipeline.training import TrainingRun, check_store
         from ropewalk.training.ranks import on_first
-        from ropewalk.training.stage import first
 
         on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
         store = _opened(path / TOKENS if data is None else as_path(data, "data"))
@@ -539,7 +539,6 @@ def _held(
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
     from ropewalk.training.ranks import on_first
-    from ropewalk.training.stage import first
 
     with ExitStack() as stack:
         stack.enter_context(joined(execution))

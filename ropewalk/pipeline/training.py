@@ -41,6 +41,7 @@ from ropewalk.outputs import write_atomically
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
+from ropewalk.torchrun import first, local_rank
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
@@ -56,7 +57,6 @@ from ropewalk.training.stage import (
     bytes_on_disk,
     check_room,
     check_stage,
-    first,
     reading,
     train_stage,
 )
@@ -256,10 +256,8 @@ def joined(execution: Execution) -> Iterator[None]:
     if execution.ranks == 1 or dist.is_initialized():
         yield
         return
-    import os
-
     if not execution.on_cpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(local_rank() or 0)
     dist.init_process_group("gloo" if execution.on_cpu else "nccl", timeout=timedelta(days=1))
     try:
         yield

@@ -40,6 +40,7 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import Config, load_config
 from ropewalk.models.load import load, quiet
 from ropewalk.progress import Notice, Progress, log_notice
+from ropewalk.torchrun import first, started
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
@@ -106,21 +107,6 @@ class Execution:
         return batch // readers
 
 
-def started() -> int:
-    """How many processes torchrun started."""
-    given = {key: os.environ.get(key) for key in ("WORLD_SIZE", "RANK")}
-    if given["WORLD_SIZE"] is None:
-        return 1
-    for key, text in given.items():
-        if text is None or not text.isdecimal():
-            raise InputError(
-                f"{key} is {'not set' if text is None else f'{text[:40]!r}, no number,'} in an "
-                "environment with WORLD_SIZE; start several processes with `torchrun -m -- "
-                "ropewalk train …`, or unset WORLD_SIZE"
-            )
-    return max(int(given["WORLD_SIZE"]), 1)
-
-
 def check_reports(names: Sequence[str]) -> None:
     """Refuse what transformers cannot log to, before anything is computed."""
     if not names:
@@ -135,11 +121,6 @@ def check_reports(names: Sequence[str]) -> None:
             raise InvalidValue(
                 "report_to", name, "is not installed here", f"install {name}, or leave it out"
             )
-
-
-def first() -> bool:
-    """Whether this process writes and shows: rank 0, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass(frozen=True)

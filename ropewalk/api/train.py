@@ -171,14 +171,17 @@ def train(
 
         on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
         store = _opened(path / TOKENS if data is None else as_path(data, "data"))
+        from ropewalk.data.windows import SpecialTokens
         from ropewalk.models.load import load_tokenizer
 
-        check_store(store, load_tokenizer(folder))
+        words = load_tokenizer(folder)
+        check_store(store, words)
         planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
         found = TrainingRun(
             source=folder,
             name=asked.source.name,
             store=store,
+            special=SpecialTokens.of(words),
             settings=asked.settings,
             execution=execution,
             path=path,

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,7 @@ class StageJob:
     """The model that it starts from."""
     plan: ContextPlan
     store: TokenStore
+    special: SpecialTokens
     stage: StageSettings
     settings: Settings
     execution: Execution
@@ -142,6 +143,11 @@ class StageJob:
     @property
     def done(self) -> bool:
         return (self.place / TRAINED / "config.json").is_file()
+
+    @cached_property
+    def reading(self) -> Reading:
+        """Packing a large store takes a while."""
+        return _reading(self)
 
 
 @dataclass(frozen=True)
@@ -155,11 +161,11 @@ class Reading:
     """Windows of an epoch."""
 
 
-def reading(job: StageJob, special: SpecialTokens) -> Reading:
+def _reading(job: StageJob) -> Reading:
     """The windows of all steps of a stage."""
     stage, settings = job.stage, job.settings
     batch = settings.batch
-    long = _stream(job, special, settings.windows(stage), batch * stage.steps)
+    long = _stream(job, settings.windows(stage), batch * stage.steps)
     available = len(long.first_epoch)
     if not settings.mixed_windows:
         count = stage.steps * batch
@@ -176,7 +182,7 @@ def reading(job: StageJob, special: SpecialTokens) -> Reading:
             "train at a longer length",
         )
     long_ones = long_steps(stage.steps)
-    short = _stream(job, special, settings.windows(stage, original), batch * stage.steps)
+    short = _stream(job, settings.windows(stage, original), batch * stage.steps)
 
     def tokens(step: int) -> int:
         read = long_steps(step)
@@ -196,10 +202,8 @@ class _Streamed:
     first_epoch: Windows
 
 
-def _stream(
-    job: StageJob, special: SpecialTokens, settings: WindowSettings, count: int
-) -> _Streamed:
-    make = partial(_epoch, job.store, settings, special)
+def _stream(job: StageJob, settings: WindowSettings, count: int) -> _Streamed:
+    make = partial(_epoch, job.store, settings, job.special)
     return _Streamed(Stream(make, count), make(0))
 
 
@@ -269,15 +273,15 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
         )
 
 
-def bytes_on_disk(whole: int, settings: Settings) -> int:
+def bytes_on_disk(whole: int, settings: Settings, *, keeps: bool = True) -> int:
     """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
     the export of each stage.
 
-    `whole` is the size of the weights in float32.
+    `whole` is the size of the weights in float32; `keeps`, whether there are models to evaluate.
     """
     # Weights and two moments of each.
     checkpoints = (CHECKPOINTS + 1) * (3 if settings.lora is None else 1)
-    kept = len(settings.stages[-1].kept)
+    kept = len(settings.stages[-1].kept) if keeps else 0
     return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
@@ -316,9 +320,7 @@ def train_stage(
         return
     dtype = "float32" if job.execution.dtype == "auto" else job.execution.dtype
     loaded = load(str(job.source), dtype=dtype, device="cpu")
-    tokenizer = loaded.tokenizer
-    read = reading(job, SpecialTokens(tokenizer.bos_token_id, tokenizer.eos_token_id))
-    model = loaded.model
+    model, read = loaded.model, job.reading
     if job.settings.lora is not None:
         model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
     adapted = job.settings.lora is not None

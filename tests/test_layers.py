@@ -97,6 +97,7 @@ ROOMS = {
     "evaluation.settings": Row(
         ("errors", "lengths", "untrusted", "records", "evaluation"), needs=("numpy",)
     ),
+    "evaluation.drawing": Row(("errors", "evaluation", "evaluation.settings"), needs=("numpy",)),
     "evaluation.identity": Row(
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -115,14 +116,14 @@ ROOMS = {
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
             *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
-            "evaluation.settings",
+            *("evaluation.drawing", "evaluation.settings"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "evaluation.served": Row(
         (
             *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
-            *("records", "evaluation", "evaluation.settings"),
+            *("records", "evaluation", "evaluation.drawing", "evaluation.settings"),
         ),
         needs=("numpy",),
     ),

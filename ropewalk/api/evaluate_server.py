@@ -231,6 +231,8 @@ def measured(
         )
         records = evaluation.run(journal, share(progress, "asking"))
         if not records:
+            if directory is not None and found_verdict is None:
+                (directory.path / CANARY).unlink(missing_ok=True)  # so that nothing is left
             raise InputError(
                 f"no task of {', '.join(settings.tasks)} fits in "
                 f"{format_length(max(settings.lengths))} tokens, so there is nothing to measure; "

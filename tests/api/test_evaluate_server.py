@@ -278,6 +278,31 @@ def test_what_goes_wrong_midway_loses_nothing(
             assert key.encode() not in file.read_bytes(), file
 
 
+def test_samples_that_do_not_all_fit_are_left_out_as_in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six samples of 39 tokens five fit. Where nothing is left to ask, no run is kept."""
+    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)
+    asked: dict[str, Any] = {"tasks": ["lines"], "lengths": [39, 128], "samples": 6}
+    told: list[str] = []
+    here: list[str] = []
+    rows = [{"id": 40, "logprob": -0.1}]
+    choice = {"text": " 12345", "logprobs": {"content": [{"top_logprobs": rows}]}}
+    with misbehaving(lambda asked, number: said(completed(asked, choices=[choice]))) as wire:
+        found = evaluated(wire.url, notice=told.append, **asked)
+        own = rw.evaluate(
+            BUNDLED, plans=[made.plan()], mode="generate", dtype="float32", device="cpu",
+            notice=here.append, **asked,
+        )  # fmt: skip
+        assert {(r.task, r.length, r.samples) for r in found.results} == {("lines", 128, 6)}
+        assert {(r.task, r.length, r.samples) for r in own.results} == {("lines", 128, 6)}
+        assert told == here
+        assert told == ["left out: lines does not fit in 39 tokens: its shortest sample takes 41"]
+        with pytest.raises(InputError, match="there is nothing to measure"):
+            evaluated(wire.url, tmp_path / "run", **{**asked, "lengths": [39]})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_that_changed_while_nobody_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

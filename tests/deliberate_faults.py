@@ -32,8 +32,8 @@ GATE = ("tests/exporting/test_gate.py",)
 TRAINER = ("tests/training/test_trainer.py",)
 WINDOWS = ("tests/data/test_windows.py",)
 REWRITING = ("tests/gguf/test_rewriting.py",)
-SERVED = ("tests/evaluation/served", "tests/api/test_evaluate_server.py")
-REPORT = ("tests/reports", "tests/api/test_report.py")
+FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
+REPORT = ("tests/reports",)
 FAULTS = {
     "an export is off by nine times the tolerance": Fault(
         "ropewalk/models/stock_config.py",
@@ -321,25 +321,25 @@ FAULTS = {
         "ropewalk/evaluation/served/fingerprint.py",
         'order = np.argsort(left, kind="stable")',
         'order = np.argsort(left, kind="stable")[::-1]',
-        SERVED,
+        FINGERPRINT,
     ),
     "after a refused probe causes are held to other probes' answers": Fault(
         "ropewalk/evaluation/served/fingerprint.py",
         "others.append([distance(seen.top, c.answers, i) for",
         "others.append([distance(seen.top, c.answers, len(own) - 1) for",
-        SERVED,
+        FINGERPRINT,
     ),
     "a cut prompt is scored": Fault(
         "ropewalk/evaluation/served/server.py",
         "if check and answer.prompt_tokens != len(tokens):",
         "if check and answer.prompt_tokens > len(tokens):",
-        SERVED,
+        ("tests/evaluation/served/test_server.py",),
     ),
     "answers of a server are kept for the sample before": Fault(
         "ropewalk/evaluation/served/questions.py",
         "sample, future = waiting.popleft()",
         "sample, future = waiting[0][0], waiting.pop()[1]",
-        SERVED,
+        ("tests/api/test_evaluate_server.py",),
     ),
     "an interval's ends are swapped in a page": Fault(
         "ropewalk/reports/commands/measured.py",

@@ -63,6 +63,9 @@ class RunDirectory:
         self.configuration = dict(configuration)
         self._journals: dict[str, Journal] = {}
         check_run_place(self.path, apart_from)
+        self._missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        """The folders that are made here, from the innermost on."""
+        locked = (self.path / LOCK).exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
@@ -75,6 +78,8 @@ class RunDirectory:
             self.event("resumed" if self.resumed else "started", pid=os.getpid(), line=_line_of())
         except BaseException:
             self.close()
+            if not locked and not (self.path / CONFIGURATION).exists():
+                (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
             raise
 
     def __enter__(self) -> RunDirectory:
@@ -153,13 +158,23 @@ class RunDirectory:
             return self.journal(EVENTS)
 
     def _abandon(self) -> None:
-        """Give the directory up, where the input was refused before anything was computed."""
-        empty = (CONFIGURATION, EVENTS, LOCK)
-        paths = list(self.path.iterdir())
-        if all(path.name in empty or not path.stat().st_size for path in paths):
-            for path in paths:
-                path.unlink()
-            self.path.rmdir()
+        """Give the directory up, where the input was refused before anything was computed.
+
+        Folders that were there before the run stay, and so do hidden files, which are not its own.
+        """
+        own = [self.path / name for name in (CONFIGURATION, EVENTS, LOCK)]
+        inside = [path for path in self.path.rglob("*") if path not in own]
+        inside = [path for path in inside if path.relative_to(self.path).parts[0][0] != "."]
+        files = [path for path in inside if not _is_folder(path)]
+        if any(path.lstat().st_size for path in files):
+            return
+        for path in (*files, *own):
+            path.unlink(missing_ok=True)
+        for path in (*sorted(filter(_is_folder, inside), reverse=True), *self._missing):
+            try:
+                path.rmdir()
+            except OSError:  # somebody else's file is in it
+                return
 
     def _sweep(self) -> None:
         """Remove files that a killed process was still writing; the lock says that it is dead.

@@ -39,6 +39,7 @@ ROOMS = {
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
     "progress": Row(),
+    "torchrun": Row(("errors",)),
     "values": Row(("errors", "untrusted"), lazily=("numpy",)),
     "query_scales": Row(("errors", "untrusted", "schedule"), needs=("numpy",)),
     "context_plan": Row((*VALUES, "outputs", "query_scales"), needs=("numpy",)),
@@ -96,6 +97,7 @@ ROOMS = {
     "evaluation.settings": Row(
         ("errors", "lengths", "untrusted", "records", "evaluation"), needs=("numpy",)
     ),
+    "evaluation.drawing": Row(("errors", "evaluation", "evaluation.settings"), needs=("numpy",)),
     "evaluation.identity": Row(
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -114,14 +116,14 @@ ROOMS = {
         (
             *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
             *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
-            "evaluation.settings",
+            *("evaluation.drawing", "evaluation.settings"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "evaluation.served": Row(
         (
             *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
-            *("records", "evaluation", "evaluation.settings"),
+            *("records", "evaluation", "evaluation.drawing", "evaluation.settings"),
         ),
         needs=("numpy",),
     ),
@@ -169,6 +171,7 @@ ROOMS = {
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("exporting.configs", "exporting.features", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
+            "torchrun",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),
@@ -343,7 +346,7 @@ ROOMS = {
             "evaluation.statistics",
             *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
             *("pipeline.settings", "pipeline.results", "outputs", "models.config", "models.source"),
-            *("training", "training.settings", "training.results"),
+            *("torchrun", "training", "training.settings", "training.results"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -390,6 +393,7 @@ ROOMS = {
         (
             *("errors", "untrusted", "extras", "api", "progress", "run_directory", "context_plan"),
             *("models.source", "searching.model.settings", "searching.model.results", "reports"),
+            "torchrun",
         ),
         needs=("numpy",),
         wires=True,
@@ -403,7 +407,7 @@ ROOMS = {
         (
             *("errors", "untrusted", "extras", "api", "lengths", "progress", "run_directory"),
             *("context_plan", "data", "scaling", "models.placement", "models.source", "reports"),
-            *("values", "training.recipes", "training.results", "training.settings"),
+            *("values", "torchrun", "training.recipes", "training.results", "training.settings"),
         ),
         needs=("numpy",),
         wires=True,

@@ -182,6 +182,31 @@ def test_a_refused_run_leaves_nothing_unless_something_was_computed(tmp_path: Pa
         assert run.journal("records.jsonl").records == [{"score": 1}]
 
 
+def test_a_refused_run_takes_its_empty_folders_with_it_and_no_other(tmp_path: Path) -> None:
+    def begun(path: Path, made: str, content: bytes) -> None:
+        with RunDirectory(path, "test", {}) as run:
+            (run.path / made).parent.mkdir(parents=True, exist_ok=True)
+            (run.path / made).write_bytes(content)
+            raise InputError("too late")
+
+    def refused(path: Path, made: str, content: bytes = b"") -> None:
+        with pytest.raises(InputError, match="too late"):
+            begun(path, made, content)
+
+    refused(tmp_path / "runs" / "deep" / "run", "stage-1/evaluate/nothing")
+    assert list(tmp_path.iterdir()) == []
+    (mine := tmp_path / "runs").mkdir()
+    refused(mine / "run", "nothing")
+    assert list(mine.iterdir()) == []
+    (mine / ".keep").touch()
+    refused(mine, "stage-1/nothing")
+    assert list(mine.iterdir()) == [mine / ".keep"]
+    refused(mine / "run", "stage-1/plan.json", b"{}")
+    assert (mine / "run" / "stage-1" / "plan.json").exists()
+    with RunDirectory(mine / "run", "test", {}) as run:
+        assert run.resumed
+
+
 def test_files_of_a_killed_process_are_swept_and_links_are_refused(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", "test", {}):
         pass
@@ -232,6 +257,7 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match=r"thesis\.tex"):
         RunDirectory(tmp_path, "test", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_run_killed_before_it_had_a_configuration_can_start(tmp_path: Path) -> None:

@@ -15,22 +15,13 @@ from ropewalk.api.common import (
     Length,
     PlanLike,
     as_documents,
-    as_lengths,
-    as_list,
     as_path,
     stated_assumptions,
 )
-from ropewalk.api.evaluate_server import (
-    TASKS,
-    EvaluatedServer,
-    canary_of,
-    check_tasks,
-    measured,
-    subject_of,
-)
+from ropewalk.api.evaluate_server import Asked, EvaluatedServer, canary_of, measured, subject_of
 from ropewalk.data.corpora import fingerprint as corpus_fingerprint
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
-from ropewalk.evaluation.conditions import AS_IT_IS, default_lengths
+from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.served.client import Address, Client
 from ropewalk.exporting.manifest import sha256
 from ropewalk.gguf import llama_cpp_run
@@ -123,19 +114,12 @@ def evaluate_gguf(
     notice: Notice,
 ) -> EvaluatedServer:
     """What `evaluate` does with a GGUF file."""
-    from ropewalk.evaluation.settings import Settings, expanded
-
     assert source.path is not None
-    asked = expanded(TASKS if tasks is None else as_list(tasks, "tasks"))
-    chosen_mode: Mode = "generate" if mode is None else mode
-    check_tasks(
-        asked,
-        chosen_mode,
+    asked = Asked.of(
+        *(tasks, lengths, samples, mode, seed),
         they="llama.cpp's server does not give",
         instead="measure the folder that the file was converted from",
     )
-    chosen = None if lengths is None else as_lengths(lengths)
-    Settings(asked, (2,) if chosen is None else chosen, samples, seed, chosen_mode)
     place = None if run is None else as_path(run, "run")
     parts = read_parts(source.path)
     header, files = whole(parts), tuple(part.path for part in parts)
@@ -146,18 +130,15 @@ def evaluate_gguf(
         spans(part)  # refuses one that is cut
     follows = source.present_plan
     stated_assumptions(source, notice, strict=strict)
-    if chosen is None:
-        end = follows.target_length
-        chosen = default_lengths(min(follows.original_length, end), (), end)
-    settings = Settings(asked, chosen, samples, seed, chosen_mode)
-    _check_lengths(header, chosen)
+    settings = asked.settings(lambda: (follows.original_length, follows.target_length))
+    _check_lengths(header, settings.lengths)
     documents = as_documents(corpus, field, notice)
     if not llama_cpp_run.available():
         raise llama_cpp_run.absent()
     before = _states(files)
     digest = _digest(files, share(progress, "reading the file"))
     with _served(files, header, documents, settings) as (server, encoder):
-        _check_revealed(server.info, header, max(chosen))
+        _check_revealed(server.info, header, max(settings.lengths))
         found = measured(
             server,
             encoder,

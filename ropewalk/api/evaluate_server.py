@@ -77,6 +77,54 @@ class EvaluatedServer(Evaluated):
         return super().summary() + told
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a server is to be asked, checked before there is one."""
+
+    tasks: tuple[str, ...]
+    lengths: tuple[int, ...] | None
+    """None: up to the longest that is served."""
+    samples: int
+    mode: Mode
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Sequence[str] | None,
+        lengths: Sequence[Length] | None,
+        samples: int,
+        mode: Mode | None,
+        seed: int,
+        *,
+        they: str = "servers do not give, or give wrong",
+        instead: str = "measure in process, without a server",
+    ) -> Asked:
+        """The arguments as they are given. `they`: who does not give what some tasks need."""
+        from ropewalk.evaluation.settings import expanded
+
+        own = cls(
+            expanded(TASKS if tasks is None else as_list(tasks, "tasks")),
+            None if lengths is None else as_lengths(lengths),
+            samples,
+            "generate" if mode is None else mode,
+            seed,
+        )
+        _check_tasks(own.tasks, own.mode, they, instead)
+        own.settings(lambda: (2, 2))  # refuses what no lengths would mend
+        return own
+
+    def settings(self, ends: Callable[[], tuple[int, int]]) -> Settings:
+        """With lengths from the two `ends`, the original one and the last, where none are given."""
+        from ropewalk.evaluation.settings import Settings
+
+        lengths = self.lengths
+        if lengths is None:
+            original, last = ends()
+            lengths = default_lengths(min(original, last), (), last)
+        return Settings(self.tasks, lengths, self.samples, self.seed, self.mode)
+
+
 def evaluate_server(
     server: str,
     *,
@@ -103,13 +151,7 @@ def evaluate_server(
     notice: Notice,
 ) -> EvaluatedServer:
     """What `evaluate` does with a server."""
-    from ropewalk.evaluation.settings import Settings, expanded
-
-    asked = expanded(TASKS if tasks is None else as_list(tasks, "tasks"))
-    chosen_mode: Mode = "generate" if mode is None else mode
-    check_tasks(asked, chosen_mode)
-    chosen = None if lengths is None else as_lengths(lengths)
-    Settings(asked, (2,) if chosen is None else chosen, samples, seed, chosen_mode)
+    asked = Asked.of(tasks, lengths, samples, mode, seed)
     given = [as_plan(plan) for plan in as_list(plans, "plans")]
     if len(given) > 1:
         raise InputError(f"a server follows one plan, and {len(given)} are given; give one")
@@ -151,9 +193,8 @@ def evaluate_server(
     trial = canary_of(encoder, documents)[:16]
     opened = Server.open(client, encoder, trial, as_name(model_name))
     follows = plan or present
-    chosen = chosen or _default_lengths(opened.info, follows, own)
-    _check_length(opened.info, chosen)
-    settings = Settings(asked, chosen, samples, seed, chosen_mode)
+    settings = asked.settings(lambda: _ends(opened.info, follows, own))
+    _check_length(opened.info, settings.lengths)
     subject = _subject(opened.info, follows, own)
 
     def compared(directory: RunDirectory | None) -> Verdict | None:
@@ -184,7 +225,7 @@ def evaluate_server(
             "corpus_sha256": corpus_fingerprint(documents),
             "plan": None if follows is None else follows.to_json(),
         },
-        original=_original(follows, own, chosen),
+        original=_original(follows, own, settings.lengths),
         run=place,
         apart_from=() if source is None else source.places,
         verdict=compared,
@@ -231,6 +272,8 @@ def measured(
         )
         records = evaluation.run(journal, share(progress, "asking"))
         if not records:
+            if directory is not None and found_verdict is None:
+                (directory.path / CANARY).unlink(missing_ok=True)  # so that nothing is left
             raise InputError(
                 f"no task of {', '.join(settings.tasks)} fits in "
                 f"{format_length(max(settings.lengths))} tokens, so there is nothing to measure; "
@@ -275,13 +318,7 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
     return tokens
 
 
-def check_tasks(
-    asked: Sequence[str],
-    mode: str,
-    *,
-    they: str = "servers do not give, or give wrong",
-    instead: str = "measure in process, without a server",
-) -> None:
+def _check_tasks(asked: Sequence[str], mode: str, they: str, instead: str) -> None:
     """Refuse what cannot be scored from what a server writes."""
     from ropewalk.evaluation import perplexity, tasks
 
@@ -309,20 +346,19 @@ def _folder(source: Any) -> Path:
     return folder
 
 
-def _default_lengths(
+def _ends(
     info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None
-) -> tuple[int, ...]:
+) -> tuple[int, int]:
+    """The original length, and the longest that is served."""
     if follows is not None:
-        window, end = follows.original_length, follows.target_length
-    elif own is not None:
-        window, end = own.original_length, own.target_length
-    elif info.length is not None:
-        window = end = info.length
-    else:
-        raise InputError(
-            f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
-        )
-    return default_lengths(min(window, end), (), end)
+        return follows.original_length, follows.target_length
+    if own is not None:
+        return own.original_length, own.target_length
+    if info.length is not None:
+        return info.length, info.length
+    raise InputError(
+        f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
+    )
 
 
 def _check_length(info: ServerInfo, lengths: Sequence[int]) -> None:

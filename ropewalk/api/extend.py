@@ -87,9 +87,7 @@ def extend(
     from ropewalk.pipeline import extend as pipeline
     from ropewalk.pipeline.stage import Work
 
-    start, settings = asked.start, asked.settings
-    length = format_length(settings.target_length)
-    path = run or Path("runs") / f"extend-{asked.source.short_name}-{length}"
+    start, settings, path = asked.start, asked.settings, asked.path
     identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
     if start.to_train:
         identity["train_corpus_sha256"] = fingerprint(start.to_train)
@@ -125,7 +123,7 @@ def extend_preview(
     asked = _ask(
         None, model, to, corpus, field, evaluations, samples, lengths,
         _Training(train_steps, train_corpus, learning_rate, batch), seed, dtype, device,
-        allow_download, strict, notice,
+        allow_download, strict, notice, preview=True,
     )  # fmt: skip
     from ropewalk.pipeline.cost import estimate
 
@@ -150,6 +148,8 @@ class _Asked:
     start: Start
     documents: Sequence[Document]
     settings: Settings
+    path: Path
+    """The run directory, which a preview does not make."""
 
 
 def _ask(
@@ -168,6 +168,8 @@ def _ask(
     allow_download: bool,
     strict: bool,
     notice: Notice,
+    *,
+    preview: bool = False,
 ) -> _Asked:
     documents = as_documents(corpus, field, notice)
     found = runnable(
@@ -203,6 +205,12 @@ def _ask(
     from ropewalk.pipeline.stage import Start
 
     loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-    start = Start(source, loaded, settings.target_length, *parted(documents), to_train=to_train)
+    length = format_length(settings.target_length)
+    path = run or Path("runs") / f"extend-{found.short_name}-{length}"
+    start = Start(
+        *(source, loaded, settings.target_length, *parted(documents)),
+        to_train=to_train,
+        place=None if preview else path,
+    )
     pipeline.check(start, settings)
-    return _Asked(found, start, documents, settings)
+    return _Asked(found, start, documents, settings, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,7 @@ from ropewalk.searching.model.settings import (
     check_target,
     published,
 )
+from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
@@ -163,11 +163,6 @@ def search(
     )
 
 
-def is_first_rank() -> bool:
-    """Whether this process is the one of those started by `torchrun` that prints results."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     """The plan, the scores and the figures of a finished search."""
     directory.write(PLAN, found.plan.dumps())
@@ -177,7 +172,7 @@ def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
 
 def _check_ranks(per_copy: int) -> None:
     """Refuse a number of ranks that does not divide those that torchrun started."""
-    size = _started()
+    size = started()
     if whole_number(per_copy, "ranks_per_copy") < 1:
         raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
     if size % per_copy:
@@ -191,23 +186,19 @@ def _check_ranks(per_copy: int) -> None:
 
 def _ranks(per_copy: int) -> Ranks | None:
     """All that torchrun started; None for a process alone."""
-    if _started() == 1:
+    if started() == 1:
         return None
     from ropewalk.searching.model.ranks import Ranks
 
     return Ranks.of_environment(per_copy)
 
 
-def _started() -> int:
-    """How many processes torchrun started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def _own(device: str) -> str:
     """Under torchrun, each rank takes the GPU of its number."""
-    if device in ("auto", "cuda") and "LOCAL_RANK" in os.environ:
+    number = local_rank()
+    if device in ("auto", "cuda") and number is not None:
         import torch
 
         if torch.cuda.is_available():
-            return f"cuda:{os.environ['LOCAL_RANK']}"
+            return f"cuda:{number}"
     return device

@@ -37,6 +37,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.scaling import stacked
+from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Found
@@ -167,18 +168,20 @@ def train(
     with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
         from ropewalk.pipeline.training import TrainingRun, check_store
         from ropewalk.training.ranks import on_first
-        from ropewalk.training.stage import first
 
         on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
         store = _opened(path / TOKENS if data is None else as_path(data, "data"))
+        from ropewalk.data.windows import SpecialTokens
         from ropewalk.models.load import load_tokenizer
 
-        check_store(store, load_tokenizer(folder))
+        words = load_tokenizer(folder)
+        check_store(store, words)
         planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
         found = TrainingRun(
             source=folder,
             name=asked.source.name,
             store=store,
+            special=SpecialTokens.of(words),
             settings=asked.settings,
             execution=execution,
             path=path,
@@ -539,7 +542,6 @@ def _held(
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
     from ropewalk.training.ranks import on_first
-    from ropewalk.training.stage import first
 
     with ExitStack() as stack:
         stack.enter_context(joined(execution))

@@ -159,9 +159,10 @@ def command(
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     from ropewalk.api.common import as_length
-    from ropewalk.api.search import is_first_rank, search
+    from ropewalk.api.search import search
     from ropewalk.context_plan import PLAN
     from ropewalk.models.source import resolve
+    from ropewalk.torchrun import first
 
     source = resolve(model, allow_download=allow_download)
     check_outputs(output=output, sources=source.places, overwrite=overwrite, as_json=as_json)
@@ -192,7 +193,7 @@ def command(
             progress=progress,
             notice=notify,
         )
-    if not is_first_rank():
+    if not first():
         return
     write_plan(found.plan, output)
     if as_json:

@@ -323,9 +323,9 @@ def command(
         return
     with progress_bar() as progress:
         found = train(model, **asked, run=run, progress=progress, notice=notify)
-    from ropewalk.api.search import is_first_rank
+    from ropewalk.torchrun import first
 
-    if not is_first_rank():
+    if not first():
         return
     if as_json:
         print_json(found)

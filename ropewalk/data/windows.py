@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -50,6 +50,10 @@ class SpecialTokens:
 
     bos: int | None
     eos: int | None
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> SpecialTokens:
+        return cls(tokenizer.bos_token_id, tokenizer.eos_token_id)
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from typing import TypeVar
 import numpy as np
 
 from ropewalk.data.corpora import Document, fingerprint
-from ropewalk.errors import Unsupported
-from ropewalk.evaluation import official, perplexity, samples, tasks
+from ropewalk.evaluation import official, perplexity, tasks
 from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.evaluation.official import Official
 from ropewalk.evaluation.perplexity import Definition, Text, Window
-from ropewalk.evaluation.samples import DoesNotFit, Sample
+from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory, end_tokens
 from ropewalk.evaluation.settings import Settings
 from ropewalk.models.install import applied
@@ -166,38 +166,21 @@ class Evaluation:
     def _official(self, task: tasks.Task, length: int) -> Iterator[Batch]:
         assert self.official is not None, "who asks for official inputs gives them"
         count = self.settings.samples
-        drawn = list(self.official.samples(task.name, length, self.encoder, count))
-        if len(drawn) < count:
-            self.notice(f"{task.name} at {length}: its file holds {len(drawn)} samples")
-        for sample in drawn:
+        own = list(self.official.samples(task.name, length, self.encoder, count))
+        if len(own) < count:
+            self.notice(f"{task.name} at {length}: its file holds {len(own)} samples")
+        for sample in own:
             yield Questions(self._scorer, self.encoder, task, self.settings.mode, [sample])
 
     def _questions(self, task: tasks.Task, length: int) -> Iterator[Batch]:
         settings = self.settings
-        shared = settings.mode == "shared_context"
-        if shared and task.questions is None:
-            if length == settings.lengths[0]:  # it is so at every length
-                self.notice(
-                    f"left out: {task.name} has one question on a text (mode shared_context)"
-                )
-            return
-        try:
-            drawn = list(
-                samples.generate(
-                    *(task, self.encoder, self._haystack, length),
-                    *(settings.samples, settings.seed),
-                    shared=shared,
-                )
-            )
-        except (DoesNotFit, Unsupported) as error:
-            self.notice(f"left out: {error}")
-            return
-        if shared:
-            parts = _by(drawn, lambda sample: sample.context)
+        own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
+        if settings.mode == "shared_context":
+            parts = _by(own, lambda sample: sample.context)
         else:
             # Writing needs prompts of one length; reading does not.
             one = settings.mode == "teacher_forced"
-            groups = [drawn] if one else _by(drawn, lambda sample: len(sample.prompt))
+            groups = [own] if one else _by(own, lambda sample: len(sample.prompt))
             size = max(1, TOKENS_PER_BATCH // length)
             parts = [part for group in groups for part in _parts(group, size)]
         for part in parts:
@@ -392,9 +375,9 @@ class Windows:
 Batch = Questions | Windows
 
 
-def _by(drawn: Sequence[Sample], key: Callable[[Sample], object]) -> list[Sequence[Sample]]:
-    keys = dict.fromkeys(map(key, drawn))
-    return [[sample for sample in drawn if key(sample) == one] for one in keys]
+def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[Sequence[Sample]]:
+    keys = dict.fromkeys(map(key, own))
+    return [[sample for sample in own if key(sample) == one] for one in keys]
 
 
 def _shared(prompts: Sequence[IntArray]) -> int:

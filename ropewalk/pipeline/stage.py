@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
 
@@ -49,6 +50,8 @@ class Start:
     """What the evaluation measures on shares no text with what the search looks at."""
     to_train: Sequence[Document] = field(default=(), kw_only=True)
     """Where none is given, training reads what the search reads."""
+    place: Path | None = field(default=None, kw_only=True)
+    """Where the run directory will be; None for a preview."""
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,12 @@ from ropewalk.exporting import transformers as exporting
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
 from ropewalk.outputs import write_atomically
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
+from ropewalk.torchrun import local_rank
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
@@ -51,13 +51,10 @@ from ropewalk.training.stage import (
     ADAPTER,
     TRAINED,
     Execution,
-    Reading,
     StageJob,
     bytes_on_disk,
     check_room,
     check_stage,
-    first,
-    reading,
     train_stage,
 )
 from ropewalk.untrusted import read_json
@@ -78,6 +75,7 @@ class TrainingRun:
     source: Path
     name: str
     store: TokenStore
+    special: SpecialTokens
     settings: Settings
     execution: Execution
     path: Path
@@ -94,7 +92,7 @@ class TrainingRun:
         for number, stage in enumerate(self.settings.stages, start=1):
             last = number == len(self.settings.stages)
             place = self.path if last else self.path / f"stage-{number}"
-            job = self._job(number, stage, source, place, last)
+            job = self._job(number, stage, source, place, last=last)
             exported = self._exported(job, number)
             trained.append(self._told(job, number))
             source = place / MODEL
@@ -109,29 +107,43 @@ class TrainingRun:
         )
 
     def _job(
-        self, number: int, stage: StageSettings, source: Path, place: Path, last: bool
+        self, number: int, stage: StageSettings, source: Path, place: Path, *, last: bool
     ) -> StageJob:
+        """The plan of a stage is written once all that can be refused beforehand has not been."""
+        job: StageJob | None = None
+
+        def of(plan: ContextPlan) -> StageJob:
+            if self.settings.mixed_windows:
+                plan = with_original(plan)
+            check_stage(source, plan, stage, self.settings, self.execution)
+            return StageJob(
+                *(source, plan, self.store, self.special, stage, self.settings, self.execution),
+                place,
+                keeps=last,
+            )
+
         def decide() -> None:
-            if not (place / PLAN).is_file():
+            nonlocal job
+            file = place / PLAN
+            if file.is_file():
+                plan = ContextPlan.read(file)
+            else:
+                plan = replace(self.plan_of(number, source, stage), model=self.name)
+            job = of(plan)
+            if not (job.done or _is_exported(job)):
+                self._check_before(job, number)
+            if not file.is_file():
                 place.mkdir(parents=True, exist_ok=True)
-                plan = self.plan_of(number, source, stage)
-                write_atomically(place / PLAN, replace(plan, model=self.name).dumps())
+                write_atomically(file, plan.dumps())
 
         on_first(decide)
-        plan = ContextPlan.read(place / PLAN)
-        if self.settings.mixed_windows:
-            plan = with_original(plan)
-        check_stage(source, plan, stage, self.settings, self.execution)
-        return StageJob(
-            source, plan, self.store, stage, self.settings, self.execution, place, keeps=last
-        )
+        return job or of(ContextPlan.read(place / PLAN))
 
     def _exported(self, job: StageJob, number: int) -> Exported:
         """Train, and prove that the trained model follows its plan in stock transformers."""
         whole, proof = job.place / MODEL, job.place / EXPORT
-        if not (proof.is_file() and (whole / "config.json").is_file()):
+        if not _is_exported(job):
             if not job.done:
-                self._check_before(job, number)
                 self._train(job, number)
             on_first(lambda: self._export(job, whole, proof))
         on_first(lambda: _clean(job))
@@ -172,7 +184,7 @@ class TrainingRun:
                     window=job.stage.window,
                     method=_method(job.plan),
                     plan_id=job.plan.id,
-                    epochs=round(self._reading(job).epochs, 4),
+                    epochs=round(job.reading.epochs, 4),
                     steps=journal.whole(job.stage.steps),
                 ).to_json()
             ]
@@ -180,16 +192,12 @@ class TrainingRun:
             dist.broadcast_object_list(told)
         return TrainedStage.from_json(told[0], "stage")
 
-    def _reading(self, job: StageJob) -> Reading:
-        tokenizer = load_tokenizer(self.source)
-        return reading(job, SpecialTokens(tokenizer.bos_token_id, tokenizer.eos_token_id))
-
     def _check_before(self, job: StageJob, number: int) -> None:
         """What would be found late, or not at all."""
-        found = self._reading(job)
+        found = job.reading
         present = resolve(str(job.source)).present_plan
         check_documents(self.store, present.target_length, job, self.notice)
-        if number == 1 and first():
+        if number == 1:
             whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
             check_room(self.path, bytes_on_disk(whole, self.settings))
         if found.epochs > 1:
@@ -198,6 +206,10 @@ class TrainingRun:
                 f"and the {job.stage.steps:,} steps at {format_length(job.stage.length)} read each "
                 f"{found.epochs:.1f} times"
             )
+
+
+def _is_exported(job: StageJob) -> bool:
+    return (job.place / EXPORT).is_file() and (job.place / MODEL / "config.json").is_file()
 
 
 def _clean(job: StageJob) -> None:
@@ -256,10 +268,8 @@ def joined(execution: Execution) -> Iterator[None]:
     if execution.ranks == 1 or dist.is_initialized():
         yield
         return
-    import os
-
     if not execution.on_cpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(local_rank() or 0)
     dist.init_process_group("gloo" if execution.on_cpu else "nccl", timeout=timedelta(days=1))
     try:
         yield

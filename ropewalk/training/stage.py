@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import Config, load_config
 from ropewalk.models.load import load, quiet
 from ropewalk.progress import Notice, Progress, log_notice
+from ropewalk.torchrun import first, started
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
@@ -106,21 +107,6 @@ class Execution:
         return batch // readers
 
 
-def started() -> int:
-    """How many processes torchrun started."""
-    given = {key: os.environ.get(key) for key in ("WORLD_SIZE", "RANK")}
-    if given["WORLD_SIZE"] is None:
-        return 1
-    for key, text in given.items():
-        if text is None or not text.isdecimal():
-            raise InputError(
-                f"{key} is {'not set' if text is None else f'{text[:40]!r}, no number,'} in an "
-                "environment with WORLD_SIZE; start several processes with `torchrun -m -- "
-                "ropewalk train …`, or unset WORLD_SIZE"
-            )
-    return max(int(given["WORLD_SIZE"]), 1)
-
-
 def check_reports(names: Sequence[str]) -> None:
     """Refuse what transformers cannot log to, before anything is computed."""
     if not names:
@@ -137,11 +123,6 @@ def check_reports(names: Sequence[str]) -> None:
             )
 
 
-def first() -> bool:
-    """Whether this process writes and shows: rank 0, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 @dataclass(frozen=True)
 class StageJob:
     """All that one stage works on."""
@@ -150,6 +131,7 @@ class StageJob:
     """The model that it starts from."""
     plan: ContextPlan
     store: TokenStore
+    special: SpecialTokens
     stage: StageSettings
     settings: Settings
     execution: Execution
@@ -161,6 +143,11 @@ class StageJob:
     @property
     def done(self) -> bool:
         return (self.place / TRAINED / "config.json").is_file()
+
+    @cached_property
+    def reading(self) -> Reading:
+        """Packing a large store takes a while."""
+        return _reading(self)
 
 
 @dataclass(frozen=True)
@@ -174,11 +161,11 @@ class Reading:
     """Windows of an epoch."""
 
 
-def reading(job: StageJob, special: SpecialTokens) -> Reading:
+def _reading(job: StageJob) -> Reading:
     """The windows of all steps of a stage."""
     stage, settings = job.stage, job.settings
     batch = settings.batch
-    long = _stream(job, special, settings.windows(stage), batch * stage.steps)
+    long = _stream(job, settings.windows(stage), batch * stage.steps)
     available = len(long.first_epoch)
     if not settings.mixed_windows:
         count = stage.steps * batch
@@ -195,7 +182,7 @@ def reading(job: StageJob, special: SpecialTokens) -> Reading:
             "train at a longer length",
         )
     long_ones = long_steps(stage.steps)
-    short = _stream(job, special, settings.windows(stage, original), batch * stage.steps)
+    short = _stream(job, settings.windows(stage, original), batch * stage.steps)
 
     def tokens(step: int) -> int:
         read = long_steps(step)
@@ -215,10 +202,8 @@ class _Streamed:
     first_epoch: Windows
 
 
-def _stream(
-    job: StageJob, special: SpecialTokens, settings: WindowSettings, count: int
-) -> _Streamed:
-    make = partial(_epoch, job.store, settings, special)
+def _stream(job: StageJob, settings: WindowSettings, count: int) -> _Streamed:
+    make = partial(_epoch, job.store, settings, job.special)
     return _Streamed(Stream(make, count), make(0))
 
 
@@ -288,15 +273,15 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
         )
 
 
-def bytes_on_disk(whole: int, settings: Settings) -> int:
+def bytes_on_disk(whole: int, settings: Settings, *, keeps: bool = True) -> int:
     """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
     the export of each stage.
 
-    `whole` is the size of the weights in float32.
+    `whole` is the size of the weights in float32; `keeps`, whether there are models to evaluate.
     """
     # Weights and two moments of each.
     checkpoints = (CHECKPOINTS + 1) * (3 if settings.lora is None else 1)
-    kept = len(settings.stages[-1].kept)
+    kept = len(settings.stages[-1].kept) if keeps else 0
     return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
@@ -335,9 +320,7 @@ def train_stage(
         return
     dtype = "float32" if job.execution.dtype == "auto" else job.execution.dtype
     loaded = load(str(job.source), dtype=dtype, device="cpu")
-    tokenizer = loaded.tokenizer
-    read = reading(job, SpecialTokens(tokenizer.bos_token_id, tokenizer.eos_token_id))
-    model = loaded.model
+    model, read = loaded.model, job.reading
     if job.settings.lora is not None:
         model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
     adapted = job.settings.lora is not None

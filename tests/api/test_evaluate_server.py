@@ -16,18 +16,25 @@ import pytest
 
 import ropewalk as rw
 from benchmarks.llama_server import serving
-from ropewalk.api import evaluate_server
 from ropewalk.api.evaluate_server import EvaluatedServer
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import RECORDS, read_journal
 from tests.api.conformance import check_command, check_result
+from tests.api.served import (
+    LENGTHS,
+    REFUSED,
+    SAMPLES,
+    UNSUPPORTED,
+    check_same_bytes,
+    check_scores,
+    without_figures,
+)
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import Reply, completed, listed, misbehaving, said
 
 TASKS = ["passkey", "needle"]
-LENGTHS = [128, 256]
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,7 +53,7 @@ def evaluated(url: str, run: Path | None = None, **changes: Any) -> EvaluatedSer
             "plans": [made.plan()],
             "tasks": TASKS,
             "lengths": LENGTHS,
-            "samples": 4,
+            "samples": SAMPLES,
             "run": run,
             **changes,
         }
@@ -65,19 +72,7 @@ def test_the_scores_are_those_of_the_model_in_process(
     whole: tuple[EvaluatedServer, Path],
 ) -> None:
     found, run = whole
-    check_result(found)
-    here = rw.evaluate(
-        BUNDLED,
-        plans=[made.plan()],
-        tasks=TASKS,
-        lengths=LENGTHS,
-        samples=4,
-        mode="generate",
-        dtype="float32",
-        device="cpu",
-    )
-    own = {(r.task, r.length): r.value for r in here.results if r.metric == "task_score"}
-    assert {(r.task, r.length): r.value for r in found.results} == own
+    check_scores(found, TASKS)
     records = [EvalRecord.from_json(r) for r in read_journal(run / RECORDS)]
     assert len(records) == 16
     for record in records:
@@ -152,8 +147,7 @@ def test_a_run_killed_midway_ends_with_the_same_bytes(
     left = (run / RECORDS).read_bytes()
     assert 3 <= left.count(b"\n") < 16
     evaluated(llama, run)
-    for name in (RECORDS, "results.json", "run.json"):
-        assert (run / name).read_bytes() == (whole[1] / name).read_bytes()
+    check_same_bytes(run, whole[1])
 
 
 def test_another_server_in_the_same_run_is_refused(
@@ -170,7 +164,7 @@ def test_another_server_in_the_same_run_is_refused(
 def test_the_fingerprint_comes_first(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)  # they take seconds
+    without_figures(monkeypatch)
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
     said: list[str] = []
@@ -192,9 +186,7 @@ def test_the_fingerprint_comes_first(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"mode": "teacher_forced"}, "choose generate, or measure in process"),
-        ({"tasks": ["perplexity"]}, "perplexity needs the probabilities of prompt tokens"),
-        ({"tasks": ["ruler"]}, "has official inputs"),
+        *REFUSED,
         ({"methods": ["yarn"]}, "a server follows the plan that it was started with"),
         ({"tokenizer": None}, r"give the folder that holds it \(`tokenizer`\)"),
         ({"tokenizer": "no/where"}, "there is no such folder"),
@@ -224,9 +216,13 @@ def test_longer_than_it_serves(llama: str) -> None:
         evaluated(llama, lengths=[2048])
 
 
-def test_perplexity_is_refused_as_unsupported(llama: str) -> None:
-    with pytest.raises(Unsupported):
-        evaluated(llama, tasks=["perplexity", "needle"])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [*UNSUPPORTED, ({"mode": "teacher_forced"}, "choose generate, or measure in process")],
+)
+def test_what_no_server_is_measured_by(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(Unsupported, match=told):
+        evaluated("http://127.0.0.1:9", **changes)
 
 
 class Midway:
@@ -258,7 +254,7 @@ def test_what_goes_wrong_midway_loses_nothing(
 ) -> None:
     key = "sk-secret-987654"
     monkeypatch.setenv("ROPEWALK_API_KEY", key)
-    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)  # they take seconds
+    without_figures(monkeypatch)
     run = tmp_path / "run"
     server = Midway(bad, after=8)
     with misbehaving(server, models=lambda: listed("m")) as wire:
@@ -278,11 +274,36 @@ def test_what_goes_wrong_midway_loses_nothing(
             assert key.encode() not in file.read_bytes(), file
 
 
+def test_samples_that_do_not_all_fit_are_left_out_as_in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six samples of 39 tokens five fit. Where nothing is left to ask, no run is kept."""
+    without_figures(monkeypatch)
+    asked: dict[str, Any] = {"tasks": ["lines"], "lengths": [39, 128], "samples": 6}
+    told: list[str] = []
+    here: list[str] = []
+    rows = [{"id": 40, "logprob": -0.1}]
+    choice = {"text": " 12345", "logprobs": {"content": [{"top_logprobs": rows}]}}
+    with misbehaving(lambda asked, number: said(completed(asked, choices=[choice]))) as wire:
+        found = evaluated(wire.url, notice=told.append, **asked)
+        own = rw.evaluate(
+            BUNDLED, plans=[made.plan()], mode="generate", dtype="float32", device="cpu",
+            notice=here.append, **asked,
+        )  # fmt: skip
+        assert {(r.task, r.length, r.samples) for r in found.results} == {("lines", 128, 6)}
+        assert {(r.task, r.length, r.samples) for r in own.results} == {("lines", 128, 6)}
+        assert told == here
+        assert told == ["left out: lines does not fit in 39 tokens: its shortest sample takes 41"]
+        with pytest.raises(InputError, match="there is nothing to measure"):
+            evaluated(wire.url, tmp_path / "run", **{**asked, "lengths": [39]})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_that_changed_while_nobody_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name is the same, and so is all that the server says of itself."""
-    monkeypatch.setattr(evaluate_server, "keep_figures", lambda *_: None)
+    without_figures(monkeypatch)
     top = {"likely": [(40, -0.1), (41, -3.0)], "other": [(50, -0.1), (51, -3.0)]}
     weights = ["likely"]
 

@@ -447,6 +447,17 @@ def test_room_is_asked_for_what_is_not_written_yet(
         check_room(tmp_path, 161)
 
 
+def test_a_disk_without_room_is_found_before_a_run_has_anything(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the plan either: with the same tokens, another run may begin there."""
+    rw.build_data(model, TEXTS, tmp_path / "tokens")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(InputError, match="training writes up to"):
+        trained(model, tmp_path / "runs" / "run", corpus=None, data=tmp_path / "tokens")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
     from ropewalk.training.settings import Settings, stages_of
     from ropewalk.training.stage import Execution, check_stage

@@ -96,6 +96,22 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert ("--tokens" in arguments) == bool(list(tmp_path.rglob("*.json")))
 
 
+@pytest.mark.parametrize("given", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two", "RANK": "0"}])
+def test_an_environment_that_torchrun_did_not_make_is_refused(
+    given: dict[str, str],
+    model: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for key, text in given.items():
+        monkeypatch.setenv(key, text)
+    with pytest.raises(InputError, match="start several processes with `torchrun"):
+        _search(model, *QUICK, corpus)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_bytes(b"\xff\xfe\x00broken")
     with pytest.raises(InputError, match="is not UTF-8 text"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,6 +94,33 @@ def test_text_that_the_evaluation_reads_is_not_trained_on(folder: Path, run: Pat
     start = Start(str(folder), load(str(folder)), TARGET, to_search, to_report, to_train=to_report)
     with pytest.raises(InputError, match=r"shares text with .* \(`train_corpus`\)"):
         Train(TARGET, 5, 1e-3, 2).check(start)
+
+
+def test_a_disk_without_room_for_training_is_found_before_any_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints with their moments, the trained model and its export, but none to evaluate."""
+    loaded, run = load(str(folder)), tmp_path / "runs" / "run"
+    weights = sum(own.numel() * 4 for own in loaded.model.parameters())
+    most = weights * (3 * 3 + 1 + 1)
+    start = Start(str(folder), loaded, TARGET, *parted(tiny.documents(8)), place=run)
+    stage = Train(TARGET, 50, 1e-3, 2)
+
+    def free(room: int) -> None:
+        monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=room))
+
+    free(most)
+    stage.check(start)
+    free(most - 1)
+    stage.check(replace(start, place=None))
+    with pytest.raises(InputError, match=r"training writes up to .* \(`run`\)"):
+        stage.check(start)
+    with pytest.raises(InputError, match="training writes up to"):
+        with_training(folder, run)
+    assert not run.parent.exists()
+    (run / "train" / "trained").mkdir(parents=True)
+    (run / "train" / "trained" / "config.json").touch()
+    stage.check(start)  # trained already
 
 
 def test_a_copy_of_five_lines_is_found() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
@@ -38,12 +38,7 @@ def test_it_trains_as_a_plain_loop(store: Path, tmp_path: Path) -> None:
     windows = tiny.stream(store, count=16)
     trained = stock(tmp_path, windows, final=tmp_path / "final")
     trained.train()
-    losses, weights = tiny.apart(tiny.course(trained), tiny.oracle(windows, 3))
-    assert losses <= 1e-6
-    assert weights <= 1e-6
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
-    assert loaded.config.rope_parameters["rope_type"] == "yarn"
-    assert torch.equal(loaded.lm_head.weight, trained.model.lm_head.weight)
+    tiny.check_course(trained, windows, 3, tmp_path / "final")
 
 
 def test_a_checkpoint_knows_plan_and_data_and_goes_on(store: Path, tmp_path: Path) -> None:
@@ -101,18 +96,9 @@ def test_the_documented_diff_trains(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("plan.json").write_text(json.dumps(tiny.plan().to_json()))
-    around = {
-        "json": json,
-        "Path": Path,
-        "Trainer": Trainer,
-        "TrainingArguments": TrainingArguments,
-    }
-    names: dict[str, Any] = {**around, "model": tiny.build(), "windows": tiny.stream(store)}
-    exec(tiny.shown(" trainer = Trainer("), names)
-    names["trainer"].train()
-    assert names["trainer"].state.global_step == 2
-    assert json.loads(Path("run/final/plan.json").read_text()) == tiny.plan().to_json()
+    own = {"model": tiny.build(), "windows": tiny.stream(store)}
+    stocks = {"Trainer": Trainer, "TrainingArguments": TrainingArguments}
+    tiny.check_shown(" trainer = Trainer(", {**own, **stocks})
 
 
 def test_the_plugin_for_axolotl_is_short() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.training.callback import RopewalkCallback
@@ -49,12 +46,7 @@ def test_it_trains_as_a_plain_loop(checkpointing: bool, store: Path, tmp_path: P
         callbacks=[RopewalkCallback(tiny.plan(), final=tmp_path / "final")],
     )
     trained.train()
-    losses, weights = tiny.apart(tiny.course(trained), tiny.oracle(windows, 3))
-    assert losses <= 1e-6
-    assert weights <= 1e-6
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
-    assert loaded.config.rope_parameters["rope_type"] == "yarn"
-    assert torch.equal(loaded.lm_head.weight, trained.model.lm_head.weight)
+    tiny.check_course(trained, windows, 3, tmp_path / "final")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -64,14 +56,11 @@ def test_the_documented_diff_trains(
     import datasets
 
     monkeypatch.chdir(tmp_path)
-    Path("plan.json").write_text(json.dumps(tiny.plan().to_json()))
     model = tiny.build()
     model.save_pretrained("model")
     tokenizer().save_pretrained("model")  # SFTTrainer reads it where the model is from
     model.config._name_or_path = "model"
-    names: dict[str, Any] = {
-        "json": json,
-        "Path": Path,
+    names = {
         "Dataset": datasets.Dataset,
         "model": model,
         "SFTTrainer": trl.SFTTrainer,
@@ -81,7 +70,4 @@ def test_the_documented_diff_trains(
         "WindowCollator": WindowCollator,
         "windows": tiny.stream(store),
     }
-    exec(tiny.shown(" trainer = SFTTrainer("), names)
-    names["trainer"].train()
-    assert names["trainer"].state.global_step == 2
-    assert json.loads(Path("run/final/plan.json").read_text()) == tiny.plan().to_json()
+    tiny.check_shown(" trainer = SFTTrainer(", names)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
@@ -125,7 +132,7 @@ class Course(NamedTuple):
     weights: dict[str, Tensor]
 
 
-def course(trained: RopewalkTrainer) -> Course:
+def course(trained: Trainer) -> Course:
     lines = [line for line in trained.state.log_history if "loss" in line]
     return Course(
         [line["loss"] for line in lines],
@@ -218,6 +225,27 @@ def apart(one: Course, other: Course) -> tuple[float, float]:
         float((own - other.weights[name]).abs().max()) for name, own in one.weights.items()
     )
     return losses, weights
+
+
+def check_course(trained: Trainer, windows: Sequence[Window], steps: int, final: Path) -> None:
+    """A trainer of others took the course of the plain loop, and left the model with its plan."""
+    losses, weights = apart(course(trained), oracle(windows, steps))
+    assert losses <= 1e-6
+    assert weights <= 1e-6
+    loaded = AutoModelForCausalLM.from_pretrained(final)
+    assert loaded.config.rope_parameters["rope_type"] == "yarn"
+    assert torch.equal(loaded.lm_head.weight, trained.model.lm_head.weight)
+
+
+def check_shown(trainer: str, names: Mapping[str, object]) -> None:
+    """What docs/training.md shows trains, and leaves the model with its plan; in this folder."""
+    Path("plan.json").write_text(json.dumps(plan().to_json()))
+    own = {"json": json, "Path": Path, **names}
+    exec(shown(trainer), own)
+    ran: Any = own["trainer"]
+    ran.train()
+    assert ran.state.global_step == 2
+    assert json.loads(Path("run/final/plan.json").read_text()) == plan().to_json()
 
 
 def shown(trainer: str) -> str:

@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import Unsupported
-from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation import tasks
+from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.samples import DoesNotFit, Sample
+from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.served.server import Answer, Server
 from ropewalk.evaluation.settings import Settings
 from ropewalk.records import EvalRecord, Subject
@@ -55,8 +55,8 @@ class ServedEvaluation:
             for length in self.settings.lengths:
                 for name in self.settings.tasks:
                     task = tasks.named(name)
-                    drawn = self._drawn(task, haystack, length)
-                    for step, new in enumerate(self._asked(pool, task, drawn, done), start=1):
+                    own = drawn(task, self.encoder, haystack, length, self.settings, self.notice)
+                    for step, new in enumerate(self._asked(pool, task, own, done), start=1):
                         if journal is not None:
                             journal.append([new.to_json()])
                         records.append(new)
@@ -72,29 +72,11 @@ class ServedEvaluation:
             pool.shutdown(wait=True, cancel_futures=True)
         return records
 
-    def _drawn(self, task: tasks.Task, haystack: Haystack, length: int) -> Iterator[Sample]:
-        settings = self.settings
-        shared = settings.mode == "shared_context"
-        if shared and task.questions is None:
-            if length == settings.lengths[0]:  # it is so at every length
-                self.notice(
-                    f"left out: {task.name} has one question on a text (mode shared_context)"
-                )
-            return
-        try:
-            yield from samples.generate(
-                *(task, self.encoder, haystack, length),
-                *(settings.samples, settings.seed),
-                shared=shared,
-            )
-        except (DoesNotFit, Unsupported) as error:
-            self.notice(f"left out: {error}")
-
     def _asked(
         self,
         pool: ThreadPoolExecutor,
         task: tasks.Task,
-        drawn: Iterator[Sample],
+        own: Sequence[Sample],
         done: set[tuple[object, ...]],
     ) -> Iterator[EvalRecord]:
         """The records of samples that are not done, in order."""
@@ -104,7 +86,7 @@ class ServedEvaluation:
             sample, future = waiting.popleft()
             return self._record(task, sample, future.result().text)
 
-        for count, sample in enumerate(drawn, start=1):
+        for count, sample in enumerate(own, start=1):
             if self._record(task, sample, "").key in done:
                 continue
             if count % CHECKED_EVERY == 0:

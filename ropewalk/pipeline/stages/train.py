@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
 
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
 from ropewalk.data.store import TokenStore, build
+from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
@@ -18,7 +23,14 @@ from ropewalk.progress import Progress
 from ropewalk.training.recording import StepJournal
 from ropewalk.training.results import JOURNAL, TrainedStage
 from ropewalk.training.settings import Settings, StageSettings
-from ropewalk.training.stage import TRAINED, Execution, StageJob, train_stage
+from ropewalk.training.stage import (
+    TRAINED,
+    Execution,
+    StageJob,
+    bytes_on_disk,
+    check_room,
+    train_stage,
+)
 
 FOLDER = "train"
 """In the run directory: tokens, checkpoints and the trained weights."""
@@ -52,11 +64,14 @@ class Train(Stage[Training]):
         settings = self.settings
         _texts(start)
         Execution(start.loaded.model.device.type).accumulated(settings.batch)
+        if start.place is not None and not _trained_in(start.place):
+            whole = Checkpoint.open(str(resolve(start.source).folder)).bytes(torch.float32)
+            check_room(start.place / FOLDER, bytes_on_disk(whole, settings, keeps=False))
 
     def recalled(self, work: Work, result: Training) -> Training | None:
         """The weights, if they are still there; the run directory may have moved."""
-        folder = work.directory.path / FOLDER / TRAINED
-        return replace(result, folder=folder) if (folder / "config.json").is_file() else None
+        place = work.directory.path
+        return replace(result, folder=place / FOLDER / TRAINED) if _trained_in(place) else None
 
     def model_after(self, result: Training) -> str:
         return str(result.folder)
@@ -77,6 +92,7 @@ class Train(Stage[Training]):
             resolve(work.source).folder,
             chosen_plan(work),
             store,
+            SpecialTokens.of(work.loaded.tokenizer),
             settings.stages[0],
             settings,
             Execution(work.loaded.model.device.type),
@@ -86,16 +102,19 @@ class Train(Stage[Training]):
         check_documents(store, work.present.target_length, job, work.notice)
         journal = StepJournal(work.directory.journal(JOURNAL), 1)
         train_stage(job, journal=journal, progress=progress, event=work.directory.event)
-        read = self.steps * self.batch * self.target_length
         stage = TrainedStage(
             length=self.target_length,
             window=self.target_length,
             method=chosen_plan(work).provenance.get("methods", "plan"),
             plan_id=job.plan.id,
-            epochs=round(read / int(store.lengths.sum()), 4),
+            epochs=round(job.reading.epochs, 4),
             steps=journal.whole(self.steps),
         )
         return Training(place / TRAINED, stage, left_out)
+
+
+def _trained_in(run: Path) -> bool:
+    return (run / FOLDER / TRAINED / "config.json").is_file()
 
 
 def _texts(start: Start) -> tuple[list[Document], int]:

@@ -129,6 +129,20 @@ def test_every_cause_is_detected_and_named(own: Fingerprint) -> None:
     assert set(missed) <= hardly
 
 
+def test_a_cause_is_named_though_some_probes_are_not_answered(own: Fingerprint) -> None:
+    """Each answer is held to those of its own probe."""
+    unanswered = {0, 7, 8}
+    for candidate in own.candidates:
+        observed = [
+            answer._replace(top=None) if i in unanswered else answer
+            for i, answer in enumerate(seen(own, candidate.answers))
+        ]
+        verdict = compare(own, observed, INFO)
+        assert sum(probe.distance is None for probe in verdict.probes) == len(unanswered)
+        if verdict.status == "deviates":
+            assert candidate.told in verdict.causes[0].told
+
+
 def test_counts_come_before_answers(own: Fingerprint) -> None:
     well = seen(own, own.answers)
 

@@ -1,0 +1,50 @@
+"""The processes that `torchrun` starts, as the environment of each tells of them. No torch."""
+
+from __future__ import annotations
+
+import os
+
+from ropewalk.errors import InputError
+
+_SIZE, _RANK, _LOCAL = "WORLD_SIZE", "RANK", "LOCAL_RANK"
+_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+"""Where several processes meet; their values are torch's to read."""
+
+
+def started() -> int:
+    """How many processes torchrun started; 1 without it. What it would not set is refused."""
+    if _SIZE not in os.environ:
+        return 1
+    size, rank = _number(_SIZE), _number(_RANK)
+    if not rank < size:
+        raise _refused(f"{_RANK} is {rank}, not below the {_SIZE} of {size},")
+    missing = [key for key in _MEETING if size > 1 and not os.environ.get(key)]
+    if missing:
+        raise _refused(f"{missing[0]} is not set")
+    return size
+
+
+def first() -> bool:
+    """Whether this process writes and shows: rank 0, or the only one."""
+    return os.environ.get(_RANK, "0") == "0"
+
+
+def local_rank() -> int | None:
+    """The number of this process on its machine, by which it takes a GPU; None without torchrun."""
+    return _number(_LOCAL) if _LOCAL in os.environ else None
+
+
+def _number(key: str) -> int:
+    text = os.environ.get(key)
+    if text is None:
+        raise _refused(f"{key} is not set")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise _refused(f"{key} is {text[:40]!r}, no number,")
+    return int(text)
+
+
+def _refused(found: str) -> InputError:
+    return InputError(
+        f"{found} in an environment that is not torchrun's; start several processes with "
+        f"`torchrun -m -- ropewalk …`, or unset {_SIZE} and {_LOCAL}"
+    )

@@ -1,0 +1,35 @@
+"""Blocks of an evaluation: each value under the name that it belongs to."""
+
+from __future__ import annotations
+
+from ropewalk.evaluation.results import MethodComparison
+from ropewalk.evaluation.statistics import Comparison
+from ropewalk.records import Subject
+from ropewalk.reports.commands.measured import compared, mark
+from ropewalk.reports.evaluation import Point
+
+YARN, LINEAR = Subject("w", "p", "yarn"), Subject("w", "q", "linear")
+
+
+def test_a_comparison_is_the_first_less_the_second() -> None:
+    better = Comparison(20, 0.25, 0.125, 0.375, 0.001)
+    few = Comparison(3, -0.5, None, None, None)
+    table = compared(
+        [
+            MethodComparison("kv", "generate", "exact_match", 256, YARN, LINEAR, better, 0.002),
+            MethodComparison("perplexity", "generate", "nll", 512, LINEAR, YARN, few, None),
+        ],
+        "caption",
+    )
+    assert table.columns[2:5] == ("first", "second", "difference")
+    first, second = [[cell.text for cell in row] for row in table.rows]
+    assert first[:5] == ["kv", "256", "yarn", "linear", "+0.250 (+0.125 to +0.375)"]
+    assert second[:5] == [
+        *("perplexity (loss)", "512", "linear", "yarn", "-0.500 (too few samples)")
+    ]
+    assert [row[4].key for row in table.rows] == [0.25, -0.5]
+
+
+def test_a_mark_has_the_ends_of_its_interval() -> None:
+    shown = mark(Point(256, 0.5, 0.25, 0.625))
+    assert (shown.x, shown.y, shown.low, shown.high) == (256, 0.5, 0.25, 0.625)

@@ -1,0 +1,51 @@
+"""The charts of a training, from its steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from ropewalk.reports.commands.train import MOST, curves
+from ropewalk.reports.page.blocks import Chart
+from ropewalk.training.results import Step
+
+
+def steps(count: int, tokens: int, loss: float = 4.0) -> list[Step]:
+    return [Step(i, loss - 0.01 * i, 0.5 + i, 1e-3, i * tokens) for i in range(1, count + 1)]
+
+
+def test_a_later_stage_goes_on_behind_the_tokens_of_the_one_before() -> None:
+    charts = curves([("256, linear", steps(5, 100)), ("512, linear", steps(4, 1000, 3.0))])
+    assert [chart.title for chart in charts] == [
+        *("loss in nats per token", "norm of the gradient", "learning rate")
+    ]
+    expected = [[100, 200, 300, 400, 500], [1500, 2500, 3500, 4500]]
+    for chart in charts:
+        plain = [series for series in chart.series if not series.main]
+        assert [[mark.x for mark in series.marks] for series in plain] == expected
+    assert drawn(charts[0], "512, linear") == pytest.approx([2.99, 2.98, 2.97, 2.96])
+    assert drawn(charts[1], "512, linear") == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_a_mean_stands_at_the_last_of_its_steps() -> None:
+    (loss, *_) = curves([("stage 1", steps(10, 100))])
+    (mean,) = [series for series in loss.series if series.main]
+    assert mean.label == "stage 1, mean of 2 steps"
+    assert [mark.x for mark in mean.marks] == list(range(200, 1001, 100))
+    assert [mark.y for mark in mean.marks][:2] == pytest.approx([3.985, 3.975])
+
+
+def test_of_many_steps_each_mark_is_a_mean_with_its_range() -> None:
+    (loss, *_) = curves([("stage 1", steps(2 * MOST, 100))])
+    marks = loss.series[0].marks
+    assert len(marks) == MOST
+    assert (marks[0].x, marks[-1].x) == (200, 2 * MOST * 100)
+    for mark in marks:
+        assert mark.low is not None
+        assert mark.high is not None
+        assert mark.low < mark.y < mark.high
+    assert "the mean of a stretch of steps" in loss.caption
+
+
+def drawn(chart: Chart, label: str) -> list[float]:
+    (own,) = [series for series in chart.series if series.label == label]
+    return [mark.y for mark in own.marks]

@@ -1,0 +1,59 @@
+"""What the environment of torchrun says, and that another one is refused in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ropewalk.errors import InputError
+from ropewalk.torchrun import first, local_rank, started
+
+TWO = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for key in TWO:
+        monkeypatch.delenv(key, raising=False)
+    return monkeypatch
+
+
+def test_a_process_alone_and_one_of_two(environment: pytest.MonkeyPatch) -> None:
+    assert (started(), first(), local_rank()) == (1, True, None)
+    for key, text in TWO.items():
+        environment.setenv(key, text)
+    assert (started(), first(), local_rank()) == (2, False, 1)
+    environment.setenv("RANK", "0")
+    assert first()
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"RANK": None}, "RANK is not set in"),
+        ({"RANK": "2"}, "RANK is 2, not below the WORLD_SIZE of 2, in"),
+        ({"WORLD_SIZE": "0", "RANK": "0"}, "RANK is 0, not below the WORLD_SIZE of 0, in"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE is '', no number, in"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', no number, in"),
+        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2', no number, in"),
+        ({"WORLD_SIZE": "٢"}, "WORLD_SIZE is '٢', no number, in"),
+        ({"MASTER_PORT": None}, "MASTER_PORT is not set in"),
+    ],
+)
+def test_what_torchrun_would_not_set_is_refused(
+    given: Mapping[str, str | None], found: str, environment: pytest.MonkeyPatch
+) -> None:
+    for key, text in {**TWO, **given}.items():
+        if text is not None:
+            environment.setenv(key, text)
+    with pytest.raises(InputError, match="start several processes with `torchrun") as refused:
+        started()
+    assert str(refused.value).startswith(found)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_local_rank_that_is_no_number_is_refused(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("LOCAL_RANK", "gpu")
+    with pytest.raises(InputError, match="LOCAL_RANK is 'gpu', no number"):
+        local_rank()

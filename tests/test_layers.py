@@ -302,13 +302,21 @@ ROOMS = {
         lazily=("matplotlib",),
     ),
     "reports.page": Row(("errors", "lengths", "outputs")),
-    "reports.commands": Row(
+    "reports.parts": Row(
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
-            *("searching.model.results", "pipeline.results", "reports", "reports.page"),
-            *("api", "api.search", "api.train", "training.results", "exporting.parity"),
-            "exporting.features",
+            *("searching.model.results", "training.results", "reports", "reports.page", "api"),
+            *("exporting.parity", "exporting.features"),
+        ),
+        needs=("numpy",),
+    ),
+    "reports.commands": Row(
+        (
+            *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
+            *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
+            *("searching.model.results", "training.results", "reports.page", "reports.parts"),
+            *("api", "api.search", "api.train"),
         ),
         needs=("numpy",),
     ),

@@ -18,10 +18,9 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import NLL
-from ropewalk.reports.commands import measured, schedules
-from ropewalk.reports.commands.folder import RunFolder
-from ropewalk.reports.commands.train import curves
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
+from ropewalk.reports.parts import measured, schedules, training
+from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
@@ -109,7 +108,7 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
 def _trained(trained: Training, run: RunFolder) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
-    return Section("Training", curves([(name, stage.steps)]), run.made_by)
+    return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
 
 
 def _short(short: ShortText, run: RunFolder) -> Section:

@@ -54,14 +54,7 @@ def chart(shown: Chart) -> Markup:
         own = [m for m in series.marks if _drawable(m, shown)]
         offset = moved * (i - (len(shown.series) - 1) / 2)
         parts.append(_series(series, own, i, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
-    return tag(
-        "svg",
-        tag("title", shown.title),
-        *parts,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        class_="chart",
-    )
+    return _picture(shown.title, HEIGHT, parts)
 
 
 def _apart(shown: Chart, places: Sequence[float]) -> float:
@@ -99,14 +92,13 @@ def tiles(shown: TileGrid) -> Markup:
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
     parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
-    return tag(
-        "svg",
-        tag("title", shown.title),
-        *parts,
-        viewBox=f"0 0 {WIDTH} {bottom + BOTTOM - 6:.0f}",
-        role="img",
-        class_="chart",
-    )
+    return _picture(shown.title, bottom + BOTTOM - 6, parts)
+
+
+def _picture(title: str, height: float, parts: Sequence[Markup]) -> Markup:
+    """A picture with its title, in a frame as wide as all others."""
+    frame = f"0 0 {WIDTH} {height:.0f}"
+    return tag("svg", tag("title", title), *parts, viewBox=frame, role="img", class_="chart")
 
 
 def swatch(index: int, *, main: bool = False) -> Markup:

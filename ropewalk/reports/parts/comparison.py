@@ -9,7 +9,6 @@ from pathlib import Path
 from ropewalk.api.compare_runs import ComparedRuns
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
-from ropewalk.reports.commands import measured
 from ropewalk.reports.comparison import difference_panels
 from ropewalk.reports.evaluation import in_mode, panels
 from ropewalk.reports.page.blocks import (
@@ -23,6 +22,7 @@ from ropewalk.reports.page.blocks import (
     Series,
     Table,
 )
+from ropewalk.reports.parts import measured
 
 
 def page(found: ComparedRuns, out: Path) -> Page:

@@ -160,7 +160,10 @@ ROOMS = {
     ),
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
-        ("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+        (
+            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+            "evaluation.statistics",
+        ),
         needs=("numpy",),
     ),
     "training": Row(

@@ -71,8 +71,7 @@ class ComparedRuns(Result):
         untested = sum(c.adjusted_p is None for c in self.comparisons)
         undecided = len(self.comparisons) - untested - len(self.significant)
         shown = ", ".join(
-            f"{c.task} at {format_length(c.length)} {c.comparison.difference:+.3g}"
-            for c in self.significant[:3]
+            f"{c.task} at {format_length(c.length)} {c.comparison}" for c in self.significant[:3]
         )
         told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
         parts = [

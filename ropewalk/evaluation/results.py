@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.evaluation.statistics import (
+    NO_INTERVAL,
     Comparison,
     Rates,
     compare_mean_rates,
@@ -79,6 +80,18 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
     if group[0].metric == NLL.name:
         mean, interval = math.exp(mean), interval and (math.exp(interval[0]), math.exp(interval[1]))
     return mean, *(interval or (None, None))
+
+
+def in_words(result: EvalResult) -> str:
+    """What was scored and its value, with the interval: `kv 80% (58% to 92%)`."""
+
+    def shown(value: float) -> str:
+        return f"{value:.3g}" if result.metric == PERPLEXITY.name else f"{value:.0%}"
+
+    said = f"{result.task} {shown(result.value)}"
+    if result.low is None or result.high is None:
+        return f"{said} ({NO_INTERVAL})"
+    return f"{said} ({shown(result.low)} to {shown(result.high)})"
 
 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:

@@ -41,7 +41,7 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     from ropewalk.reports.commands import page_of
     from ropewalk.reports.commands.evaluate import evaluated
     from ropewalk.reports.page.html import document, is_page
-    from ropewalk.reports.parts import comparison
+    from ropewalk.reports.parts import comparison, places
     from ropewalk.reports.parts.folder import RunFolder
 
     paths = [as_path(run, f"runs[{i}]") for i, run in enumerate(runs)]
@@ -68,6 +68,7 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
         raise InputError(
             f"{paths[0]}: has no results yet; start the same command again to go on with it"
         )
+    page = places.shareable(page, paths)
     content = document(page)
     write_atomically(place, content)
     return Reported(place, page.title, page.verdict, page.missing, len(content))

@@ -100,6 +100,17 @@ class Exported(Result):
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
 
+    def moved(self, folder: Path) -> Exported:
+        """The same in another folder: a run directory may have moved."""
+        path = folder / self.path.name
+        before, now = str(self.path), str(path)
+        return replace(
+            self,
+            path=path,
+            load=self.load.replace(before, now),
+            elsewhere=tuple(line.replace(before, now) for line in self.elsewhere),
+        )
+
     def summary(self) -> str:
         wrote = f"Wrote {self.path} for {self.target}"
         if self.parity is None:

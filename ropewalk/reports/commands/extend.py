@@ -144,9 +144,9 @@ def _ranked(compared: Compared) -> Section:
 
 
 def _exported(run: RunFolder, exports: Exports, verified: Verified | None) -> Section:
-    folder = next((e.path for e in exports.written if e.target == "transformers"), None)
-    own = None if folder is None else run.path / folder.name
-    section = schedules.loading(exports.written, run.plan, own)
+    written = [each.moved(run.path) for each in exports.written]
+    folder = next((each.path for each in written if each.target == "transformers"), None)
+    section = schedules.loading(written, run.plan, folder)
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
         found = [finding for each in verified.verified for finding in each.findings]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ropewalk.api.train import RESULTS, Trained
 from ropewalk.lengths import format_length
 from ropewalk.reports.page.blocks import Page, Section
@@ -14,13 +16,12 @@ def page(run: RunFolder) -> Page:
     found = run.result(RESULTS, Trained)
     stages = _so_far(run)
     if found is not None:
+        found = replace(found, exported=found.exported.moved(run.path))
         stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
     sections = [Section("Training", training.curves(stages), run.made_by)] if stages else []
     if found is not None:
         sections.append(schedules.of_plans({"plan": found.plan}))
-        sections.append(
-            schedules.loading((found.exported,), found.plan, run.path / found.exported.path.name)
-        )
+        sections.append(schedules.loading((found.exported,), found.plan, found.exported.path))
     elif run.plan is not None:
         sections.append(schedules.of_plans({"plan": run.plan}))
     return Page(

@@ -27,7 +27,7 @@ from ropewalk.reports.parts import measured
 
 def page(found: ComparedRuns, out: Path) -> Page:
     line = shlex.join(["ropewalk", "report", found.first, found.second, "-o", str(out)])
-    first, second = (Path(run).name for run in (found.first, found.second))
+    first, second = found.first, found.second
     changes = ", ".join(found.changes) or "nothing that is recorded"
     return Page(
         f"{first} and {second}",
@@ -37,7 +37,7 @@ def page(found: ComparedRuns, out: Path) -> Page:
             Section("Both runs", tuple(_side_by_side(found)), line),
             Section(f"{first} less {second}", (*_differences(found), _table(found)), line),
         ),
-        notes=(f"First run: {found.first}", f"Second run: {found.second}"),
+        notes=(f"First run: {first}", f"Second run: {second}"),
     )
 
 

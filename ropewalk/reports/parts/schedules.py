@@ -125,17 +125,13 @@ def _score(score: Score) -> tuple[Cell, ...]:
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
     """What was written, its proof, the lines that load it, and what each runtime makes of it."""
     blocks: list[Block] = []
-    run = None if folder is None else folder.parent
     for each in written:
         proof = "it was not run here, and nothing is proven"
         if each.parity is not None:
             proof = f"{each.parity.runtime} gives {each.parity}"
         blocks.append(Paragraph(f"{each.path.name}, for {each.target}: {proof}."))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
-        lines = "\n".join((each.load, *each.elsewhere))
-        if run is not None:  # it may have moved
-            lines = lines.replace(str(each.path), str(run / each.path.name))
-        blocks.append(Code(f"Load {each.path.name}", lines))
+        blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if plan is not None and folder is not None:

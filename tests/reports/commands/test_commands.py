@@ -10,6 +10,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.reports import commands
 from ropewalk.reports.parts import folder
+from ropewalk.untrusted import read_json
 from tests.evaluation import tiny
 
 
@@ -22,13 +23,13 @@ def test_a_file_is_the_page_of_a_verb(path: Path) -> None:
 
 def test_the_results_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
-    settings = {"to": 256, "lengths": [128], "tasks": ["kv"], "samples": 2}
-    rw.evaluate(tiny.loaded(), run=run, methods=["none"], corpus=tiny.documents(), **settings)
-    read, reads = folder.read_json, []
+    text = tiny.documents()
+    rw.evaluate(tiny.loaded(), lengths=[128], tasks=["kv"], samples=2, corpus=text, run=run)
+    reads: list[str] = []
 
-    def counting(file: Path, **limits: int) -> object:
+    def counting(file: Path, *, max_bytes: int) -> object:
         reads.append(file.name)
-        return read(file, **limits)
+        return read_json(file, max_bytes=max_bytes)
 
     monkeypatch.setattr(folder, "read_json", counting)
     assert "kv" in rw.report(run).path.read_text()

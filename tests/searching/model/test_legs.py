@@ -469,8 +469,8 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
         assert score.documents == 2
     cost = leg.cost_at_original_length
     assert cost is not None
-    own, before = (leg.at_original_length[name].score for name in (leg.chosen, "as it is"))
-    assert cost.difference == pytest.approx(own - before, rel=1e-6)
+    less = leg.at_original_length[leg.chosen].score - leg.at_original_length["as it is"].score
+    assert cost.difference == pytest.approx(less, rel=1e-6)
     assert f"changes the score by {cost}; lower scores are better" in found.summary()
 
 

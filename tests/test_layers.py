@@ -310,7 +310,7 @@ ROOMS = {
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page", "api"),
-            *("exporting.parity", "exporting.features"),
+            *("exporting.parity", "exporting.features", "evaluation.conditions"),
         ),
         needs=("numpy",),
     ),

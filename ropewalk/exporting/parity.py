@@ -103,11 +103,11 @@ class Exported(Result):
     def moved(self, folder: Path) -> Exported:
         """The same in another folder: a run directory may have moved."""
         path = folder / self.path.name
-        before, now = str(self.path), str(path)
+        before, now = (_in_modelfile(each) for each in (self.path, path))
         return replace(
             self,
             path=path,
-            load=self.load.replace(before, now),
+            load=self.load.replace(str(self.path), str(path)),
             elsewhere=tuple(line.replace(before, now) for line in self.elsewhere),
         )
 
@@ -118,6 +118,10 @@ class Exported(Result):
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
         return f"{wrote}; {self.parity.runtime} gives {self.parity}.{warned}"
+
+
+def _in_modelfile(path: Path) -> str:
+    return f"FROM {path}" if path.is_absolute() else f"FROM ./{path}"
 
 
 def _bound(difference: float) -> float:

@@ -21,6 +21,7 @@ def page(run: RunFolder) -> Page:
     sections = [
         *([_effective(effective)] if effective else ()),
         measured.by_task(results, at, effective=effective),
+        *([measured.against_short(run.records, at)] if at is not None else ()),
         measured.by_depth(run.records),
         measured.by_position(run.records, at),
         *([_compared(found)] if found is not None and found.comparisons else ()),

@@ -40,7 +40,7 @@ def page(run: RunFolder) -> Page:
     asked = STAGES if run.configuration.get("train_steps") else (n for n in STAGES if n != "train")
     sections = [
         *(_measured(run, evaluated) if evaluated else _so_far(run)),
-        *([_short(short, run)] if short else ()),
+        *([_short(short, run, evaluated)] if short else ()),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
         *([_ranked(compared)] if compared else ()),
@@ -111,7 +111,7 @@ def _trained(trained: Training, run: RunFolder) -> Section:
     return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
 
 
-def _short(short: ShortText, run: RunFolder) -> Section:
+def _short(short: ShortText, run: RunFolder, evaluated: Evaluated | None) -> Section:
     rows = tuple(
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
@@ -122,13 +122,18 @@ def _short(short: ShortText, run: RunFolder) -> Section:
         for d in short.differences
     )
     table = Table(
-        f"{short.chosen} less the model as it is, on the same samples",
+        f"{short.chosen} less the model as it is, within the original length",
         ("task", "length", "difference", "p (Holm)"),
         rows,
-        "Of losses, in nats a token, more is worse; of retrieval, less is worse.",
+        "Differences on the same samples, with 95% intervals. Of losses (nats a token) less is "
+        "better, of answers more.",
     )
-    blocks: tuple[Block, ...] = (Paragraph(short.summary()), *((table,) if rows else ()))
-    return Section("What it costs on short text", blocks, run.made_by)
+    blocks: list[Block] = [Paragraph(short.summary())]
+    if evaluated is not None:
+        at = evaluated.original_length
+        blocks += measured.against_short(run.records, at, short.chosen).blocks
+    blocks += [table] if rows else []
+    return Section("Long context against short text", tuple(blocks), run.made_by)
 
 
 def _ranked(compared: Compared) -> Section:

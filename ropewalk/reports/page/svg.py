@@ -54,7 +54,7 @@ def chart(shown: Chart) -> Markup:
         own = [m for m in series.marks if _drawable(m, shown)]
         offset = moved * (i - (len(shown.series) - 1) / 2)
         parts.append(_series(series, own, i, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
-    return _picture(shown.title, HEIGHT, parts)
+    return _picture(shown.title, _described(shown), HEIGHT, parts)
 
 
 def _apart(shown: Chart, places: Sequence[float]) -> float:
@@ -92,13 +92,30 @@ def tiles(shown: TileGrid) -> Markup:
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
     parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
-    return _picture(shown.title, bottom + BOTTOM - 6, parts)
+    lines = (
+        f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
+        for name, line in zip(shown.rows, shown.tiles, strict=True)
+    )
+    words = f"{shown.y_label} by {shown.x_label}. {'; '.join(lines)}."
+    return _picture(shown.title, words, bottom + BOTTOM - 6, parts)
 
 
-def _picture(title: str, height: float, parts: Sequence[Markup]) -> Markup:
-    """A picture with its title, in a frame as wide as all others."""
+def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> Markup:
+    """A picture in a frame as wide as all others, with a title and words for who cannot see it."""
+    heads = tag("title", title), tag("desc", words)
     frame = f"0 0 {WIDTH} {height:.0f}"
-    return tag("svg", tag("title", title), *parts, viewBox=frame, role="img", class_="chart")
+    return tag("svg", *heads, *parts, viewBox=frame, role="img", class_="chart")
+
+
+def _described(shown: Chart) -> str:
+    """What is drawn, and from where to where each series goes."""
+    told = []
+    for series in shown.series:
+        own = [m for m in series.marks if _drawable(m, shown)]
+        ends = own if len(own) < 2 else (own[0], own[-1])
+        at = " to ".join(f"{words(m, shown.y)} at {shown.x.text(m.x)}" for m in ends)
+        told.append(f"{series.label}: {at}" if at else f"{series.label}: no values")
+    return f"{shown.y.label} by {shown.x.label}. {'; '.join(told)}."
 
 
 def swatch(index: int, *, main: bool = False) -> Markup:

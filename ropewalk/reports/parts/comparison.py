@@ -54,7 +54,7 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
         perplexity = panel.metric == PERPLEXITY.name
         charts.append(
             Chart(
-                f"{panel.task}: {panel.label}",
+                measured.title(panel),
                 measured.LENGTH,
                 Axis(label, "log10") if perplexity else measured.RATE._replace(label=label),
                 tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels
 from ropewalk.evaluation.statistics import p_in_words
@@ -33,6 +34,7 @@ from ropewalk.reports.page.blocks import (
     Tile,
     TileGrid,
 )
+from ropewalk.reports.tradeoff import is_loss, tradeoffs
 
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
@@ -43,8 +45,19 @@ HOW = (
 )
 
 
+_SIDES = (
+    "Each value is that of the method less that of the model as it is, on the same samples: up to "
+    "the original length what the method costs on short text, beyond it what it gains."
+)
+
+
 def mark(point: Point) -> Mark:
     return Mark(point.length, point.value, point.low, point.high)
+
+
+def title(panel: Panel) -> str:
+    """The task and what is shown of it; once where both are perplexity."""
+    return panel.task if panel.task == panel.label else f"{panel.task}: {panel.label}"
 
 
 def original(length: int | None) -> tuple[Line, ...]:
@@ -69,7 +82,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
     perplexity = panel.metric == PERPLEXITY.name
     label = f"{panel.label}{in_mode(panel.mode)}"
     return Chart(
-        f"{panel.task}: {panel.label}",
+        title(panel),
         LENGTH,
         Axis(label, "log10") if perplexity else RATE._replace(label=label),
         tuple(
@@ -100,6 +113,33 @@ def pooled(
         )
         for metric, label in METRICS.items()
         if lines.get(metric)
+    )
+
+
+def against_short(
+    records: Sequence[EvalRecord], original_length: int, main: str | None = None
+) -> Section:
+    """What each method changes at each length, where short and long text were measured."""
+    shown = tradeoffs(records, original_length, AS_IT_IS)
+    return Section(
+        "Long context against short text", tuple(_change(p, original_length, main) for p in shown)
+    )
+
+
+def _change(panel: Panel, original_length: int, main: str | None) -> Chart:
+    by_loss = is_loss(panel)
+    what = "change of loss in nats a token" if by_loss else "change of right answers in points"
+    return Chart(
+        f"{panel.task}{in_mode(panel.mode)}: {what}",
+        LENGTH,
+        Axis(what) if by_loss else Axis(what, shown="points"),
+        tuple(
+            Series(curve.method, tuple(map(mark, curve.points)), curve.method == main)
+            for curve in panel.curves
+        ),
+        original(original_length),
+        (Line(0, "the model as it is"),),
+        caption=f"{_SIDES} {'Lower' if by_loss else 'Higher'} is better. Bars are 95% intervals.",
     )
 
 

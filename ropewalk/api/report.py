@@ -27,7 +27,7 @@ class Reported(Result):
     bytes: int
 
     def summary(self) -> str:
-        told = f" Not here yet: {', '.join(self.missing)}." if self.missing else ""
+        told = f" Still missing: {', '.join(self.missing)}." if self.missing else ""
         return f"Wrote {self.path} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
 
 

@@ -44,9 +44,10 @@ class Parity(Value):
         return {"passed": self.passed}
 
     def __str__(self) -> str:
+        near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
-            f"{self.quantity} within {self.max_difference:.2g} of the planned model's over "
-            f"{self.tokens:,} tokens (allowed: {self.allowed})"
+            f"{self.quantity} {near} the planned model's over {self.tokens:,} tokens "
+            f"(allowed difference: {self.allowed})"
         )
 
     @property

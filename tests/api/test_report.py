@@ -99,7 +99,7 @@ def test_an_unfinished_run_shows_what_there_is(copied: Path) -> None:
     found = rw.report(copied)
     assert found.missing == ("results.json",)
     assert "Unfinished" in found.verdict
-    assert "Not here yet: results.json" in texts(found.path)
+    assert "Still missing: results.json" in texts(found.path)
     assert "kv" in texts(found.path)
 
 
@@ -121,6 +121,7 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
     shown = texts(rw.report(tmp_path / "search").path)
     assert "Rescale factors by method" in shown
     assert "On documents that decided nothing" in shown
+    assert "At the original length, on the beginnings of the same documents" in shown
 
 
 def refused(*runs: Path, out: Path | None = None) -> str:

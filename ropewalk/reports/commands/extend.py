@@ -47,7 +47,7 @@ def page(run: RunFolder) -> Page:
         *([_exported(run, exports, verified)] if exports else ()),
     ]
     return Page(
-        f"{_name(inspected)} to {_target(run)} tokens",
+        f"{_name(inspected)}, extended to {_target(run)} tokens",
         _verdict(inspected, evaluated),
         tuple(e.summary() for e in (found, trained, short, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
@@ -66,7 +66,7 @@ def _target(run: RunFolder) -> str:
 
 def _verdict(inspected: Inspected | None, evaluated: Evaluated | None) -> str:
     if evaluated is None or inspected is None:
-        return "Not evaluated yet: nothing can be said of what the extended model does."
+        return "Not evaluated yet, so how well the extended model works is unknown."
     at = format_length(inspected.target_length)
     told = (
         f"At {at} tokens, extended by {evaluated.chosen}: {evaluated.after}. "
@@ -100,7 +100,7 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
         first,
         measured.by_task(evaluated.results, at, main=evaluated.chosen),
         measured.by_depth(run.records),
-        measured.by_position(run.records, at),
+        measured.by_position(run.records, at, evaluated.chosen),
     ]
     return [section._replace(command=run.made_by) for section in sections]
 
@@ -125,8 +125,8 @@ def _short(short: ShortText, run: RunFolder, evaluated: Evaluated | None) -> Sec
         f"{short.chosen} less the model as it is, within the original length",
         ("task", "length", "difference", "p (Holm)"),
         rows,
-        "Differences on the same samples, with 95% intervals. Of losses (nats a token) less is "
-        "better, of answers more.",
+        "Differences on the same samples, with 95% intervals. Lower is better for losses (nats per "
+        "token), higher for answers.",
     )
     blocks: list[Block] = [Paragraph(short.summary())]
     if evaluated is not None:

@@ -34,7 +34,7 @@ class Axis(NamedTuple):
         if self.shown == "percent":
             return f"{value:.0%}"
         if self.shown == "points":
-            return f"{100 * value:+z.0f}"
+            return f"{100 * value:+z.0f}" if round(100 * value) else "0"
         if self.shown == "length" and value == int(value) and value >= 1:
             return format_length(int(value))
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

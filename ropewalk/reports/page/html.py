@@ -71,7 +71,7 @@ def _hash(content: str) -> str:
 
 
 def _header(page: Page) -> Markup:
-    missing = tag("p", f"Not here yet: {'; '.join(page.missing)}.", class_="warning")
+    missing = tag("p", f"Still missing: {'; '.join(page.missing)}.", class_="warning")
     return tag(
         "header",
         tag("h1", page.title),

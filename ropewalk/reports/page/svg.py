@@ -25,6 +25,8 @@ _TICKS = 6
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _LARGEST = 1e150
+_UPWARDS = 225  # units that a text along the left side of a chart has
+_WIDE = 6.0  # units that a letter takes, at most on average
 _APART = 5.0  # units between the marks of two series that stand at the same place
 
 Scale = Callable[[float], float]
@@ -67,7 +69,7 @@ def _apart(shown: Chart, places: Sequence[float]) -> float:
 
 def tiles(shown: TileGrid) -> Markup:
     """A grid of shares, each cell with its number."""
-    left_edge = LEFT + 16  # room for the ends of a range
+    left_edge = LEFT + 26  # room for the ends of a range, and the label beside them
     columns, rows = len(shown.columns), len(shown.rows)
     width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
@@ -302,8 +304,9 @@ def _text(value: str, x: float, y: float, anchor: str, kind: str | None = None) 
 
 
 def _up(value: str, y: float) -> Markup:
-    """A text that runs upwards, along the left side."""
+    """A text that runs upwards, along the left side. One that is too long is drawn narrower."""
+    fitted = {"textLength": _UPWARDS, "lengthAdjust": "spacingAndGlyphs"}
     return tag(
         "text", value, transform=f"translate(12 {y:.0f}) rotate(-90)", text_anchor="middle",
-        class_="label",
+        class_="label", **(fitted if len(value) * _WIDE > _UPWARDS else {}),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from ropewalk.evaluation.conditions import AS_IT_IS
@@ -40,15 +40,21 @@ LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
 INTERVALS = "Bars are 95% intervals over samples."
 HOW = (
-    "Differences are the first less the second, with 95% intervals. Of losses (nats a token) less "
-    "is better, of other scores more. p-values are adjusted by Holm over this table."
+    "Each difference is the first method's score minus the second's, with its 95% interval. Lower "
+    "is better for losses (nats per token), higher for other scores. p-values are adjusted by "
+    "Holm's method over this table."
 )
 
 
 _SIDES = (
-    "Each value is that of the method less that of the model as it is, on the same samples: up to "
-    "the original length what the method costs on short text, beyond it what it gains."
+    "Each value is the method's score minus that of the model as it is, on the same samples. Up to "
+    "the original length it shows the cost on short text, beyond it the gain at long context."
 )
+
+
+def intervals(methods: Iterable[str]) -> str:
+    """What the bars of a chart are, and which of its methods is none."""
+    return f"{INTERVALS} “{AS_IT_IS}” is the model as it is." if AS_IT_IS in methods else INTERVALS
 
 
 def mark(point: Point) -> Mark:
@@ -91,7 +97,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
         ),
         original(original_length),
         tuple(Line(at, name) for name, at in panel.thresholds),
-        caption=INTERVALS,
+        caption=intervals(curve.method for curve in panel.curves),
     )
 
 
@@ -109,7 +115,7 @@ def pooled(
                 for line in lines[metric]
             ),
             original(original_length),
-            caption=INTERVALS,
+            caption=intervals(line.method for line in lines[metric]),
         )
         for metric, label in METRICS.items()
         if lines.get(metric)
@@ -128,7 +134,7 @@ def against_short(
 
 def _change(panel: Panel, original_length: int, main: str | None) -> Chart:
     by_loss = is_loss(panel)
-    what = "change of loss in nats a token" if by_loss else "change of right answers in points"
+    what = "change in loss (nats per token)" if by_loss else "change in right answers (points)"
     return Chart(
         f"{panel.task}{in_mode(panel.mode)}: {what}",
         LENGTH,
@@ -173,25 +179,28 @@ def by_depth(records: Sequence[EvalRecord]) -> Section:
                     )
                     for line, depth in zip(grid.rows, rows, strict=True)
                 ),
-                f"Depth is from the beginning of the context; {each} samples a cell. Dashed cells "
-                "with a question mark have too few to say anything.",
+                f"Depth is measured from the beginning of the context. Each cell has {each} "
+                "samples; dashed cells with a question mark have too few to tell.",
             )
         )
     return Section("Where answers are found", tuple(blocks))
 
 
-def by_position(records: Sequence[EvalRecord], original_length: int | None) -> Section:
+def by_position(
+    records: Sequence[EvalRecord], original_length: int | None, main: str | None = None
+) -> Section:
     """Perplexity by position in the longest context."""
     curves = position_curves(records)
     if not curves:
         return Section("Perplexity by position", ())
     chart = Chart(
-        "Perplexity by position",
+        "In the longest contexts",
         Axis("position", "log2", "length"),
         Axis("perplexity", "log10"),
-        tuple(Series(curve.method, tuple(map(mark, curve.points))) for curve in curves),
+        tuple(Series(c.method, tuple(map(mark, c.points)), c.method == main) for c in curves),
         original(original_length),
-        caption=f"Each value stands at the end of its stretch of positions. {INTERVALS}",
+        caption="Each value stands at the end of its stretch of positions. "
+        + intervals(curve.method for curve in curves),
     )
     return Section("Perplexity by position", (chart,))
 

@@ -110,7 +110,7 @@ class Evaluated(Result):
         if self.comparisons:
             told = (
                 f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
-                "significant at 5%, by Holm."
+                "significant at 5% after Holm's correction."
             )
         untested = sum(c.adjusted_p is None for c in self.comparisons)
         if untested:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple, TypeVar
@@ -84,14 +84,18 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
 
 def in_words(result: EvalResult) -> str:
     """What was scored and its value, with the interval: `kv 80% (58% to 92%)`."""
-
-    def shown(value: float) -> str:
-        return f"{value:.3g}" if result.metric == PERPLEXITY.name else f"{value:.0%}"
-
-    said = f"{result.task} {shown(result.value)}"
+    said = f"{result.task} {value_in_words(result)}"
     if result.low is None or result.high is None:
         return f"{said} ({NO_INTERVAL})"
-    return f"{said} ({shown(result.low)} to {shown(result.high)})"
+    low, high = (value_in_words(replace(result, value=end)) for end in (result.low, result.high))
+    return f"{said} ({low} to {high})"
+
+
+def value_in_words(result: EvalResult) -> str:
+    """The value alone: a perplexity, or a share."""
+    if result.metric != PERPLEXITY.name:
+        return f"{result.value:.0%}"
+    return f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
 
 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:

@@ -209,11 +209,11 @@ class ShortText(Result):
             return "There are too few samples to compare within the original length."
         untested = [d for d in self.differences if d.adjusted_p is None]
         if not worse:
-            said = f"{self.chosen} shows no significant loss within the original length."
+            said = f"Within the original length, {self.chosen} shows no significant loss."
             names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
             return f"{said} There are too few samples to tell: {names}." if untested else said
         return (
-            f"{self.chosen} is worse within the original length than the model as it is: "
+            f"Within the original length, {self.chosen} is worse than the model as it is: "
             f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
             "schedule for these lengths."
         )

@@ -86,7 +86,11 @@ def test_two_evaluations_stand_side_by_side(
     shutil.copytree(other, tmp_path / "b")
     monkeypatch.chdir(tmp_path)
     found = rw.report("a", "b", out="both.html")
-    assert found.verdict == rw.compare_runs("a", "b").summary()
+    compared = rw.compare_runs("a", "b")
+    assert found.verdict == compared.summary()
+    assert compared.significant
+    for told in compared.significant[:3]:
+        assert f"{told.comparison.low:+.3g} to {told.comparison.high:+.3g})" in found.verdict
     shown = texts(found.path)
     assert "a: linear" in shown
     assert "b: linear" in shown

@@ -6,10 +6,12 @@ import random
 
 import pytest
 
-from ropewalk.evaluation.results import compare_methods
+from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.records import EvalRecord
+from ropewalk.reports.page.blocks import Page, Section
+from ropewalk.reports.page.html import document
 from ropewalk.reports.page.svg import chart
-from ropewalk.reports.parts.measured import against_short
+from ropewalk.reports.parts.measured import against_short, by_task
 from ropewalk.reports.tradeoff import is_loss, tradeoffs
 
 ORIGINAL = 512
@@ -76,3 +78,15 @@ def test_the_picture_says_in_words_what_it_shows() -> None:
         for label in ("the model as it is", "original length"):
             assert label in picture
         assert picture.count('class="bar') == 2
+
+
+def test_a_method_looks_as_in_the_other_charts_and_is_named() -> None:
+    found = records()
+    both = by_task(summarise(found), ORIGINAL).blocks[0]
+    [change, _] = against_short(found, ORIGINAL).blocks
+    names = [series.label for series in both.series]  # type: ignore[union-attr]
+    [series] = change.series  # type: ignore[union-attr]
+    assert series.look == names.index("yarn") == 1
+    page = document(Page("p", "v", (), (Section("s", (change,)),))).decode()
+    assert page.count('class="line s1"') == 2, "the curve, and its line in the legend"
+    assert "<span>yarn</span>" in page

@@ -21,6 +21,8 @@ class Series(NamedTuple):
     marks: tuple[Mark, ...]
     main: bool = False
     """Drawn thick: the one that the page is about."""
+    look: int | None = None
+    """The number of its colour, marker and dashes; its place in the chart where none is given."""
 
 
 class Axis(NamedTuple):

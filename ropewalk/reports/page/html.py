@@ -128,12 +128,12 @@ def _block(block: Block) -> Markup:
 
 
 def _legend(block: Chart) -> Markup | None:
-    if len(block.series) < 2:
+    if not block.series:
         return None
     items = (
         tag(
             "li",
-            swatch(i, main=series.main),
+            swatch(i if series.look is None else series.look, main=series.main),
             tag("strong" if series.main else "span", series.label),
         )
         for i, series in enumerate(block.series)

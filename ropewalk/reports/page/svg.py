@@ -19,8 +19,8 @@ from ropewalk.reports.page.markup import Markup, tag
 
 SERIES = 8
 """How many look different; then they begin again."""
-WIDTH, HEIGHT = 420, 270
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 42
+WIDTH, HEIGHT = 420, 280
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 20, 42  # above, for the names of lines
 _TICKS = 6
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
@@ -55,7 +55,8 @@ def chart(shown: Chart) -> Markup:
     for i, series in enumerate(shown.series):
         own = [m for m in series.marks if _drawable(m, shown)]
         offset = moved * (i - (len(shown.series) - 1) / 2)
-        parts.append(_series(series, own, i, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
+        look = i if series.look is None else series.look
+        parts.append(_series(series, own, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
     return _picture(shown.title, _described(shown), HEIGHT, parts)
 
 
@@ -208,7 +209,7 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
                 _text(
                     line.label,
                     at - 3 if left else at + 3,
-                    HEIGHT - BOTTOM - 5,
+                    TOP - 6,
                     "end" if left else "start",
                     "note",
                 )
@@ -305,7 +306,7 @@ def _text(value: str, x: float, y: float, anchor: str, kind: str | None = None) 
 
 def _up(value: str, y: float) -> Markup:
     """A text that runs upwards, along the left side. One that is too long is drawn narrower."""
-    fitted = {"textLength": _UPWARDS, "lengthAdjust": "spacingAndGlyphs"}
+    fitted: dict[str, str | float] = {"textLength": _UPWARDS, "lengthAdjust": "spacingAndGlyphs"}
     return tag(
         "text", value, transform=f"translate(12 {y:.0f}) rotate(-90)", text_anchor="middle",
         class_="label", **(fitted if len(value) * _WIDE > _UPWARDS else {}),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ropewalk.api.compare_runs import ComparedRuns
+from ropewalk.evaluation.results import value_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
 from ropewalk.reports.comparison import difference_panels
@@ -94,8 +95,7 @@ def _table(found: ComparedRuns) -> Table:
         result = values[side].get(key)
         if result is None:
             return Cell("–")
-        shown = f"{result.value:.3g}" if result.metric == PERPLEXITY.name else f"{result.value:.0%}"
-        return Cell(shown, result.value)
+        return Cell(value_in_words(result), result.value)
 
     rows = []
     for c in found.comparisons:

@@ -127,12 +127,15 @@ def against_short(
 ) -> Section:
     """What each method changes at each length, where short and long text were measured."""
     shown = tradeoffs(records, original_length, AS_IT_IS)
+    order = list(labels(r.subject for r in records).values())
     return Section(
-        "Long context against short text", tuple(_change(p, original_length, main) for p in shown)
+        "Long context against short text",
+        tuple(_change(panel, original_length, main, order) for panel in shown),
     )
 
 
-def _change(panel: Panel, original_length: int, main: str | None) -> Chart:
+def _change(panel: Panel, original_length: int, main: str | None, order: Sequence[str]) -> Chart:
+    """Each method in the colour that it has in other charts, where the model as it is has one."""
     by_loss = is_loss(panel)
     what = "change in loss (nats per token)" if by_loss else "change in right answers (points)"
     return Chart(
@@ -140,8 +143,8 @@ def _change(panel: Panel, original_length: int, main: str | None) -> Chart:
         LENGTH,
         Axis(what) if by_loss else Axis(what, shown="points"),
         tuple(
-            Series(curve.method, tuple(map(mark, curve.points)), curve.method == main)
-            for curve in panel.curves
+            Series(c.method, tuple(map(mark, c.points)), c.method == main, order.index(c.method))
+            for c in panel.curves
         ),
         original(original_length),
         (Line(0, "the model as it is"),),

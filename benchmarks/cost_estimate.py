@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -82,11 +83,16 @@ def _run() -> dict[str, Any]:
 
 
 def taken(run: Path) -> dict[str, float]:
-    """Seconds from the beginning of each stage of a run to that of the next."""
+    """Seconds from the beginning of each stage of a run to the next event: a stage, or the end.
+
+    A run that is done may have been opened again long after.
+    """
     events = read_journal(run / EVENTS)
-    began = [(str(e["name"]), _time(e)) for e in events if e["event"] == "stage"]
-    ends = [*(time for _, time in began[1:]), _time(events[-1])]
-    return {name: end - start for (name, start), end in zip(began, ends, strict=True)}
+    return {
+        str(event["name"]): _time(following) - _time(event)
+        for event, following in pairwise(events)
+        if event["event"] == "stage"
+    }
 
 
 def _time(event: dict[str, object]) -> float:

@@ -295,7 +295,7 @@ FAULTS = {
     ),
     "a GGUF file keeps its former scaling beside the plan's": Fault(
         "ropewalk/gguf/settings.py",
-        'without=frozenset(f"{header.architecture}.{key}" for key in _REPLACED),',
+        'without=frozenset(f"{own.name}.{key}" for key in _REPLACED),',
         "without=frozenset(),",
         ("tests/exporting/test_gguf_file.py",),
     ),
@@ -342,13 +342,13 @@ FAULTS = {
         ("tests/api/test_evaluate_server.py",),
     ),
     "an interval's ends are swapped in a page": Fault(
-        "ropewalk/reports/commands/measured.py",
+        "ropewalk/reports/parts/measured.py",
         "return Mark(point.length, point.value, point.low, point.high)",
         "return Mark(point.length, point.value, point.high, point.low)",
         REPORT,
     ),
     "the curves of later stages begin at 0 again": Fault(
-        "ropewalk/reports/commands/train.py",
+        "ropewalk/reports/parts/training.py",
         "            before += own[-1].tokens\n",
         "",
         REPORT,
@@ -360,7 +360,7 @@ FAULTS = {
         REPORT,
     ),
     "methods compared trade names": Fault(
-        "ropewalk/reports/commands/measured.py",
+        "ropewalk/reports/parts/measured.py",
         "                Cell(names[c.first]),\n                Cell(names[c.second]),\n",
         "                Cell(names[c.second]),\n                Cell(names[c.first]),\n",
         REPORT,

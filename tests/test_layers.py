@@ -162,7 +162,10 @@ ROOMS = {
     ),
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
-        ("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+        (
+            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+            "evaluation.statistics",
+        ),
         needs=("numpy",),
     ),
     "training": Row(
@@ -318,13 +321,21 @@ ROOMS = {
         lazily=("matplotlib",),
     ),
     "reports.page": Row(("errors", "lengths", "outputs")),
-    "reports.commands": Row(
+    "reports.parts": Row(
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
-            *("searching.model.results", "pipeline.results", "reports", "reports.page"),
-            *("api", "api.search", "api.train", "training.results", "exporting.parity"),
-            "exporting.features",
+            *("searching.model.results", "training.results", "reports", "reports.page", "api"),
+            *("exporting.parity", "exporting.features", "evaluation.conditions"),
+        ),
+        needs=("numpy",),
+    ),
+    "reports.commands": Row(
+        (
+            *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
+            *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
+            *("searching.model.results", "training.results", "reports.page", "reports.parts"),
+            *("api", "api.search", "api.train"),
         ),
         needs=("numpy",),
     ),

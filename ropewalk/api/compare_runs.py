@@ -22,7 +22,7 @@ from ropewalk.evaluation.results import (
 )
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
+from ropewalk.records import NLL, EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.reports.comparison import comparison_figure, difference_panels
 from ropewalk.run_directory import RECORDS, read_configuration, read_journal, read_versions
 from ropewalk.untrusted import Fields, read_json, text_value
@@ -71,13 +71,12 @@ class ComparedRuns(Result):
         untested = sum(c.adjusted_p is None for c in self.comparisons)
         undecided = len(self.comparisons) - untested - len(self.significant)
         shown = ", ".join(
-            f"{c.task} at {format_length(c.length)} {c.comparison.difference:+.3g}"
-            for c in self.significant[:3]
+            f"{_task(c)} at {format_length(c.length)} {c.comparison}" for c in self.significant[:3]
         )
         told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
         parts = [
             f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
-            f"significant at 5%, by Holm{told}"
+            f"significant at 5% after Holm's correction{told}"
         ]
         if undecided:
             parts.append(f"{undecided} are undecided")
@@ -94,6 +93,10 @@ class ComparedRuns(Result):
         return comparison_figure(
             difference_panels(self.comparisons, list(map(self.label, self.comparisons))), self.title
         )
+
+
+def _task(found: MethodComparison) -> str:
+    return f"{found.task} (loss)" if found.metric == NLL.name else found.task
 
 
 class _Run(NamedTuple):

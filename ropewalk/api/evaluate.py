@@ -31,7 +31,14 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
-from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, means, summarise
+from ropewalk.evaluation.results import (
+    MethodComparison,
+    compare_methods,
+    in_words,
+    labels,
+    means,
+    summarise,
+)
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
@@ -103,7 +110,7 @@ class Evaluated(Result):
         if self.comparisons:
             told = (
                 f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
-                "significant at 5%, by Holm."
+                "significant at 5% after Holm's correction."
             )
         untested = sum(c.adjusted_p is None for c in self.comparisons)
         if untested:
@@ -111,15 +118,15 @@ class Evaluated(Result):
         return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
 
     def _standing(self, subject: Subject, length: int) -> str:
-        """One subject at one length: all answers together, and each perplexity."""
-        own = [r for r in self.results if (r.subject, r.length) == (subject, length)]
+        """One subject at one length: the mean over all answers or each task's, and perplexity."""
+        own, over_tasks = (
+            [r for r in results if (r.subject, r.length) == (subject, length)]
+            for results in (self.results, self.means)
+        )
         asked = list(filter(is_main_answer, own))
-        parts = [f"{r.task} {r.value:.3g}" for r in own if r.metric == PERPLEXITY.name]
-        if asked:
-            total = sum(r.samples for r in asked)
-            right = sum(r.value * r.samples for r in asked)
-            parts.insert(0, f"{right / total:.0%} of {total} answers right")
-        return ", ".join(parts) or "no task fits"
+        of_all = [m for m in over_tasks if m.samples == sum(r.samples for r in asked)]
+        shown = [*(of_all[:1] or asked), *(r for r in own if r.metric == PERPLEXITY.name)]
+        return ", ".join(map(in_words, shown)) or "no task fits"
 
     def figure(self) -> Figure:
         """Each task by context length, one curve per subject."""

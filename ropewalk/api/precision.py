@@ -42,7 +42,10 @@ class Precision(Findings, Result):
     """The effect of a shift of all positions under each number format, and a diagnosis in words."""
 
     def summary(self) -> str:
-        shown = ", ".join(f"{a.arm} {a.strays.mean:.2g}" for a in self.arms if a.weights == GIVEN)
+        given = [arm for arm in self.arms if arm.weights == GIVEN]
+        shown = ", ".join(f"{arm.arm} {arm.strays}" for arm in given)
+        if any(arm.strays.low is None for arm in given):
+            shown += " (no intervals: they need five sequences)"
         traps = "; ".join(f"{gain.path}: {gain.trap}" for gain in self.traps)
         return (
             f"{self.model} on {self.sequences} sequences of {format_length(self.length)} tokens: "

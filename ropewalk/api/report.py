@@ -27,7 +27,7 @@ class Reported(Result):
     bytes: int
 
     def summary(self) -> str:
-        told = f" Not here yet: {', '.join(self.missing)}." if self.missing else ""
+        told = f" Still missing: {', '.join(self.missing)}." if self.missing else ""
         return f"Wrote {self.path} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
 
 
@@ -38,10 +38,11 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     default `out` is `report.html` in it; of two runs it must be given. The page loads nothing from
     elsewhere and can be read without scripts.
     """
-    from ropewalk.reports.commands import comparison, page_of
-    from ropewalk.reports.commands.evaluate import check_weights
-    from ropewalk.reports.commands.folder import RunFolder
+    from ropewalk.reports.commands import page_of
+    from ropewalk.reports.commands.evaluate import evaluated
     from ropewalk.reports.page.html import document, is_page
+    from ropewalk.reports.parts import comparison, places
+    from ropewalk.reports.parts.folder import RunFolder
 
     paths = [as_path(run, f"runs[{i}]") for i, run in enumerate(runs)]
     if not 1 <= len(paths) <= 2:
@@ -57,7 +58,7 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
         )
     if len(folders) == 2:
         for folder in folders:
-            check_weights(folder)
+            evaluated(folder)
         from ropewalk.api.compare_runs import compare_runs
 
         page = comparison.page(compare_runs(*paths), place)
@@ -67,6 +68,7 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
         raise InputError(
             f"{paths[0]}: has no results yet; start the same command again to go on with it"
         )
+    page = places.shareable(page, paths)
     content = document(page)
     write_atomically(place, content)
     return Reported(place, page.title, page.verdict, page.missing, len(content))

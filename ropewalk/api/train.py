@@ -195,7 +195,7 @@ def train(
                 key: getattr(found, key)
                 for key in ("plan", "stages", "exported", "kept", "adapter")
             },
-            model=asked.source.name,
+            model=asked.source.short_name,
             recipe=recipe,
             run=str(path),
         )

@@ -240,7 +240,7 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
     console.print(rows)
     if leg.held_out is not None:
         console.print(verdict_in_words(leg), soft_wrap=True)
-    if leg.at_original_length:
+    if leg.cost_at_original_length is not None:
         console.print(short_in_words(leg), soft_wrap=True)
     if leg.at_bounds:
         console.print(bounds_in_words(leg), soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple, TypeVar
@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.evaluation.statistics import (
+    NO_INTERVAL,
     Comparison,
     Rates,
     compare_mean_rates,
@@ -79,6 +80,22 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
     if group[0].metric == NLL.name:
         mean, interval = math.exp(mean), interval and (math.exp(interval[0]), math.exp(interval[1]))
     return mean, *(interval or (None, None))
+
+
+def in_words(result: EvalResult) -> str:
+    """What was scored and its value, with the interval: `kv 80% (58% to 92%)`."""
+    said = f"{result.task} {value_in_words(result)}"
+    if result.low is None or result.high is None:
+        return f"{said} ({NO_INTERVAL})"
+    low, high = (value_in_words(replace(result, value=end)) for end in (result.low, result.high))
+    return f"{said} ({low} to {high})"
+
+
+def value_in_words(result: EvalResult) -> str:
+    """The value alone: a perplexity, or a share."""
+    if result.metric != PERPLEXITY.name:
+        return f"{result.value:.0%}"
+    return f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
 
 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:

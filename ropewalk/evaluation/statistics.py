@@ -34,6 +34,7 @@ from ropewalk.values import Value
 CONFIDENCE = 0.95
 FEWEST = 5
 """Fewer clusters than these give no interval."""
+NO_INTERVAL = "too few samples for an interval"
 SIGNIFICANT = 0.05
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
@@ -377,6 +378,11 @@ class Comparison(Value):
     """The 95% interval; None where there are fewer than five clusters, as with the p-value."""
     high: float | None
     p_value: float | None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.difference:+.3g} ({NO_INTERVAL})"
+        return f"{self.difference:+.3g} ({self.low:+.3g} to {self.high:+.3g})"
 
 
 def compare_rates(

@@ -44,9 +44,10 @@ class Parity(Value):
         return {"passed": self.passed}
 
     def __str__(self) -> str:
+        near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
-            f"{self.quantity} within {self.max_difference:.2g} of the planned model's over "
-            f"{self.tokens:,} tokens (allowed: {self.allowed})"
+            f"{self.quantity} {near} the planned model's over {self.tokens:,} tokens "
+            f"(allowed difference: {self.allowed})"
         )
 
     @property
@@ -100,6 +101,17 @@ class Exported(Result):
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
 
+    def moved(self, folder: Path) -> Exported:
+        """The same in another folder: a run directory may have moved."""
+        path = folder / self.path.name
+        before, now = (_in_modelfile(each) for each in (self.path, path))
+        return replace(
+            self,
+            path=path,
+            load=self.load.replace(str(self.path), str(path)),
+            elsewhere=tuple(line.replace(before, now) for line in self.elsewhere),
+        )
+
     def summary(self) -> str:
         wrote = f"Wrote {self.path} for {self.target}"
         if self.parity is None:
@@ -107,6 +119,10 @@ class Exported(Result):
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
         return f"{wrote}; {self.parity.runtime} gives {self.parity}.{warned}"
+
+
+def _in_modelfile(path: Path) -> str:
+    return f"FROM {path}" if path.is_absolute() else f"FROM ./{path}"
 
 
 def _bound(difference: float) -> float:

@@ -15,10 +15,10 @@ from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.results import MethodComparison
-from ropewalk.evaluation.statistics import is_significant
+from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalResult
+from ropewalk.records import NLL, PERPLEXITY, EvalResult
 from ropewalk.reports.extend import Line, extension_figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
@@ -87,11 +87,13 @@ class AtTarget(NamedTuple):
         said = f"retrieval {self.retrieval:.0%}"
         if self.retrieval_low is not None and self.retrieval_high is not None:
             said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
+        else:
+            said += f" ({NO_INTERVAL})"
         if self.perplexity is None:
             return said
         said += f", perplexity {self.perplexity:.1f}"
         if self.perplexity_low is None or self.perplexity_high is None:
-            return said
+            return f"{said} ({NO_INTERVAL})"
         return f"{said} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
 
 
@@ -150,11 +152,12 @@ class Training(Result):
 
     def summary(self) -> str:
         told = (
-            f"{len(self.stage.steps):,} steps with {self.stage.method}, loss "
-            f"{self.stage.loss_first:.3f} to {self.stage.loss_last:.3f}"
+            f"Trained for {len(self.stage.steps):,} steps with {self.stage.method}: "
+            f"{self.stage.loss_in_words()}."
         )
         if self.left_out:
-            told += f"; {self.left_out} documents share text with the evaluation and were left out"
+            plural = "s that share" if self.left_out > 1 else " that shares"
+            told += f" Left out: {self.left_out} document{plural} text with the evaluation."
         return told
 
 
@@ -176,12 +179,19 @@ class Difference(NamedTuple):
         return worse and is_significant(self.adjusted_p)
 
     def __str__(self) -> str:
-        """A difference of losses is a ratio of perplexities."""
-        if self.metric == "nll":
-            change = f"{math.expm1(self.difference):+.1%}"
-        else:
-            change = f"{100 * self.difference:+.0f} points"
-        return f"{self.task} at {format_length(self.length)} {change}"
+        """The change, with its interval. A difference of losses is a ratio of perplexities."""
+        as_ratio = self.metric == NLL.name
+
+        def shown(value: float) -> str:
+            return f"{math.expm1(value):+.1%}" if as_ratio else f"{100 * value:+.0f} points"
+
+        what = self.task
+        if as_ratio and self.task != PERPLEXITY.name:
+            what = f"perplexity of {self.task}"
+        said = f"{what} at {format_length(self.length)} {shown(self.difference)}"
+        if self.low is None or self.high is None:
+            return f"{said} ({NO_INTERVAL})"
+        return f"{said} ({shown(self.low)} to {shown(self.high)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,17 +204,18 @@ class ShortText(Result):
     def summary(self) -> str:
         worse = [difference for difference in self.differences if difference.is_worse]
         if not self.differences:
-            return "no length within the original length was evaluated"
+            return "No length within the original length was evaluated."
         if all(difference.adjusted_p is None for difference in self.differences):
-            return "too few samples to compare within the original length"
+            return "There are too few samples to compare within the original length."
         untested = [d for d in self.differences if d.adjusted_p is None]
         if not worse:
-            said = f"no significant loss from {self.chosen} within the original length"
+            said = f"Within the original length, {self.chosen} shows no significant loss."
             names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
-            return f"{said}; too few samples to tell: {names}" if untested else said
+            return f"{said} There are too few samples to tell: {names}." if untested else said
         return (
-            f"{self.chosen} is worse within the original length: {', '.join(map(str, worse))}; "
-            "`ropewalk search --recover` searches a separate schedule for these lengths"
+            f"Within the original length, {self.chosen} is worse than the model as it is: "
+            f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
+            "schedule for these lengths."
         )
 
 
@@ -239,10 +250,23 @@ class Verified(Result):
     verified: tuple[VerifiedFile, ...]
 
     def summary(self) -> str:
-        told = "; ".join(f"{each.path.name}: {each.verdict}" for each in self.verified)
-        more = [finding.what for each in self.verified for finding in each.findings]
-        more += [line for each in self.verified for line in each.not_established]
-        return "; ".join([f"read back from disk: {told}", *more])
+        names = [each.path.name for each in self.verified if each.verdict == "well"]
+        told = []
+        if names:
+            does = "was read back from disk and follows"
+            if len(names) > 1:
+                does = "were read back from disk and follow"
+            told.append(f"{' and '.join(names)} {does} the plan.")
+        for each in self.verified:
+            if each.verdict == "not established":
+                told.append(f"Whether {each.path.name} follows the plan was not established.")
+            told += [_sentence(finding.what) for finding in each.findings]
+            told += [f"Not established: {line}." for line in each.not_established]
+        return " ".join(told)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def run_id(configuration: Mapping[str, object]) -> str:

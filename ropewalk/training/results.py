@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.reports.training import Curve, training_figure
@@ -74,9 +75,23 @@ class TrainedStage(Value):
     def loss_last(self) -> float:
         return _mean(self.steps[-FIRST:])
 
+    def loss_in_words(self) -> str:
+        """The mean loss at either end, with its interval over the steps: each reads other text."""
+        count = min(FIRST, len(self.steps))
+        ends = (self.steps[:count], self.steps[-count:])
+        first, last = (_with_interval([step.loss for step in own]) for own in ends)
+        return f"mean loss {first} in the first {count} steps and {last} in the last {count}"
+
 
 def _mean(steps: tuple[Step, ...]) -> float:
     return sum(step.loss for step in steps) / len(steps)
+
+
+def _with_interval(values: list[float]) -> str:
+    mean, interval = sum(values) / len(values), t_interval(values)
+    if interval is None:
+        return f"{mean:.3f} (too few steps for an interval)"
+    return f"{mean:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +120,8 @@ class Found(Result):
 
     def summary(self) -> str:
         told = "; ".join(
-            f"{len(stage.steps):,} steps at {format_length(stage.length)} ({stage.method}), loss "
-            f"{stage.loss_first:.3f} to {stage.loss_last:.3f} (means of the first and last "
-            f"{min(FIRST, len(stage.steps))} steps)"
+            f"{len(stage.steps):,} steps at {format_length(stage.length)} ({stage.method}), "
+            f"{stage.loss_in_words()}"
             for stage in self.stages
         )
         return f"{told}; {self.tokens:,} tokens. {self.exported.summary()}"

@@ -79,12 +79,21 @@ def test_the_result_and_the_command(copied: Path, tmp_path: Path) -> None:
     assert rw.report(copied).bytes == found.bytes, "ours may be replaced"
 
 
-def test_two_evaluations_stand_side_by_side(run: Path, other: Path, tmp_path: Path) -> None:
-    found = rw.report(run, other, out=tmp_path / "both.html")
-    assert found.verdict == rw.compare_runs(run, other).summary()
+def test_two_evaluations_stand_side_by_side(
+    run: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, tmp_path / "a")
+    shutil.copytree(other, tmp_path / "b")
+    monkeypatch.chdir(tmp_path)
+    found = rw.report("a", "b", out="both.html")
+    compared = rw.compare_runs("a", "b")
+    assert found.verdict == compared.summary()
+    assert compared.significant
+    for told in compared.significant[:3]:
+        assert f"{told.comparison.low:+.3g} to {told.comparison.high:+.3g})" in found.verdict
     shown = texts(found.path)
-    assert f"{run}: linear" in shown
-    assert f"{other}: linear" in shown
+    assert "a: linear" in shown
+    assert "b: linear" in shown
     with pytest.raises(InputError, match="needs a file to be written to"):
         rw.report(run, other)
 
@@ -94,7 +103,7 @@ def test_an_unfinished_run_shows_what_there_is(copied: Path) -> None:
     found = rw.report(copied)
     assert found.missing == ("results.json",)
     assert "Unfinished" in found.verdict
-    assert "Not here yet: results.json" in texts(found.path)
+    assert "Still missing: results.json" in texts(found.path)
     assert "kv" in texts(found.path)
 
 
@@ -116,6 +125,7 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
     shown = texts(rw.report(tmp_path / "search").path)
     assert "Rescale factors by method" in shown
     assert "On documents that decided nothing" in shown
+    assert "At the original length, on the beginnings of the same documents" in shown
 
 
 def refused(*runs: Path, out: Path | None = None) -> str:

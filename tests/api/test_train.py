@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -75,6 +76,21 @@ def test_a_run_ends_in_a_proven_model_with_its_plan(done: Trained, model: Path) 
     assert (run / "figures" / "training.png").exists()
     lines = read_journal(run / "training.jsonl")
     assert [line["loss"] for line in lines] == [step.loss for step in stage.steps]
+
+
+def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
+    done: Trained, tmp_path: Path
+) -> None:
+    run = tmp_path / "moved"
+    shutil.copytree(done.run, run)
+    (run / "report.html").unlink()
+    found = rw.report(run)
+    assert "Wrote moved/model for transformers" in found.verdict
+    content = found.path.read_text()
+    assert "from_pretrained(&#x27;moved/model&#x27;)" in content
+    assert "Run directory: moved<" in content
+    for place in (tmp_path, Path(done.run).parent):
+        assert str(place) not in content
 
 
 def test_the_last_checkpoints_are_there_to_be_evaluated(done: Trained) -> None:

@@ -68,6 +68,17 @@ def evaluation_of(done: Extended) -> Evaluate:
     return stage
 
 
+def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
+    done: Extended, run: Path
+) -> None:
+    page = (run / "report.html").read_text()
+    assert str(run.parent) not in page
+    assert f"Run directory: {run.name}<" in page
+    assert "perplexity: change in loss (nats per token)</h3>" in page
+    assert f"{run.name}/model&#x27;" in page
+    assert "read back from disk and follows the plan." in page
+
+
 def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
     check_result(done)
     value = done.to_json()

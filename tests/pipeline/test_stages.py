@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,19 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.extend import Extended
-from ropewalk.pipeline.results import Difference, Exports, ShortText
+from ropewalk.pipeline.results import (
+    Difference,
+    Exports,
+    ShortText,
+    Training,
+    Verified,
+    VerifiedFile,
+)
 from ropewalk.pipeline.settings import Settings, parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import Evaluate
@@ -26,6 +35,7 @@ from ropewalk.pipeline.stages.search import Search
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import Journal
 from ropewalk.searching.model.planted import text_of
+from ropewalk.training.results import Step, TrainedStage
 from tests.evaluation import tiny
 
 
@@ -58,7 +68,9 @@ def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -
     assert evaluated.before.retrieval == 0.0
     assert evaluated.after.retrieval == 0.9
     assert evaluated.after.perplexity == pytest.approx(math.exp(3.5))
-    assert str(evaluated.after) == "retrieval 90% (60 to 98%), perplexity 33.1"
+    assert str(evaluated.after) == (
+        "retrieval 90% (60 to 98%), perplexity 33.1 (too few samples for an interval)"
+    )
     tested = {
         (c.first.method, c.second.method)
         for c in evaluated.comparisons
@@ -107,18 +119,53 @@ def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("metric", "difference", "p", "said"),
     [
-        ("nll", 0.1, 0.01, "yarn is worse within the original length: needle at 512 +10.5%"),
+        ("nll", 0.1, 0.01, "perplexity of needle at 512 +10.5% (+8.3% to +12.7%)"),
         ("nll", -0.1, 0.01, "no significant loss"),
         ("nll", 0.1, 0.2, "no significant loss"),
-        ("exact_match", -0.2, 0.01, "needle at 512 -20 points"),
+        ("exact_match", -0.2, 0.01, "needle at 512 -20 points (-22 points to -18 points)"),
         ("exact_match", 0.2, 0.01, "no significant loss"),
     ],
 )
 def test_a_cost_at_short_lengths_is_told_where_it_is_significant(
     metric: str, difference: float, p: float, said: str
 ) -> None:
-    row = Difference("needle", metric, 512, difference, None, None, p)
+    low, high = difference - 0.02, difference + 0.02
+    row = Difference("needle", metric, 512, difference, low, high, p)
     assert said in ShortText("yarn", (row,)).summary()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (("well",), "model was read back from disk and follows the plan."),
+        (("well", "well"), "model and model.gguf were read back from disk and follow the plan."),
+        (
+            ("well", "not established"),
+            "model was read back from disk and follows the plan. "
+            "Whether model.gguf follows the plan was not established. Not established: no runtime.",
+        ),
+    ],
+)
+def test_what_was_read_back_from_disk_is_told_in_sentences(
+    verdicts: tuple[Any, ...], said: str
+) -> None:
+    names = [Path("run/model"), Path("run/model.gguf")]
+    files = tuple(
+        VerifiedFile(path, verdict, (), () if verdict == "well" else ("no runtime",))
+        for path, verdict in zip(names, verdicts, strict=False)
+    )
+    assert Verified(files).summary() == said
+
+
+def test_a_mean_loss_has_the_interval_of_its_steps() -> None:
+    steps = tuple(Step(i, 3 - i / 100, 1.0, 1e-4, 64 * i) for i in range(1, 31))
+    stage = TrainedStage(512, 64, "yarn", "p", 1.0, steps)
+    losses = [step.loss for step in steps[-10:]]
+    low, high = t_interval(losses)  # type: ignore[misc]
+    told = f"{sum(losses) / 10:.3f} ({low:.3f} to {high:.3f}) in the last 10"
+    assert told in Training(Path("model"), stage, 0).summary()
+    few = TrainedStage(512, 64, "yarn", "p", 1.0, steps[:3])
+    assert "2.980 (too few steps for an interval)" in Training(Path("model"), few, 0).summary()
 
 
 def test_the_lengths_are_the_window_its_doublings_and_the_target() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
-from ropewalk.exporting.parity import Exported
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.pipeline.results import Exports
 from ropewalk.pipeline.stage import Cost, Stage, Start, Work
@@ -65,7 +64,7 @@ class Export(Stage[Exports]):
         if deleted:
             work.notice(f"exporting again what was deleted: {', '.join(map(str, deleted))}")
             return None
-        return replace(result, written=tuple(_moved(each, path) for each in result.written))
+        return replace(result, written=tuple(each.moved(path) for each in result.written))
 
 
 def _digests(run: Path) -> dict[str, str]:
@@ -78,15 +77,3 @@ def _digests(run: Path) -> dict[str, str]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _moved(exported: Exported, run: Path) -> Exported:
-    """The run directory may have moved, or be named from another working directory."""
-    path = run / exported.path.name
-    before, now = str(exported.path), str(path)
-    return replace(
-        exported,
-        path=path,
-        load=exported.load.replace(before, now),
-        elsewhere=tuple(line.replace(before, now) for line in exported.elsewhere),
-    )

@@ -9,16 +9,13 @@ import pkgutil
 from importlib import import_module
 
 from ropewalk.errors import InputError
-from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Page
-
-_OTHER = ("folder", "measured", "schedules", "comparison")
+from ropewalk.reports.parts.folder import RunFolder
 
 
 def commands() -> tuple[str, ...]:
     """Those whose runs can be shown."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name for name in names if name not in _OTHER))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def page_of(run: RunFolder) -> Page:

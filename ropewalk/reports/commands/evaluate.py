@@ -7,21 +7,21 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
-from ropewalk.reports.commands import measured, schedules
-from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
+from ropewalk.reports.parts import measured, schedules
+from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.run_directory import RECORDS
 
 
 def page(run: RunFolder) -> Page:
-    found = run.result(RESULTS, Evaluated)
-    check_weights(run)
+    found = evaluated(run)
     results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
     effective = () if found is None else found.effective_lengths
     sections = [
         *([_effective(effective)] if effective else ()),
         measured.by_task(results, at, effective=effective),
+        *([measured.against_short(run.records, at)] if at is not None else ()),
         measured.by_depth(run.records),
         measured.by_position(run.records, at),
         *([_compared(found)] if found is not None and found.comparisons else ()),
@@ -36,12 +36,12 @@ def page(run: RunFolder) -> Page:
     )
 
 
-def check_weights(run: RunFolder) -> None:
-    """Refuse files of two models in one folder."""
+def evaluated(run: RunFolder) -> Evaluated | None:
+    """Its result, where it is finished. Files of two models in one folder are refused."""
+    found = run.result(RESULTS, Evaluated)
     own = run.configuration.get("weights_sha256")
     if not isinstance(own, str):
-        return
-    found = run.result(RESULTS, Evaluated)
+        return found
     for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
         other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
         if other is not None:
@@ -49,6 +49,7 @@ def check_weights(run: RunFolder) -> None:
                 f"{run.path / name}: holds scores of the weights {other}…, and the run is of "
                 f"{own[:16]}…; restore the file, or evaluate again"
             )
+    return found
 
 
 def _effective(effective: tuple[EffectiveLength, ...]) -> Section:

@@ -18,10 +18,9 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import NLL
-from ropewalk.reports.commands import measured, schedules
-from ropewalk.reports.commands.folder import RunFolder
-from ropewalk.reports.commands.train import curves
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
+from ropewalk.reports.parts import measured, schedules, training
+from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
@@ -41,14 +40,14 @@ def page(run: RunFolder) -> Page:
     asked = STAGES if run.configuration.get("train_steps") else (n for n in STAGES if n != "train")
     sections = [
         *(_measured(run, evaluated) if evaluated else _so_far(run)),
-        *([_short(short, run)] if short else ()),
+        *([_short(short, run, evaluated)] if short else ()),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
         *([_ranked(compared)] if compared else ()),
         *([_exported(run, exports, verified)] if exports else ()),
     ]
     return Page(
-        f"{_name(inspected)} to {_target(run)} tokens",
+        f"{_name(inspected)}, extended to {_target(run)} tokens",
         _verdict(inspected, evaluated),
         tuple(e.summary() for e in (found, trained, short, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
@@ -67,7 +66,7 @@ def _target(run: RunFolder) -> str:
 
 def _verdict(inspected: Inspected | None, evaluated: Evaluated | None) -> str:
     if evaluated is None or inspected is None:
-        return "Not evaluated yet: nothing can be said of what the extended model does."
+        return "Not evaluated yet, so how well the extended model works is unknown."
     at = format_length(inspected.target_length)
     told = (
         f"At {at} tokens, extended by {evaluated.chosen}: {evaluated.after}. "
@@ -101,7 +100,7 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
         first,
         measured.by_task(evaluated.results, at, main=evaluated.chosen),
         measured.by_depth(run.records),
-        measured.by_position(run.records, at),
+        measured.by_position(run.records, at, evaluated.chosen),
     ]
     return [section._replace(command=run.made_by) for section in sections]
 
@@ -109,10 +108,10 @@ def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
 def _trained(trained: Training, run: RunFolder) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
-    return Section("Training", curves([(name, stage.steps)]), run.made_by)
+    return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
 
 
-def _short(short: ShortText, run: RunFolder) -> Section:
+def _short(short: ShortText, run: RunFolder, evaluated: Evaluated | None) -> Section:
     rows = tuple(
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
@@ -123,13 +122,18 @@ def _short(short: ShortText, run: RunFolder) -> Section:
         for d in short.differences
     )
     table = Table(
-        f"{short.chosen} less the model as it is, on the same samples",
+        f"{short.chosen} less the model as it is, within the original length",
         ("task", "length", "difference", "p (Holm)"),
         rows,
-        "Of losses, in nats a token, more is worse; of retrieval, less is worse.",
+        "Differences on the same samples, with 95% intervals. Lower is better for losses (nats per "
+        "token), higher for answers.",
     )
-    blocks: tuple[Block, ...] = (Paragraph(short.summary()), *((table,) if rows else ()))
-    return Section("What it costs on short text", blocks, run.made_by)
+    blocks: list[Block] = [Paragraph(short.summary())]
+    if evaluated is not None:
+        at = evaluated.original_length
+        blocks += measured.against_short(run.records, at, short.chosen).blocks
+    blocks += [table] if rows else []
+    return Section("Long context against short text", tuple(blocks), run.made_by)
 
 
 def _ranked(compared: Compared) -> Section:
@@ -145,9 +149,9 @@ def _ranked(compared: Compared) -> Section:
 
 
 def _exported(run: RunFolder, exports: Exports, verified: Verified | None) -> Section:
-    folder = next((e.path for e in exports.written if e.target == "transformers"), None)
-    own = None if folder is None else run.path / folder.name
-    section = schedules.loading(exports.written, run.plan, own)
+    written = [each.moved(run.path) for each in exports.written]
+    folder = next((each.path for each in written if each.target == "transformers"), None)
+    section = schedules.loading(written, run.plan, folder)
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
         found = [finding for each in verified.verified for finding in each.findings]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ropewalk.api.precision import RESULTS, Precision
-from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
+from ropewalk.reports.parts.folder import RunFolder
 
 
 def page(run: RunFolder) -> Page:

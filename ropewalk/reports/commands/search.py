@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ropewalk.api.search import RESULTS
 from ropewalk.lengths import format_length
-from ropewalk.reports.commands import schedules
-from ropewalk.reports.commands.folder import RunFolder
 from ropewalk.reports.page.blocks import Page
+from ropewalk.reports.parts import schedules
+from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.searching.model.results import Found
 
 

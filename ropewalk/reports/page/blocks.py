@@ -21,17 +21,22 @@ class Series(NamedTuple):
     marks: tuple[Mark, ...]
     main: bool = False
     """Drawn thick: the one that the page is about."""
+    look: int | None = None
+    """The number of its colour, marker and dashes; its place in the chart where none is given."""
 
 
 class Axis(NamedTuple):
     label: str
     scale: Literal["linear", "log2", "log10"] = "linear"
-    shown: Literal["number", "length", "percent"] = "number"
+    shown: Literal["number", "length", "percent", "points"] = "number"
+    """`points` are differences of shares, in hundredths."""
 
     def text(self, value: float) -> str:
         """A value as this axis writes it."""
         if self.shown == "percent":
             return f"{value:.0%}"
+        if self.shown == "points":
+            return f"{100 * value:+z.0f}" if round(100 * value) else "0"
         if self.shown == "length" and value == int(value) and value >= 1:
             return format_length(int(value))
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

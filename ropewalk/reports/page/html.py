@@ -71,7 +71,7 @@ def _hash(content: str) -> str:
 
 
 def _header(page: Page) -> Markup:
-    missing = tag("p", f"Not here yet: {'; '.join(page.missing)}.", class_="warning")
+    missing = tag("p", f"Still missing: {'; '.join(page.missing)}.", class_="warning")
     return tag(
         "header",
         tag("h1", page.title),
@@ -128,12 +128,12 @@ def _block(block: Block) -> Markup:
 
 
 def _legend(block: Chart) -> Markup | None:
-    if len(block.series) < 2:
+    if not block.series:
         return None
     items = (
         tag(
             "li",
-            swatch(i, main=series.main),
+            swatch(i if series.look is None else series.look, main=series.main),
             tag("strong" if series.main else "span", series.label),
         )
         for i, series in enumerate(block.series)

@@ -19,12 +19,14 @@ from ropewalk.reports.page.markup import Markup, tag
 
 SERIES = 8
 """How many look different; then they begin again."""
-WIDTH, HEIGHT = 420, 270
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 42
+WIDTH, HEIGHT = 420, 280
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 20, 42  # above, for the names of lines
 _TICKS = 6
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _LARGEST = 1e150
+_UPWARDS = 225  # units that a text along the left side of a chart has
+_WIDE = 6.0  # units that a letter takes, at most on average
 _APART = 5.0  # units between the marks of two series that stand at the same place
 
 Scale = Callable[[float], float]
@@ -53,15 +55,9 @@ def chart(shown: Chart) -> Markup:
     for i, series in enumerate(shown.series):
         own = [m for m in series.marks if _drawable(m, shown)]
         offset = moved * (i - (len(shown.series) - 1) / 2)
-        parts.append(_series(series, own, i, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
-    return tag(
-        "svg",
-        tag("title", shown.title),
-        *parts,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        class_="chart",
-    )
+        look = i if series.look is None else series.look
+        parts.append(_series(series, own, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
+    return _picture(shown.title, _described(shown), HEIGHT, parts)
 
 
 def _apart(shown: Chart, places: Sequence[float]) -> float:
@@ -74,7 +70,7 @@ def _apart(shown: Chart, places: Sequence[float]) -> float:
 
 def tiles(shown: TileGrid) -> Markup:
     """A grid of shares, each cell with its number."""
-    left_edge = LEFT + 16  # room for the ends of a range
+    left_edge = LEFT + 26  # room for the ends of a range, and the label beside them
     columns, rows = len(shown.columns), len(shown.rows)
     width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
@@ -99,14 +95,30 @@ def tiles(shown: TileGrid) -> Markup:
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
     parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
-    return tag(
-        "svg",
-        tag("title", shown.title),
-        *parts,
-        viewBox=f"0 0 {WIDTH} {bottom + BOTTOM - 6:.0f}",
-        role="img",
-        class_="chart",
+    lines = (
+        f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
+        for name, line in zip(shown.rows, shown.tiles, strict=True)
     )
+    words = f"{shown.y_label} by {shown.x_label}. {'; '.join(lines)}."
+    return _picture(shown.title, words, bottom + BOTTOM - 6, parts)
+
+
+def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> Markup:
+    """A picture in a frame as wide as all others, with a title and words for who cannot see it."""
+    heads = tag("title", title), tag("desc", words)
+    frame = f"0 0 {WIDTH} {height:.0f}"
+    return tag("svg", *heads, *parts, viewBox=frame, role="img", class_="chart")
+
+
+def _described(shown: Chart) -> str:
+    """What is drawn, and from where to where each series goes."""
+    told = []
+    for series in shown.series:
+        own = [m for m in series.marks if _drawable(m, shown)]
+        ends = own if len(own) < 2 else (own[0], own[-1])
+        at = " to ".join(f"{words(m, shown.y)} at {shown.x.text(m.x)}" for m in ends)
+        told.append(f"{series.label}: {at}" if at else f"{series.label}: no values")
+    return f"{shown.y.label} by {shown.x.label}. {'; '.join(told)}."
 
 
 def swatch(index: int, *, main: bool = False) -> Markup:
@@ -197,7 +209,7 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
                 _text(
                     line.label,
                     at - 3 if left else at + 3,
-                    HEIGHT - BOTTOM - 5,
+                    TOP - 6,
                     "end" if left else "start",
                     "note",
                 )
@@ -293,8 +305,9 @@ def _text(value: str, x: float, y: float, anchor: str, kind: str | None = None) 
 
 
 def _up(value: str, y: float) -> Markup:
-    """A text that runs upwards, along the left side."""
+    """A text that runs upwards, along the left side. One that is too long is drawn narrower."""
+    fitted: dict[str, str | float] = {"textLength": _UPWARDS, "lengthAdjust": "spacingAndGlyphs"}
     return tag(
         "text", value, transform=f"translate(12 {y:.0f}) rotate(-90)", text_anchor="middle",
-        class_="label",
+        class_="label", **(fitted if len(value) * _WIDE > _UPWARDS else {}),
     )  # fmt: skip

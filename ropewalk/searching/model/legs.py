@@ -24,7 +24,7 @@ from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
-from ropewalk.evaluation.select import Choice, Losses, choose, paired, remaining
+from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.heads import head_layouts
 from ropewalk.models.load import LoadedModel
@@ -343,12 +343,13 @@ class _Work:
         if chosen not in searched:
             searched |= scores("reporting", "search", {chosen: pool[chosen]})
 
+        own_name = chosen if chosen in by_hand else SEARCHED
         at_original_length = {
-            name: _score(kept.measured(schedule, short), kind)
+            name: kept.measured(schedule, short)
             for name, schedule in {
                 AS_IT_IS: self.start,
                 choice.best_hand_designed: pool[choice.best_hand_designed],
-                chosen if chosen in by_hand else SEARCHED: pool[chosen],
+                own_name: pool[chosen],
             }.items()
             if short
         }
@@ -367,6 +368,8 @@ class _Work:
         baseline = _losses(reported[choice.best_hand_designed], kind, texts)
         own = _losses(reported[chosen], kind, texts)
         compared = chosen not in by_hand and not own.failed and not baseline.failed
+        short_texts = [text_of(sources[i]) for i in short]
+        short_losses = {n: _losses(m, kind, short_texts) for n, m in at_original_length.items()}
         return Leg(
             length=self.length,
             chosen=chosen if chosen in by_hand else SEARCHED,
@@ -383,7 +386,8 @@ class _Work:
             evaluations=result.evaluations,
             tokens=result.tokens,
             at_bounds=at_bounds.get(chosen, ()),
-            at_original_length=at_original_length,
+            at_original_length={n: _score(own, kind) for n, own in at_original_length.items()},
+            cost_at_original_length=_less(short_losses.get(own_name), short_losses.get(AS_IT_IS)),
         )
 
     def _select(
@@ -563,6 +567,13 @@ def _losses(measured: FloatArray, kind: Kind, texts: Sequence[str]) -> Losses:
     """The losses of [documents, 3]; infinite where the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
     return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
+
+
+def _less(first: Losses | None, second: Losses | None) -> Paired | None:
+    """The difference on the same documents; None where there are none, or the model failed."""
+    if first is None or second is None or first.failed or second.failed:
+        return None
+    return paired(first.objective, second.objective, first.texts)
 
 
 def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:

@@ -73,12 +73,27 @@ class Leg(Value):
     at_original_length: Mapping[str, Score] = field(default_factory=dict)
     """What an extension costs on short text: the model as it is, the best hand-designed method and
     the chosen schedule, on the beginnings of the documents to report on."""
+    cost_at_original_length: Paired | None = None
+    """There, the chosen schedule's score less that of the model as it is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.baselines, "baselines")
         check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
         check_member(self.best_hand_designed, self.baselines, "best_hand_designed")
+
+    def to_json(self) -> dict[str, object]:
+        """Without the member that earlier versions did not have, where there is no such cost."""
+        value = super().to_json()
+        if self.cost_at_original_length is None:
+            del value["cost_at_original_length"]
+        return value
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Leg:
+        if isinstance(value, dict) and "cost_at_original_length" not in value:
+            value = {**value, "cost_at_original_length": None}
+        return super().from_json(value, path)
 
     @property
     def method(self) -> str | None:
@@ -185,33 +200,48 @@ class Found(Result):
 
 
 def _in_words(leg: Leg) -> str:
-    baseline = leg.best_hand_designed
-    at, other = format_length(leg.length), leg.baselines[baseline].reporting
+    """The choice, with differences that have intervals. Mean scores are in the tables."""
+    at, baseline = format_length(leg.length), leg.best_hand_designed
     if leg.method is not None:
-        tried = " (each failed, or lost answers)"
+        tried = "each failed, or lost answers"
         if leg.selection is not None:
-            tried = f" (the best one's score less that of {baseline}: {leg.selection})"
-        return (
-            f"At {at}, no searched schedule was shown to be better than {baseline}{tried}, so the "
-            f"plan follows {leg.method}: {_score_in_words(leg.best.reporting)}. "
-            f"{short_in_words(leg)}"
-        ).rstrip()
-    told = (
-        f"At {at}, on documents that decided nothing, the searched schedule reaches "
-        f"{_score_in_words(leg.best.reporting)}; {baseline}, the best hand-designed method, "
-        f"{_score_in_words(other)}."
-    )
-    parts = [told, verdict_in_words(leg), short_in_words(leg)]
-    if leg.at_bounds:
-        parts.append(bounds_in_words(leg))
-    return " ".join(filter(None, parts))
+            tried = f"the best one's score less that of {baseline} is {leg.selection}"
+        told = [
+            f"At {at}, no searched schedule was shown to be better than {baseline}: {tried}.",
+            f"The plan follows {leg.method}.",
+            short_in_words(leg),
+        ]
+    else:
+        told = [
+            f"At {at}, the searched schedule was chosen over {baseline}, the best hand-designed "
+            "method.",
+            verdict_in_words(leg) or _failures(leg),
+            short_in_words(leg),
+            bounds_in_words(leg) if leg.at_bounds else "",
+        ]
+    return " ".join(filter(None, told))
+
+
+def _failures(leg: Leg) -> str:
+    """Why there is no difference on documents that decided nothing."""
+    scores = {
+        "the searched schedule": leg.best.reporting,
+        leg.best_hand_designed: leg.baselines[leg.best_hand_designed].reporting,
+    }
+    failed = [name for name, score in scores.items() if not np.isfinite(score.score)]
+    if not failed:
+        return ""
+    return f"On documents that decided nothing, the model failed under {' and '.join(failed)}."
 
 
 def verdict_in_words(leg: Leg) -> str:
     """How the searched schedule that was chosen stands on documents that decided nothing."""
     if leg.held_out is None:
         return ""
-    said = f"The difference of their scores there is {leg.held_out}"
+    said = (
+        "On documents that decided nothing, the searched schedule's score less that of "
+        f"{leg.best_hand_designed} is {leg.held_out}"
+    )
     match leg.held_out.verdict:
         case "better":
             return f"{said}: the searched schedule is better."
@@ -224,27 +254,18 @@ def verdict_in_words(leg: Leg) -> str:
 
 
 def short_in_words(leg: Leg) -> str:
-    """What the chosen schedule and its rival cost on short text; nothing where it was not asked."""
-    if not leg.at_original_length:
+    """What the chosen schedule costs on short text; nothing where that was not measured."""
+    if leg.cost_at_original_length is None:
         return ""
-    told = "; ".join(
-        f"{'chosen' if name == leg.chosen else name}, {_score_in_words(score)}"
-        for name, score in leg.at_original_length.items()
+    chosen = leg.method or "the searched schedule"
+    return (
+        f"At the original length, {chosen} changes the score by {leg.cost_at_original_length}; "
+        "lower scores are better."
     )
-    return f"At the original length: {told}."
 
 
 def bounds_in_words(leg: Leg) -> str:
     return (
         f"The schedule lies on a bound of the search space, so a better one may lie beyond it: "
         f"{'; '.join(leg.at_bounds)}."
-    )
-
-
-def _score_in_words(score: Score) -> str:
-    if not np.isfinite(score.score):
-        return "nothing (the model failed)"
-    return (
-        f"score {score.score:.3f} (perplexity {score.perplexity:.2f}, "
-        f"{score.retrieval:.1%} retrieved)"
     )

@@ -33,10 +33,25 @@ OURS = {
         "ul",
         "li",
     ),
-    *("nav", "a", "main", "section", "figure", "figcaption", "div", "svg", "path", "text", "g"),
+    *(
+        "nav",
+        "a",
+        "main",
+        "section",
+        "figure",
+        "figcaption",
+        "div",
+        "svg",
+        "path",
+        "text",
+        "g",
+        "desc",
+    ),
     *("table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code"),
     *("strong", "span", "footer", "script"),
 }
+FITTED = {"textlength", "lengthadjust"}
+"""Attributes of a label that is too long for its side."""
 
 
 class Read(HTMLParser):
@@ -74,7 +89,8 @@ def test_a_hostile_text_is_text_wherever_it_stands(payload: str) -> None:
     read = Read(document(page_of([payload])))
     harmless = Read(document(page_of(["a harmless text"])))
     assert [name for name, _ in read.elements] == [name for name, _ in harmless.elements]
-    assert [set(own) for _, own in read.elements] == [set(own) for _, own in harmless.elements]
+    one, other = ([set(own) - FITTED for _, own in page.elements] for page in (read, harmless))
+    assert one == other
     assert not read.open
     for kind in ("script", "style"):
         assert read.texts[kind] == harmless.texts[kind]

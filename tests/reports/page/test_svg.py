@@ -111,3 +111,30 @@ def test_a_tile_says_its_number_in_words_and_a_vague_one_has_no_colour() -> None
     root = ElementTree.fromstring(tiles(grid))
     kinds = {path.findtext("title"): path.attrib["class"] for path in root.findall("path")}
     assert kinds == {"all": "heat10", "few": "vague"}
+
+
+def test_a_long_label_along_the_side_is_narrowed_to_fit_and_a_short_one_left() -> None:
+    for label, fitted in (("perplexity", False), ("answered exactly, " * 4, True)):
+        shown = chart(Chart("a", Axis("x"), Axis(label), (Series("s", (Mark(1, 1), Mark(2, 2))),)))
+        assert ('textLength="225"' in shown) == fitted
+
+
+def test_no_row_of_a_grid_stands_in_the_label_along_the_side() -> None:
+    grid = TileGrid("g", "length", "depth", ("512",), ("50–100%",), ((Tile(0.5, "w"),),))
+    texts = ElementTree.fromstring(tiles(grid)).iter("text")
+    [row] = [each for each in texts if each.text == "50–100%"]
+    assert float(row.get("x") or 0) - 7.5 * 7 > 12 + 6, "as wide as seven wide letters"
+
+
+def test_a_picture_is_told_in_words() -> None:
+    series = (Series("yarn", (Mark(512, 0.9, 0.8, 1), Mark(2048, 0.5, 0.4, 0.6))),)
+    x, y = Axis("length", "log2", "length"), Axis("right", shown="percent")
+    said = "right by length. yarn: 90% (80% to 100%) at 512 to 50% (40% to 60%) at 2k."
+    assert f"<desc>{said}</desc>" in chart(Chart("a", x, y, series))
+    grid = TileGrid("g", "length", "depth", ("512",), ("0–100%",), ((Tile(0.5, "512: 5 of 10"),),))
+    assert "<desc>depth by length. 0–100%: 512: 5 of 10.</desc>" in tiles(grid)
+
+
+def test_points_are_hundredths_with_a_sign() -> None:
+    axis = Axis("change", shown="points")
+    assert [axis.text(v) for v in (-0.15, 0.8, 0, -0.001)] == ["-15", "+80", "0", "0"]

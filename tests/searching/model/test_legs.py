@@ -467,7 +467,20 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
         score = leg.at_original_length[name]
         assert score.score == pytest.approx(float(loss_of(measured, "mixed").mean()), rel=1e-6)
         assert score.documents == 2
-    assert "At the original length: as it is, score" in found.summary()
+    cost = leg.cost_at_original_length
+    assert cost is not None
+    less = leg.at_original_length[leg.chosen].score - leg.at_original_length["as it is"].score
+    assert cost.difference == pytest.approx(less, rel=1e-6)
+    assert f"changes the score by {cost}; lower scores are better" in found.summary()
+
+
+def test_a_search_of_an_earlier_version_is_read_without_that_cost() -> None:
+    told = searched().to_json()
+    del told["legs"][0]["cost_at_original_length"]  # type: ignore[index]
+    again = Found.from_json(told)
+    assert again.legs[0].cost_at_original_length is None
+    assert "At the original length" not in again.summary()
+    check_result(again)
 
 
 def test_keeping_short_text_adds_its_loss_and_slopes() -> None:

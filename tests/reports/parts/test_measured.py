@@ -5,8 +5,8 @@ from __future__ import annotations
 from ropewalk.evaluation.results import MethodComparison
 from ropewalk.evaluation.statistics import Comparison
 from ropewalk.records import Subject
-from ropewalk.reports.commands.measured import compared, mark
 from ropewalk.reports.evaluation import Point
+from ropewalk.reports.parts.measured import compared, mark
 
 YARN, LINEAR = Subject("w", "p", "yarn"), Subject("w", "q", "linear")
 

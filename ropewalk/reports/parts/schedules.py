@@ -27,7 +27,13 @@ from ropewalk.reports.page.blocks import (
 )
 from ropewalk.reports.schedules import FactorCurve, factor_curves
 from ropewalk.reports.search import factors_by_label
-from ropewalk.searching.model.results import Arm, Found, Leg, Score
+from ropewalk.searching.model.results import Arm, Found, Leg, Score, short_in_words
+
+_SCORES = ("method", "score", "perplexity", "retrieved", "documents")
+_MEANS = (
+    "These are means over few documents, without intervals; the evaluation's have intervals. The "
+    "score is what the search minimises."
+)
 
 
 def factors(curves: list[FactorCurve], title: str, main: str | None = None) -> Chart:
@@ -64,7 +70,7 @@ def of_search(found: Found) -> Section:
     """What was searched, what it cost, and how it stands on other documents."""
     blocks: list[Block] = []
     for leg in found.legs:
-        blocks += [_progress(leg), _factors(leg), _standings(leg)]
+        blocks += [_progress(leg), _factors(leg), _standings(leg), *_on_short_text(leg)]
     return Section("Search", tuple(blocks))
 
 
@@ -80,11 +86,11 @@ def _progress(leg: Leg) -> Chart:
     return Chart(
         f"Search at {format_length(leg.length)}",
         Axis("tokens scored"),
-        Axis("score on the search documents (lower is better)"),
+        Axis("score (lower is better)"),
         (Series("best so far", curve, True),),
         horizontals=tuple(Line(score, name) for score, name in hand_designed[:1]),
         steps=True,
-        caption="These documents choose the candidates, so their scores are no evidence for them.",
+        caption="The search chooses its candidates by these scores, so they prove nothing.",
     )
 
 
@@ -96,11 +102,23 @@ def _factors(leg: Leg) -> Chart:
 def _standings(leg: Leg) -> Table:
     return Table(
         f"On documents that decided nothing, at {format_length(leg.length)}",
-        ("method", "score", "perplexity", "retrieved", "documents"),
+        _SCORES,
         tuple((Cell(name), *_score(arm.reporting)) for name, arm in _arms(leg).items()),
-        "Means over few documents, without intervals; scores with intervals are those of an "
-        "evaluation. The score is what the search minimises.",
+        _MEANS,
     )
+
+
+def _on_short_text(leg: Leg) -> list[Block]:
+    """The scores at the original length, where they were measured."""
+    if not leg.at_original_length:
+        return []
+    rows = tuple(
+        (Cell(_chosen(leg) if name == leg.chosen else name), *_score(score))
+        for name, score in leg.at_original_length.items()
+    )
+    title = "At the original length, on the beginnings of the same documents"
+    said = short_in_words(leg)
+    return [Table(title, _SCORES, rows, _MEANS), *([Paragraph(said)] if said else [])]
 
 
 def _chosen(leg: Leg) -> str:
@@ -125,17 +143,13 @@ def _score(score: Score) -> tuple[Cell, ...]:
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
     """What was written, its proof, the lines that load it, and what each runtime makes of it."""
     blocks: list[Block] = []
-    run = None if folder is None else folder.parent
     for each in written:
-        proof = "it was not run here, and nothing is proven"
+        proof = "It was not run here, so nothing is proven."
         if each.parity is not None:
-            proof = f"{each.parity.runtime} gives {each.parity}"
-        blocks.append(Paragraph(f"{each.path.name}, for {each.target}: {proof}."))
+            proof = f"{each.parity.runtime} gives {each.parity}."
+        blocks.append(Paragraph(f"{each.path.name} is for {each.target}. {proof}"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
-        lines = "\n".join((each.load, *each.elsewhere))
-        if run is not None:  # it may have moved
-            lines = lines.replace(str(each.path), str(run / each.path.name))
-        blocks.append(Code(f"Load {each.path.name}", lines))
+        blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if plan is not None and folder is not None:
@@ -148,7 +162,7 @@ def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
     try:
         rows = matrix(plan, load_config(folder))
     except RopewalkError as error:
-        return Paragraph(f"What other runtimes make of it is not known: {error}", "warning")
+        return Paragraph(f"What other runtimes make of it is unknown: {error}", "warning")
     return Table(
         "What each runtime makes of the plan",
         ("part of the plan", *RUNTIMES),

@@ -75,7 +75,8 @@ class RunFolder:
         """The command line that started the run, where it was one."""
         lines = (event.get("line") for event in self.lines(EVENTS))
         told = next((line for line in lines if isinstance(line, str)), None)
-        return str(told or f"rw.{self.command}(…) in Python, or a version that kept no command")
+        in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
+        return str(told or in_python)
 
     def notes(self) -> tuple[str, ...]:
         """For the end of a page."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ropewalk.api.compare_runs import ComparedRuns
+from ropewalk.evaluation.results import value_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
-from ropewalk.reports.commands import measured
 from ropewalk.reports.comparison import difference_panels
 from ropewalk.reports.evaluation import in_mode, panels
 from ropewalk.reports.page.blocks import (
@@ -23,11 +23,12 @@ from ropewalk.reports.page.blocks import (
     Series,
     Table,
 )
+from ropewalk.reports.parts import measured
 
 
 def page(found: ComparedRuns, out: Path) -> Page:
     line = shlex.join(["ropewalk", "report", found.first, found.second, "-o", str(out)])
-    first, second = (Path(run).name for run in (found.first, found.second))
+    first, second = found.first, found.second
     changes = ", ".join(found.changes) or "nothing that is recorded"
     return Page(
         f"{first} and {second}",
@@ -37,7 +38,7 @@ def page(found: ComparedRuns, out: Path) -> Page:
             Section("Both runs", tuple(_side_by_side(found)), line),
             Section(f"{first} less {second}", (*_differences(found), _table(found)), line),
         ),
-        notes=(f"First run: {found.first}", f"Second run: {found.second}"),
+        notes=(f"First run: {first}", f"Second run: {second}"),
     )
 
 
@@ -54,7 +55,7 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
         perplexity = panel.metric == PERPLEXITY.name
         charts.append(
             Chart(
-                f"{panel.task}: {panel.label}",
+                measured.title(panel),
                 measured.LENGTH,
                 Axis(label, "log10") if perplexity else measured.RATE._replace(label=label),
                 tuple(
@@ -94,8 +95,7 @@ def _table(found: ComparedRuns) -> Table:
         result = values[side].get(key)
         if result is None:
             return Cell("–")
-        shown = f"{result.value:.3g}" if result.metric == PERPLEXITY.name else f"{result.value:.0%}"
-        return Cell(shown, result.value)
+        return Cell(value_in_words(result), result.value)
 
     rows = []
     for c in found.comparisons:

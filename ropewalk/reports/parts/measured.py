@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels
 from ropewalk.evaluation.statistics import p_in_words
@@ -33,18 +34,36 @@ from ropewalk.reports.page.blocks import (
     Tile,
     TileGrid,
 )
+from ropewalk.reports.tradeoff import is_loss, tradeoffs
 
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
 INTERVALS = "Bars are 95% intervals over samples."
 HOW = (
-    "Differences are the first less the second, with 95% intervals. Of losses (nats a token) less "
-    "is better, of other scores more. p-values are adjusted by Holm over this table."
+    "Each difference is the first method's score minus the second's, with its 95% interval. Lower "
+    "is better for losses (nats per token), higher for other scores. p-values are adjusted by "
+    "Holm's method over this table."
 )
+
+
+_SIDES = (
+    "Each value is the method's score minus that of the model as it is, on the same samples. Up to "
+    "the original length it shows the cost on short text, beyond it the gain at long context."
+)
+
+
+def intervals(methods: Iterable[str]) -> str:
+    """What the bars of a chart are, and which of its methods is none."""
+    return f"{INTERVALS} “{AS_IT_IS}” is the model as it is." if AS_IT_IS in methods else INTERVALS
 
 
 def mark(point: Point) -> Mark:
     return Mark(point.length, point.value, point.low, point.high)
+
+
+def title(panel: Panel) -> str:
+    """The task and what is shown of it; once where both are perplexity."""
+    return panel.task if panel.task == panel.label else f"{panel.task}: {panel.label}"
 
 
 def original(length: int | None) -> tuple[Line, ...]:
@@ -69,7 +88,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
     perplexity = panel.metric == PERPLEXITY.name
     label = f"{panel.label}{in_mode(panel.mode)}"
     return Chart(
-        f"{panel.task}: {panel.label}",
+        title(panel),
         LENGTH,
         Axis(label, "log10") if perplexity else RATE._replace(label=label),
         tuple(
@@ -78,7 +97,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
         ),
         original(original_length),
         tuple(Line(at, name) for name, at in panel.thresholds),
-        caption=INTERVALS,
+        caption=intervals(curve.method for curve in panel.curves),
     )
 
 
@@ -96,10 +115,40 @@ def pooled(
                 for line in lines[metric]
             ),
             original(original_length),
-            caption=INTERVALS,
+            caption=intervals(line.method for line in lines[metric]),
         )
         for metric, label in METRICS.items()
         if lines.get(metric)
+    )
+
+
+def against_short(
+    records: Sequence[EvalRecord], original_length: int, main: str | None = None
+) -> Section:
+    """What each method changes at each length, where short and long text were measured."""
+    shown = tradeoffs(records, original_length, AS_IT_IS)
+    order = list(labels(r.subject for r in records).values())
+    return Section(
+        "Long context against short text",
+        tuple(_change(panel, original_length, main, order) for panel in shown),
+    )
+
+
+def _change(panel: Panel, original_length: int, main: str | None, order: Sequence[str]) -> Chart:
+    """Each method in the colour that it has in other charts, where the model as it is has one."""
+    by_loss = is_loss(panel)
+    what = "change in loss (nats per token)" if by_loss else "change in right answers (points)"
+    return Chart(
+        f"{panel.task}{in_mode(panel.mode)}: {what}",
+        LENGTH,
+        Axis(what) if by_loss else Axis(what, shown="points"),
+        tuple(
+            Series(c.method, tuple(map(mark, c.points)), c.method == main, order.index(c.method))
+            for c in panel.curves
+        ),
+        original(original_length),
+        (Line(0, "the model as it is"),),
+        caption=f"{_SIDES} {'Lower' if by_loss else 'Higher'} is better. Bars are 95% intervals.",
     )
 
 
@@ -133,25 +182,28 @@ def by_depth(records: Sequence[EvalRecord]) -> Section:
                     )
                     for line, depth in zip(grid.rows, rows, strict=True)
                 ),
-                f"Depth is from the beginning of the context; {each} samples a cell. Dashed cells "
-                "with a question mark have too few to say anything.",
+                f"Depth is measured from the beginning of the context. Each cell has {each} "
+                "samples; dashed cells with a question mark have too few to tell.",
             )
         )
     return Section("Where answers are found", tuple(blocks))
 
 
-def by_position(records: Sequence[EvalRecord], original_length: int | None) -> Section:
+def by_position(
+    records: Sequence[EvalRecord], original_length: int | None, main: str | None = None
+) -> Section:
     """Perplexity by position in the longest context."""
     curves = position_curves(records)
     if not curves:
         return Section("Perplexity by position", ())
     chart = Chart(
-        "Perplexity by position",
+        "In the longest contexts",
         Axis("position", "log2", "length"),
         Axis("perplexity", "log10"),
-        tuple(Series(curve.method, tuple(map(mark, curve.points))) for curve in curves),
+        tuple(Series(c.method, tuple(map(mark, c.points)), c.method == main) for c in curves),
         original(original_length),
-        caption=f"Each value stands at the end of its stretch of positions. {INTERVALS}",
+        caption="Each value stands at the end of its stretch of positions. "
+        + intervals(curve.method for curve in curves),
     )
     return Section("Perplexity by position", (chart,))
 

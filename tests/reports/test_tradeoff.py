@@ -1,0 +1,92 @@
+"""Long context against short text: differences on the same samples, where both were measured."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ropewalk.evaluation.results import compare_methods, summarise
+from ropewalk.records import EvalRecord
+from ropewalk.reports.page.blocks import Page, Section
+from ropewalk.reports.page.html import document
+from ropewalk.reports.page.svg import chart
+from ropewalk.reports.parts.measured import against_short, by_task
+from ropewalk.reports.tradeoff import is_loss, tradeoffs
+
+ORIGINAL = 512
+LOSS = {("none", 512): 3.0, ("yarn", 512): 3.1, ("none", 2048): 5.0, ("yarn", 2048): 3.2}
+RIGHT = {("none", 512): 18, ("yarn", 512): 15, ("none", 2048): 0, ("yarn", 2048): 16}
+
+
+def record(method: str, task: str, metric: str, length: int, n: int, score: float) -> EvalRecord:
+    names = (f"{task}-{length}-{n}", f"text {n}")
+    return EvalRecord(method, method, "w", task, "teacher_forced", metric, length, *names, score)
+
+
+def records(tasks: tuple[str, ...] = ("kv", "passkey")) -> list[EvalRecord]:
+    noise, found = random.Random(0), []
+    for (method, length), loss in LOSS.items():
+        for n in range(20):
+            score = loss + noise.gauss(0, 0.05)
+            found.append(record(method, "perplexity", "nll", length, n, score))
+            for task in tasks:
+                right = float(n < RIGHT[method, length])
+                found.append(record(method, task, "exact_match", length, n, right))
+    return found
+
+
+def test_the_differences_are_those_of_the_comparison_of_methods() -> None:
+    found = records()
+    losses, answers = tradeoffs(found, ORIGINAL, "none")
+    assert is_loss(losses)
+    assert (losses.task, answers.task) == ("perplexity", "all tasks")
+    [curve] = losses.curves
+    assert (curve.method, [p.length for p in curve.points]) == ("yarn", [512, 2048])
+    for point in curve.points:
+        [told] = [c for c in compare_methods(found)
+                  if (c.task, c.length) == ("perplexity", point.length)]  # fmt: skip
+        assert point.value == pytest.approx(-told.comparison.difference)
+        assert point.low == pytest.approx(-(told.comparison.high or 0))
+    [curve] = answers.curves
+    assert [p.value for p in curve.points] == pytest.approx([-0.15, 0.8])
+    assert all(p.low is not None and p.low < p.value < (p.high or 0) for p in curve.points)
+
+
+def test_nothing_is_drawn_where_one_side_was_not_measured() -> None:
+    short = [r for r in records() if r.length <= ORIGINAL]
+    long = [r for r in records() if r.length > ORIGINAL]
+    assert tradeoffs(short, ORIGINAL, "none") == tradeoffs(long, ORIGINAL, "none") == []
+    assert tradeoffs([r for r in records() if r.method == "yarn"], ORIGINAL, "none") == []
+    assert against_short(long, ORIGINAL).blocks == ()
+
+
+def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
+    found = [r for r in records() if (r.task, r.length) != ("passkey", 512)]
+    _, answers = tradeoffs(found, ORIGINAL, "none")
+    assert answers.task == "kv"
+
+
+def test_the_picture_says_in_words_what_it_shows() -> None:
+    losses, answers = against_short(records(), ORIGINAL, "yarn").blocks
+    shown = [chart(block) for block in (losses, answers)]  # type: ignore[arg-type]
+    for picture, value in zip(shown, ("-1.8", "+80 ("), strict=True):
+        words = picture.partition("<desc>")[2].partition("</desc>")[0]
+        assert "by context length. yarn: " in words
+        assert words.endswith("at 2k.")
+        assert value in words
+        for label in ("the model as it is", "original length"):
+            assert label in picture
+        assert picture.count('class="bar') == 2
+
+
+def test_a_method_looks_as_in_the_other_charts_and_is_named() -> None:
+    found = records()
+    both = by_task(summarise(found), ORIGINAL).blocks[0]
+    [change, _] = against_short(found, ORIGINAL).blocks
+    names = [series.label for series in both.series]  # type: ignore[union-attr]
+    [series] = change.series  # type: ignore[union-attr]
+    assert series.look == names.index("yarn") == 1
+    page = document(Page("p", "v", (), (Section("s", (change,)),))).decode()
+    assert page.count('class="line s1"') == 2, "the curve, and its line in the legend"
+    assert "<span>yarn</span>" in page

@@ -431,12 +431,12 @@ def _llama_cpp_attention(setting: Mapping[str, object], plan: ContextPlan, confi
         own = setting["rope_type"] == "yarn" and _is_own_attention(setting)
         return EXACT if own else _llama_cpp_factors(plan, config)
     try:
-        rotation_of(family(kind), approximation(plan, config))
+        rotation = rotation_of(family(kind), approximation(plan, config))
     except NoFactors:
         return EXACT  # told beside how the pairs turn
     except Unsupported as error:
         return Cell("refused", str(error))
-    return Cell("exact", "rope.scaling.attn_factor")
+    return EXACT if rotation.setting.attention == 1 else Cell("exact", "rope.scaling.attn_factor")
 
 
 def _is_own_yarn(setting: Mapping[str, object]) -> bool:

@@ -257,7 +257,7 @@ def rounding(
 
     def moved(sequence: Asked) -> float:
         plain = planned_logits(model, plan, sequence, by_current_length=by_current_length)
-        with _rounded_otherwise(model):
+        with rounded_otherwise(model):
             other = planned_logits(model, plan, sequence, by_current_length=by_current_length)
         return float((plain - other).abs().max())
 
@@ -265,7 +265,8 @@ def rounding(
 
 
 @contextmanager
-def _rounded_otherwise(model: Any) -> Iterator[None]:
+def rounded_otherwise(model: Any) -> Iterator[None]:
+    """The last place of all that a model computes moved, up or down."""
     generator = torch.Generator().manual_seed(0)
 
     def shake(module: Any, given: Any, output: Any) -> Any:

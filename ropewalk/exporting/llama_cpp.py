@@ -7,7 +7,10 @@ log-n and a change of factors with the length are refused by name.
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import GateFailed, InvalidValue, Unsupported
+from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported, shortened
 from ropewalk.exporting import gate
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.folding import fold
@@ -53,8 +56,9 @@ TOLERANCES = {
 # is again about three times what F32 shows up to 4090.
 _TOLERANCE_PER_POSITION = 1e-3 / 1024
 ROUNDING = 4
-"""How many times as far as rounded weights move the model llama.cpp may be off, where the above is
-not enough: it rounds what they are multiplied with as well."""
+"""How many times as far as rounded weights move the model at most llama.cpp may be off at most."""
+MEDIAN = 1.5
+"""The same of the medians, beside the model with these weights."""
 BEYOND = 500
 """How many positions beyond the trained length are compared."""
 _WITHIN = 12
@@ -82,8 +86,8 @@ def export(
     own = family(ConfigReader(checkpoint.config).model_type)
     schedule = _schedule(checkpoint, plan)
     folded = None if plan.query_scales is None else fold(checkpoint, plan, attention=False)
-    tokenizer, whole = load_tokenizer(checkpoint.folder), _config(checkpoint)
-    config = whole.get_text_config()
+    whole = _config(checkpoint)
+    config, tokenizer = whole.get_text_config(), load_tokenizer(checkpoint.folder)
     rotation = rotation_of(own, plan)
     model = GGUFModel(
         checkpoint,
@@ -183,9 +187,15 @@ def _config(checkpoint: Checkpoint) -> Any:
     """transformers' config object: with what its class fills in."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(
-        checkpoint.folder, local_files_only=True, trust_remote_code=False
-    )
+    try:
+        return AutoConfig.from_pretrained(
+            checkpoint.folder, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever its class says of values that it does not take
+        raise InputError(
+            f"{checkpoint.folder}: transformers does not take its config.json "
+            f"({shortened(' '.join(str(error).split()))}); restore the file"
+        ) from None
 
 
 def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
@@ -201,26 +211,87 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenize
     found = beside(
         *(loaded.model, plan, tokens, said, model.rounded), at_least=model.family.tolerance
     )
-    if found.passed or model.rounded == "F32":
-        return found
-    moved = _rounding(loaded.model, plan, tokens, said, model.rounded)
-    if ROUNDING * moved <= found.tolerance:
-        return found
-    return replace(found, tolerance=ROUNDING * moved, usual=found.tolerance)
+    if model.rounded == "F32":
+        return _with_last_places(found, loaded.model, plan, tokens, said)
+    return _with_rounding(found, model, loaded.model, plan, tokens, said)
 
 
-def _rounding(
-    model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities, dtype: str
-) -> float:
-    """How far a model moves in transformers once its weights are rounded, which they then stay.
+def _with_last_places(
+    found: Parity, model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities
+) -> Parity:
+    """The same with the model's own rounding measured, where the usual tolerance is not enough.
 
-    Where experts are chosen by a comparison, that is more than in the model of `TOLERANCES`.
+    Where experts are chosen by a comparison, the last place may choose another one.
     """
-    exact = _planned(model, plan, tokens, said)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            weight.data.copy_(rounded(weight.detach(), dtype))
-    return float(np.abs(_planned(model, plan, tokens, said) - exact).max())
+    most = gate.ROUNDS_TO * found.tolerance
+    if not found.tolerance < found.max_difference < most:
+        return found
+    exact = _planned(model, plan, tokens, said, check=False)
+    with gate.rounded_otherwise(model):
+        moved = float(np.abs(_planned(model, plan, tokens, said, check=False) - exact).max())
+    return _widened(found, min(gate.OTHER_ROUNDING * moved, most))
+
+
+def _with_rounding(
+    found: Parity,
+    source: GGUFModel,
+    model: Any,
+    plan: ContextPlan,
+    tokens: NDArray[np.int64],
+    said: LogProbabilities,
+) -> Parity:
+    """The same beside the model with its weights rounded as in the file, which they then stay.
+
+    How far rounding moves the model is measured in transformers alone, so that a file that is
+    written wrongly does not excuse itself. Packed weights are exact in both.
+    """
+    kind = source.rounded
+    exact = _planned(model, plan, tokens, said, check=False)
+    if not source.packed:
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.data.copy_(rounded(weight.detach(), kind))
+    own = exact if source.packed else _planned(model, plan, tokens, said, check=False)
+    with _rounding_inputs(model, kind):
+        moved = np.abs(_planned(model, plan, tokens, said, check=False) - exact)
+    least = max(TOLERANCES["F32"], source.family.tolerance)
+    found = replace(
+        found,
+        median_difference=float(np.median(np.abs(own - said.values))),
+        median_tolerance=least + MEDIAN * float(np.median(moved)),
+    )
+    if found.max_difference <= found.tolerance:
+        return found
+    return _widened(found, math.inf if source.experts else ROUNDING * float(moved.max()))
+
+
+@contextmanager
+def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
+    """What weights are multiplied with is rounded to a type, as llama.cpp does it."""
+
+    def round_first(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        first, *others = given
+        return (rounded(first, kind), *others)
+
+    multiplying = (
+        module
+        for module in model.modules()
+        if not isinstance(module, torch.nn.Embedding)
+        and any(weight.dim() > 1 for weight in module.parameters(recurse=False))
+    )
+    handles = [module.register_forward_pre_hook(round_first) for module in multiplying]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _widened(found: Parity, tolerance: float) -> Parity:
+    """With a measured tolerance, where that is more than the usual one."""
+    if tolerance <= found.tolerance:
+        return found
+    return replace(found, tolerance=tolerance, usual=found.tolerance)
 
 
 def beside(

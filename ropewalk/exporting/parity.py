@@ -25,20 +25,33 @@ class Parity(Value):
     quantity: Quantity
     """What was compared. llama.cpp gives out log-probabilities, of its likeliest tokens."""
     max_difference: Unbounded
-    tolerance: float
+    tolerance: Unbounded
     tokens: int
     """How many positions were compared, beyond the trained length as well as below it."""
     usual: float | None = None
     """The tolerance that was not enough, where `tolerance` is that of the model's own rounding,
     which was measured."""
+    median_difference: Unbounded | None = None
+    """Where weights were rounded: how far half of all is at most from the planned model with these
+    weights. One rounding may choose another expert and move some far, but not half."""
+    median_tolerance: float | None = None
+    """As often as allowed what rounding alone moves half of all by at most, in transformers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "max_difference", _bound(self.max_difference))
+        if self.median_difference is not None:
+            object.__setattr__(self, "median_difference", _bound(self.median_difference))
 
     @property
     def passed(self) -> bool:
-        return self.max_difference <= self.tolerance
+        return self.max_difference <= self.tolerance and self._passed_by_median
+
+    @property
+    def _passed_by_median(self) -> bool:
+        if self.median_difference is None or self.median_tolerance is None:
+            return True
+        return self.median_difference <= self.median_tolerance
 
     def derived(self) -> dict[str, object]:
         return {"passed": self.passed}
@@ -47,7 +60,17 @@ class Parity(Value):
         near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
             f"{self.quantity} {near} the planned model's over {self.tokens:,} tokens "
-            f"(allowed difference: {self.allowed})"
+            f"(allowed difference: {self.allowed}){self.by_median}"
+        )
+
+    @property
+    def by_median(self) -> str:
+        """The median, where weights were rounded."""
+        if self.median_difference is None or self.median_tolerance is None:
+            return ""
+        return (
+            f"; with its weights rounded alike, half of them within {self.median_difference:.2g} "
+            f"(allowed: {self.median_tolerance:.2g})"
         )
 
     @property
@@ -55,6 +78,8 @@ class Parity(Value):
         """The tolerance, and why it is no smaller."""
         if self.usual is None:
             return f"{self.tolerance:.2g}"
+        if math.isinf(self.tolerance):
+            return "any, for one rounding may choose another expert"
         return (
             f"{self.tolerance:.2g} instead of {self.usual:.2g}: what rounding does to this model, "
             "as measured on it"
@@ -140,7 +165,7 @@ class NotTheSame(GateFailed):
             [
                 f"its {parity.quantity} in {parity.runtime} differ from the planned model's by "
                 f"{parity.max_difference:.3g} over {parity.tokens} tokens, "
-                f"and the tolerance is {parity.allowed}"
+                f"and the tolerance is {parity.allowed}{parity.by_median}"
             ],
         )
 

@@ -37,6 +37,7 @@ from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf import settings
 from ropewalk.gguf.families import family, family_names, rotation_of
+from ropewalk.gguf.family import Stated
 from ropewalk.gguf.parts import read_model
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
@@ -193,6 +194,7 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
     try:
         followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
         own = family(reader.model_type)
+        own.check_config(Stated(text_config(source.config)))
         rotation_of(own, followed)
         window = None if own.windows else window_everywhere(source.config)
         if window is not None and window < plan.target_length:

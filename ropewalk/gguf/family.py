@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InvalidValue, Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class Part:
     """What of a tensor of the checkpoint goes into one tensor of the file."""
 
     name: str
-    """By which gguf's table of names knows the tensor of the file."""
+    """The name for which gguf's table has the tensor of the file."""
     take: Callable[..., Tensor] | None = None
     """What is taken of it; all, as it is, without."""
     beside: str | None = None
@@ -31,7 +31,7 @@ class Part:
     packed: str | None = None
     """GGML's type, whose bytes `take` gives, of weights that stay as they are quantised."""
     expert: int | None = None
-    """Whose it is, where the file holds those of all experts as one tensor."""
+    """The number of the expert, where the file has one tensor for all of them."""
 
     def of(self, source: str, weights: Weights) -> Tensor:
         """What goes into the file, of a tensor of the checkpoint."""
@@ -72,7 +72,27 @@ class Family:
     keys: Callable[[Any, Weights], Keys] = _no_keys
     """Its metadata beside what all families have."""
     check: Callable[[Any], None] = _no_doubt
-    """Refuse a config, by name, that its graph in llama.cpp would compute otherwise."""
+    """Refuse a config, by name, that its graph in llama.cpp would compute otherwise. What a config
+    does not state is None."""
+
+    def check_config(self, config: Any) -> None:
+        """Refuse what llama.cpp computes otherwise, whatever a file says."""
+        stated = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None)
+        if stated is not None and stated not in self.activations:
+            raise Unsupported(
+                f"hidden_act = {stated!r}: llama.cpp computes it with {self.activations[0]}"
+            )
+        self.check(config)
+
+
+class Stated:
+    """A config.json as its class would have it, without what the class fills in."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._config = config
+
+    def __getattr__(self, name: str) -> object:
+        return self._config.get(name)
 
 
 def window_keys(config: Any, *, every: int) -> Keys:
@@ -81,8 +101,6 @@ def window_keys(config: Any, *, every: int) -> Keys:
     With `every` = 6, llama.cpp takes it for all layers but each sixth. Former builds know only this
     pattern, so it is left unsaid where it is the model's.
     """
-    if config.sliding_window is None:
-        return {}
     kinds = list(config.layer_types)
     if others := sorted({*kinds} - {FULL_ATTENTION, SLIDING_ATTENTION}):
         raise Unsupported(
@@ -91,6 +109,13 @@ def window_keys(config: Any, *, every: int) -> Keys:
     windowed = [kind == SLIDING_ATTENTION for kind in kinds]
     if not any(windowed):
         return {}
+    if not isinstance(config.sliding_window, int) or config.sliding_window < 1:
+        raise InvalidValue(
+            "sliding_window",
+            config.sliding_window,
+            "is to be a positive number, since layer_types has layers with a window",
+            "restore the config",
+        )
     keys: dict[str, Any] = {"{arch}.attention.sliding_window": config.sliding_window}
     if windowed != [(i + 1) % every != 0 for i in range(len(kinds))]:
         keys["{arch}.attention.sliding_window_pattern"] = windowed

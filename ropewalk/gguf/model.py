@@ -31,7 +31,7 @@ from ropewalk.models.placement import GGUF_TYPES
 
 _Q8_BLOCK = 32
 _EXACT = ("ffn_gate_inp.weight", ".bias")
-"""Tensors that llama.cpp wants in F32: small, and of experts, whom they choose."""
+"""The endings of tensors that llama.cpp wants in F32: biases, and what chooses among experts."""
 
 
 def check_installed() -> None:
@@ -68,20 +68,15 @@ class GGUFModel:
     def __post_init__(self) -> None:
         if self.dtype not in GGUF_TYPES:
             raise UnknownName("dtype", self.dtype, GGUF_TYPES)
-        kind, own = self.config.model_type, self.family
-        activation = getattr(self.config, "hidden_act", None) or self.config.hidden_activation
-        if activation not in own.activations:
-            raise Unsupported(
-                f"hidden_act = {activation!r}: llama.cpp computes {kind} with {own.activations[0]}"
-            )
-        own.check(self.config)
+        own = self.family
+        own.check_config(self.config)
         window = getattr(self.config, "sliding_window", None)
         if own.windows or not getattr(self.config, "use_sliding_window", True):
             window = None
         if window is not None and window < self.length:
             raise Unsupported(
-                f"sliding_window = {window}: llama.cpp would let {kind} attend to all of the "
-                f"{self.length} tokens; plan for at most {window}"
+                f"sliding_window = {window}: llama.cpp would let {self.config.model_type} attend "
+                f"to all of the {self.length} tokens; plan for at most {window}"
             )
 
     @property
@@ -94,11 +89,19 @@ class GGUFModel:
         return family(str(self.config.model_type))
 
     @property
+    def experts(self) -> int:
+        """How many of them each layer chooses among."""
+        return getattr(self.config, "num_local_experts", None) or 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether some weights stay as they are quantised."""
+        return any(part.packed for tensor in self._tensors for _, part in tensor.parts)
+
+    @property
     def rounded(self) -> str:
-        """The type whose rounding decides: what packed weights are multiplied with is rounded as by
-        Q8_0."""
-        packed = any(part.packed for tensor in self._tensors for _, part in tensor.parts)
-        return "Q8_0" if packed else self.dtype
+        """The type whose rounding decides; what packed weights are multiplied with is in Q8_0."""
+        return "Q8_0" if self.packed else self.dtype
 
     @property
     def head_dim(self) -> int:
@@ -135,7 +138,7 @@ class GGUFModel:
             kinds.ALL_F32 if self.dtype == "F32" else kinds[f"MOSTLY_{self.dtype}"]
         )
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-        experts = getattr(self.config, "num_local_experts", None) or 0
+        experts = self.experts
         shared = [t for t in self._tensors if "_exps." not in t.name]
         weights, others = (
             sum(int(np.prod(tensor.shape)) for tensor in tensors)
@@ -212,13 +215,16 @@ class GGUFModel:
         kind = next(kind for kind, name in kinds if name == self.architecture)
         names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
         parts: dict[str, list[tuple[str, Part]]] = {}
-        shapes = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         stored = {name: shape for name, _, shape in self.checkpoint.stored()}
         for source in self._sources(stored):
             for part in self.family.parts(source):
                 name = self._named(names, source, part)
                 parts.setdefault(name, []).append((source, part))
-                shapes[name] = self._shape(source, part, stored)
+                shape = self._shape(source, part, stored)
+                if shapes.setdefault(name, shape) != shape:
+                    raise self._ill_shaped(source, stored[source])
+        self._check_layers(parts)
         tensors = []
         for name, own in parts.items():
             shape, packed = shapes[name], own[0][1].packed
@@ -227,6 +233,22 @@ class GGUFModel:
             stored_as = packed or self._kind(name, shape)
             tensors.append(_Tensor(name, shape, stored_as, tuple(own)))
         return tuple(tensors)
+
+    def _check_layers(self, names: Iterable[str]) -> None:
+        """Each layer must have what the others have."""
+        layers: dict[str, set[str]] = {str(i): set() for i in range(self.config.num_hidden_layers)}
+        for name in names:
+            head, _, rest = name.partition(".")
+            if head == "blk":
+                index, _, tensor = rest.partition(".")
+                layers.setdefault(index, set()).add(tensor)
+        every = {tensor for own in layers.values() for tensor in own}
+        for index, own in layers.items():
+            if missing := sorted(every - own):
+                raise InputError(
+                    f"{self.checkpoint.folder}: layer {index} has no {', '.join(missing[:3])}, as "
+                    "other layers have; get the model again, whole"
+                )
 
     def _shape(
         self, source: str, part: Part, stored: Mapping[str, tuple[int, ...]]
@@ -289,7 +311,7 @@ class GGUFModel:
     def _of_experts(self, name: str, parts: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
         """The parts in the order of the experts, of whom none may be missing."""
         ordered = sorted(parts, key=lambda own: own[1].expert or 0)
-        count = self.config.num_local_experts
+        count = self.experts
         if [part.expert for _, part in ordered] != list(range(count)):
             raise InputError(
                 f"{self.checkpoint.folder}: holds {len(parts)} experts for {name}, and its config "
@@ -326,7 +348,13 @@ class GGUFModel:
         return parts[0] if tensor.parts[0][1].expert is None else np.stack(parts)
 
     def _exact(self, source: str) -> Tensor:
-        exact = self.checkpoint.tensor(source).to(torch.float32)
+        stored = self.checkpoint.tensor(source)
+        if not stored.is_floating_point():
+            raise InputError(
+                f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, which is no "
+                "weight; get the model again, or one that is not quantised"
+            )
+        exact = stored.to(torch.float32)
         return exact if self.rewrite is None else self.rewrite(source, exact)
 
     def _arranged(self, source: str, part: Part) -> NDArray[np.float32]:

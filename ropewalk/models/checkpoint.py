@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import Config
 from ropewalk.models.load import checked_config, checked_weights
 from ropewalk.models.placement import STORED, check_dtype
@@ -59,7 +59,7 @@ class Checkpoint:
         checkpoint = cls(source, folder, config, tuple(checked_weights(folder)))
         for name, stored, _ in checkpoint.stored():
             plain = stored in STORED_TYPES or stored.startswith(("I", "BOOL"))
-            if not plain and not kept:
+            if not plain and not (kept and stored == "U8"):
                 raise Unsupported(
                     f"{folder}: {name} is stored as {stored}, a quantised type; export the "
                     "checkpoint that it was quantised from, then quantise the result again"
@@ -76,6 +76,8 @@ class Checkpoint:
 
     def tensor(self, name: str) -> Tensor:
         """One tensor by its name."""
+        if name not in self._places:
+            raise InputError(f"{self.folder}: holds no {name}; get the model again, whole")
         with safe_open(self._places[name], framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ropewalk.audit.reading import BY_ITS_RULES, Effective, Reading
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.rotation import present_plan
+from ropewalk.gguf.rotation import DEFAULT_BASE, present_plan
 from ropewalk.schedule import RotarySchedule
 
 RUNTIME = "llama.cpp"
@@ -18,7 +19,7 @@ def read(header: GGUFHeader) -> Reading:
     steps = present_plan(header, str(header.path)).steps()
     context = header.count("context_length")
     layers = {FULL_ATTENTION: tuple(map(Effective.of, steps))}
-    if own := header.number("rope.freq_base_swa"):  # these are never scaled, only multiplied
+    if own := _own_base(header):  # these layers are never scaled, only multiplied
         plain = replace(
             RotarySchedule.plain(replace(steps[-1].schedule.geometry, base=own)),
             attention_scaling=header.number("rope.scaling.attn_factor") or 1.0,
@@ -31,3 +32,13 @@ def read(header: GGUFHeader) -> Reading:
         "by the declared length" if len(steps) > 1 else "never",
         limit=context or steps[-1].up_to_length,
     )
+
+
+def _own_base(header: GGUFHeader) -> float | None:
+    """The base of layers with a sliding window, where they have their own and it is known."""
+    if architecture(header.architecture).windows != "own":
+        return None
+    if header.get("attention.sliding_window") is None:
+        return None
+    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
+    return header.number("rope.freq_base_swa") or usual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ropewalk.errors import InputError
 from ropewalk.gguf.family import Family, Keys, Part, Weights
 
 _LEARNED = ("alpha_n", "alpha_p", "beta", "eps")
@@ -17,9 +18,16 @@ def _keys(config: Any, weights: Weights) -> Keys:
     """What the activation has learned is metadata in a GGUF file."""
     layers = range(config.num_hidden_layers)
     return {
-        f"xielu.{name}": [float(weights(f"model.layers.{i}.mlp.act_fn.{name}")) for i in layers]
+        f"xielu.{name}": [_number(f"model.layers.{i}.mlp.act_fn.{name}", weights) for i in layers]
         for name in _LEARNED
     }
+
+
+def _number(name: str, weights: Weights) -> float:
+    found = weights(name)
+    if found.numel() != 1:
+        raise InputError(f"{name}: holds {found.numel()} numbers in place of one; get it again")
+    return float(found)
 
 
 FAMILY = Family(("apertus",), activations=("xielu",), parts=_parts, keys=_keys)

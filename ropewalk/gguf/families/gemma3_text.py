@@ -41,16 +41,17 @@ def _keys(config: Any, weights: Weights) -> Keys:
 
 
 def _check(config: Any) -> None:
-    width, heads = config.hidden_size, config.num_attention_heads
-    usual = width // heads if config.num_hidden_layers == _LARGEST else config.head_dim
-    if config.query_pre_attn_scalar != usual:
+    width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
+    usual = width // heads if layers == _LARGEST else config.head_dim
+    scalar = config.query_pre_attn_scalar
+    if scalar is not None and usual is not None and scalar != usual:
         raise Unsupported(
-            f"query_pre_attn_scalar = {config.query_pre_attn_scalar:g}: llama.cpp computes a "
-            f"gemma3 of {config.num_hidden_layers} layers with {usual}"
+            f"query_pre_attn_scalar = {scalar}: llama.cpp computes a gemma3 of {layers} layers "
+            f"with {usual}; where the config does not state it, its class takes 256"
         )
     if config.attn_logit_softcapping:
         raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no logits of attention")
-    if getattr(config, "use_bidirectional_attention", False):
+    if config.use_bidirectional_attention:
         raise Unsupported(
             "use_bidirectional_attention: this model reads texts both ways, and the export writes "
             "models that generate"

@@ -16,7 +16,7 @@ _ACTIVATION = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
 
 
 def _turned(weight: Tensor) -> Tensor:
-    """By rows of outputs, as every other weight."""
+    """With a row for each output, as other weights have it."""
     return weight.transpose(-1, -2)
 
 
@@ -29,8 +29,8 @@ def _ups(experts: Tensor) -> Tensor:
 
 
 def _repacked(blocks: Tensor, scales: Tensor) -> Tensor:
-    """MXFP4 as GGML has it: the scale in front, and the halves of a block in one byte's nibbles,
-    not its neighbours."""
+    """MXFP4 in GGML's order: the scale first, then bytes that hold a value of each half of the
+    block, where the checkpoint has two neighbours."""
     import torch
 
     codes = torch.stack((blocks & 0xF, blocks >> 4), -1).flatten(-2)
@@ -88,12 +88,12 @@ def _keys(config: Any, weights: Weights) -> Keys:
 
 
 def _check(config: Any) -> None:
-    if SLIDING_ATTENTION not in config.layer_types:
+    if SLIDING_ATTENTION not in (config.layer_types or [SLIDING_ATTENTION]):
         raise Unsupported("layer_types: llama.cpp's gpt-oss has windows in some layers at least")
     for name, usual in _ACTIVATION.items():
-        stated = getattr(config, name, usual)
-        if stated != usual:
-            raise Unsupported(f"{name} = {stated:g}: llama.cpp computes gpt-oss with {usual:g}")
+        stated = getattr(config, name, None)
+        if stated not in (None, usual):
+            raise Unsupported(f"{name} = {stated}: llama.cpp computes gpt-oss with {usual}")
 
 
 FAMILY = Family(("gpt-oss",), windows=True, parts=_parts, keys=_keys, check=_check)

@@ -1,4 +1,4 @@
-"""Mixtral: Llama with experts, which its checkpoints hold one by one, and the file together."""
+"""Mixtral: Llama with experts. A checkpoint has a tensor for each, the file one for all."""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ from ropewalk.gguf.family import Family
 
 
 def _check(config: Any) -> None:
-    turning = getattr(config, "no_rope_layers", None)  # 1 where a layer rotates
-    usual = [int((i + 1) % 4 != 0) for i in range(config.num_hidden_layers)]
-    if turning is not None and list(map(int, turning)) != usual:
+    turning = config.no_rope_layers  # 1 where a layer rotates
+    if turning is not None and list(map(int, turning)) != [
+        int((i + 1) % 4 != 0) for i in range(len(turning))
+    ]:
         raise Unsupported(
             "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, "
             "and this model others; no file can say that"

@@ -114,6 +114,8 @@ class GGUFTokenizer:
             begins_with_space, just_so = sentencepiece.begins_with_space(stated)
             if not just_so:
                 warnings.append(sentencepiece.OTHER_SPACES)
+            if any(kinds[token["id"]] == NORMAL for token in stated["added_tokens"]):
+                warnings.append(sentencepiece.RUNS_IN_THE_TEXT)
         else:
             pre_tokenizer = _pre_tokenizer(stated)
             warnings += _normalizer_warnings(stated["normalizer"])
@@ -186,7 +188,8 @@ def _vocabulary(
                 "words, which llama.cpp does not do; change it in the tokenizer"
             )
         tokens[entry["id"]] = entry["content"]
-        kinds[entry["id"]] = CONTROL if entry["special"] else USER_DEFINED
+        if not (model["byte_fallback"] and sentencepiece.is_made_of_spaces(entry, vocab)):
+            kinds[entry["id"]] = CONTROL if entry["special"] else USER_DEFINED
     if model["byte_fallback"] and model["unk_token"] in vocab:
         kinds[vocab[model["unk_token"]]] = UNKNOWN
     return tokens, kinds

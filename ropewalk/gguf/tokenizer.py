@@ -19,6 +19,17 @@ _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _SINGLE_DIGITS = _WORDS + r"\p{N}" + _REST
 _DIGITS_BY_THREE = _WORDS + r"\p{N}{1,3}" + _REST
+_CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_BY_CASE = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*",
+)
+_REST_WITH_SLASHES = _REST.replace(r"[\r\n]*", r"[\r\n/]*")
+_TEKKEN = "|".join((*_BY_CASE, r"\p{N}")) + _REST_WITH_SLASHES
+_O200K = (
+    "|".join((*(words + r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?" for words in _BY_CASE), r"\p{N}{1,3}"))
+    + _REST_WITH_SLASHES
+)
 # How a text is cut into words before merging, whether words that are tokens are left whole, and
 # what llama.cpp calls the two together.
 _PRE_TOKENIZERS = {
@@ -27,7 +38,16 @@ _PRE_TOKENIZERS = {
     ((_SINGLE_DIGITS,), False): "qwen2",
     ((_DIGITS_BY_THREE,), True): "llama-bpe",
     ((_DIGITS_BY_THREE,), False): "dbrx",
+    ((_O200K,), False): "gpt-4o",
+    ((_O200K,), True): "gpt-4o",  # which has a warning where that matters
+    ((_TEKKEN,), True): "tekken",
 }
+_CUT_BY_CASE = ("gpt-4o", "tekken")
+OTHER_CASES = (
+    "llama.cpp knows neither combining marks nor the case of letters beyond A-Z: it cuts words "
+    "with such marks otherwise, and words with a capital behind another letter, one of the two "
+    "beyond A-Z, as in ÉCOLE and meinÖl"
+)
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # llama.cpp's kinds of tokens
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
@@ -87,17 +107,24 @@ class GGUFTokenizer:
         merges = [
             tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]
         ]
-        begins_with_space, scores = False, []
+        begins_with_space, scores, pre_tokenizer = False, [], None
         if model["byte_fallback"]:
             apart = {token for token, kind in enumerate(kinds) if kind != NORMAL}
             scores = sentencepiece.scores(model["vocab"], merges, apart, vocabulary)
             begins_with_space, just_so = sentencepiece.begins_with_space(stated)
             if not just_so:
                 warnings.append(sentencepiece.OTHER_SPACES)
+            if any(kinds[token["id"]] == NORMAL for token in stated["added_tokens"]):
+                warnings.append(sentencepiece.RUNS_IN_THE_TEXT)
         else:
+            pre_tokenizer = _pre_tokenizer(stated)
             warnings += _normalizer_warnings(stated["normalizer"])
+            warnings += _case_warnings(pre_tokenizer)
+            if pre_tokenizer == "gpt-4o" and model.get("ignore_merges"):
+                words = [text for text, token in model["vocab"].items() if kinds[token] == NORMAL]
+                warnings += _whole_word_warnings(words, model["vocab"], merges)
         return cls(
-            pre_tokenizer=None if model["byte_fallback"] else _pre_tokenizer(stated),
+            pre_tokenizer=pre_tokenizer,
             tokens=tokens,
             kinds=kinds,
             merges=[" ".join(pair) for pair in merges],
@@ -161,7 +188,8 @@ def _vocabulary(
                 "words, which llama.cpp does not do; change it in the tokenizer"
             )
         tokens[entry["id"]] = entry["content"]
-        kinds[entry["id"]] = CONTROL if entry["special"] else USER_DEFINED
+        if not (model["byte_fallback"] and sentencepiece.is_made_of_spaces(entry, vocab)):
+            kinds[entry["id"]] = CONTROL if entry["special"] else USER_DEFINED
     if model["byte_fallback"] and model["unk_token"] in vocab:
         kinds[vocab[model["unk_token"]]] = UNKNOWN
     return tokens, kinds
@@ -208,6 +236,26 @@ def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:
             "not do; convert this model with llama.cpp's own converter"
         )
     return ["llama.cpp does not bring texts into Unicode's form NFC before it tokenizes"]
+
+
+def _case_warnings(pre_tokenizer: str) -> list[str]:
+    return [OTHER_CASES] if pre_tokenizer in _CUT_BY_CASE else []
+
+
+def _whole_word_warnings(
+    words: Sequence[str], vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]
+) -> list[str]:
+    """What is to be said where transformers takes words whole, and llama.cpp joins them."""
+    from tokenizers import models
+
+    rules = models.BPE(vocab=dict(vocab), merges=list(merges))
+    other = [word for word in words if [part.value for part in rules.tokenize(word)] != [word]]
+    if not other:
+        return []
+    return [
+        "transformers takes words that are tokens whole, and llama.cpp joins them by rules, which "
+        f"make something else of {len(other)} tokens, such as {other[0]!r}"
+    ]
 
 
 def _template_warnings(template: object) -> list[str]:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from transformers import GemmaTokenizer
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.gguf.sentencepiece import SPACE
@@ -50,6 +51,31 @@ def stated(**changes: Any) -> dict[str, Any]:
         "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
     }
     return value | changes
+
+
+AFTER_SPACES = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
+RUNS = [sign * count for sign in ("\n", SPACE) for count in (2, 3, 4)]
+"""User-defined pieces of Gemma's, which its rules join as well."""
+
+
+def write_gemma(folder: Path) -> Path:
+    """The same as transformers' own class for Gemma saves it."""
+    old: dict[str, Any] = stated()["model"]
+    pieces = sorted(old["vocab"], key=old["vocab"].__getitem__)[3:]
+    special = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+    texts = ("<start_of_turn>", "\n", *RUNS, "<h1>")
+    vocab = {text: at for at, text in enumerate(dict.fromkeys((*special, *texts, *pieces)))}
+    runs = [(run[:at], run[at:]) for run in RUNS for at in range(1, len(run))]
+    rules = [*runs, *map(tuple, old["merges"])]
+    tokenizer = GemmaTokenizer(vocab=vocab, merges=rules, add_bos_token=True)
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in texts])
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def write(folder: Path, **changes: Any) -> Path:

@@ -7,19 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, running
-from ropewalk.gguf.sentencepiece import OTHER_SPACES, begins_with_space, scores
-from ropewalk.gguf.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, GGUFTokenizer
+from ropewalk.gguf.sentencepiece import (
+    OTHER_SPACES,
+    RUNS_IN_THE_TEXT,
+    SPACE,
+    begins_with_space,
+    is_made_of_spaces,
+    scores,
+)
+from ropewalk.gguf.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, GGUFTokenizer
 from ropewalk.models.load import load_tokenizer
 from tests.gguf import sentencepiece_tokenizer
 from tests.gguf.gguf_cases import named_plan, tiny_folder
-from tests.gguf.sentencepiece_tokenizer import METASPACE, PREPEND
+from tests.gguf.sentencepiece_tokenizer import AFTER_SPACES, METASPACE, PREPEND, RUNS
 
 VOCABULARY = 1056
 
@@ -43,6 +50,74 @@ def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
 def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
     tokenizer, llama = both
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sentencepiece_tokenizer.write_gemma(tiny_folder(tmp_path_factory.mktemp("gemma")))
+
+
+@pytest.fixture(scope="module")
+def both_gemma(gemma: Path) -> Iterator[tuple[Any, LlamaCpp]]:
+    out = gemma.parent / "gemma.gguf"
+    export(gemma, named_plan("plain", gemma), out, check=False)
+    with running(out, length=64) as llama:
+        yield load_tokenizer(gemma), llama
+
+
+@given(text=st.text() | st.text("the aZ é\n\n\t\r  .<h1>/東я🙂▁", max_size=40))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_becomes_the_same_tokens_of_gemma(
+    both_gemma: tuple[Any, LlamaCpp], text: str
+) -> None:
+    tokenizer, llama = both_gemma
+    assume(2 * SPACE not in text)
+    assert llama.tokenize(text) == tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"the{run}end".replace(SPACE, " ") for run in RUNS),
+        *(f"{' ' * count}the\n{' ' * count}" for count in range(1, 10)),
+        "\n" * 9,
+        "<start_of_turn>the <h1> end<eos>",
+    ],
+)
+def test_runs_of_newlines_and_of_spaces_become_the_same_tokens(
+    both_gemma: tuple[Any, LlamaCpp], text: str
+) -> None:
+    tokenizer, llama = both_gemma
+    assert llama.tokenize(text) == tokenizer(text)["input_ids"]
+
+
+def test_runs_that_are_warned_of_do_differ(both_gemma: tuple[Any, LlamaCpp]) -> None:
+    tokenizer, llama = both_gemma
+    assert llama.tokenize("▁▁ the") != tokenizer("▁▁ the")["input_ids"]
+
+
+def test_added_tokens_made_of_spaces_are_pieces_and_others_stand_apart(gemma: Path) -> None:
+    tokenizer = load_tokenizer(gemma)
+    assert type(tokenizer).__name__ == "GemmaTokenizer"
+    read = GGUFTokenizer.read(tokenizer, VOCABULARY)
+    kinds = dict(zip(read.tokens, read.kinds, strict=True))
+    assert [kinds[run] for run in RUNS] == 3 * [USER_DEFINED] + 3 * [NORMAL]
+    assert (kinds["<unk>"], kinds["<bos>"], kinds["<h1>"]) == (UNKNOWN, CONTROL, USER_DEFINED)
+    assert (read.bos, read.adds_bos, read.begins_with_space) == (2, True, False)
+    assert read.warnings == (RUNS_IN_THE_TEXT,)
+
+
+def test_the_gate_passes_gemma(gemma: Path, tmp_path: Path) -> None:
+    exported = export(gemma, named_plan("plain", gemma), tmp_path / "model.gguf")
+    assert exported.parity is not None
+    assert RUNS_IN_THE_TEXT in exported.warnings
+
+
+@pytest.mark.parametrize("change", [{"normalized": True}, {"content": 5 * SPACE}])
+def test_added_tokens_that_spaces_may_not_become_are_refused(change: dict[str, Any]) -> None:
+    entry = {"content": 2 * SPACE, "special": False, "normalized": False} | change
+    with pytest.raises(Unsupported, match="added token '▁▁"):
+        is_made_of_spaces(entry, {2 * SPACE: 7})
 
 
 def test_pieces_bytes_and_special_tokens_are_of_their_kinds(folder: Path) -> None:
@@ -88,10 +163,21 @@ def test_rules_that_no_score_says_are_refused(
         scores(vocab, merges, set(), 5)
 
 
+def test_a_piece_of_characters_that_are_none_needs_a_rule() -> None:
+    with pytest.raises(Unsupported, match="'a' and 'b' to 'ab'"):
+        scores({"a": 0, "ab": 1}, [], set(), 2)
+
+
+def test_rules_of_tokens_that_stand_apart_do_not_count() -> None:
+    vocab = {"a": 0, "b": 1, "ab": 2, "aa": 3}
+    merges = [("a", "a"), ("a", "b"), ("a", "a")]
+    assert scores(vocab, merges, {3}, 4) == [0, 0, -1, 0]
+
+
 def test_tokens_that_stand_apart_need_no_rule() -> None:
-    vocab = {"<": 0, "s>": 1, "<s>": 2}
+    vocab = {"<": 0, "s": 1, "<s": 2}
     assert scores(vocab, [], {2}, 3) == [0, 0, 0]
-    with pytest.raises(Unsupported, match="'<' and 's>' to '<s>'"):
+    with pytest.raises(Unsupported, match="'<' and 's' to '<s'"):
         scores(vocab, [], set(), 3)
 
 
@@ -100,6 +186,7 @@ def test_tokens_that_stand_apart_need_no_rule() -> None:
     [
         (PREPEND, None, (True, True)),
         (PREPEND["normalizers"][1], None, (False, True)),
+        (PREPEND["normalizers"][1], AFTER_SPACES, (False, True)),
         (None, METASPACE, (True, False)),
         (None, {**METASPACE, "prepend_scheme": "never"}, (False, True)),
     ],
@@ -112,7 +199,13 @@ def test_spaces_before_a_text_are_recognised(
 
 @pytest.mark.parametrize(
     ("normalizer", "cuts"),
-    [(None, None), (PREPEND, METASPACE), (None, {**METASPACE, "split": True})],
+    [
+        (None, None),
+        (None, AFTER_SPACES),
+        (PREPEND, METASPACE),
+        (PREPEND["normalizers"][1], {**AFTER_SPACES, "invert": True}),
+        (None, {**METASPACE, "split": True}),
+    ],
 )
 def test_spaces_treated_in_another_way_are_refused(normalizer: Any, cuts: Any) -> None:
     stated = {"normalizer": normalizer, "pre_tokenizer": cuts}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, running
-from ropewalk.gguf.tokenizer import GGUFTokenizer
+from ropewalk.gguf.tokenizer import OTHER_CASES, GGUFTokenizer
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
 from tests.gguf.gguf_cases import bundled_folder, edit_json, named_plan
@@ -23,18 +25,53 @@ from tests.gguf.gguf_cases import bundled_folder, edit_json, named_plan
 STATED: dict[str, Any] = json.loads((BUNDLED_FOLDER / "tokenizer.json").read_text("utf-8"))
 VOCABULARY = 1024
 SPLIT = STATED["pre_tokenizer"]["pretokenizers"][0]
+BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
+# As published with gpt-oss and Apertus.
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def cut_by(regex: str) -> dict[str, Any]:
+    """The pre-tokenizer of the bundled model, with another regex."""
+    steps: dict[str, Any] = copy.deepcopy(STATED["pre_tokenizer"])
+    steps["pretokenizers"][0]["pattern"]["Regex"] = regex
+    return steps
+
+
 def splitting(digits: str) -> dict[str, Any]:
-    """The pre-tokenizer of the bundled model, with digits cut in another way."""
-    changed: dict[str, Any] = copy.deepcopy(STATED["pre_tokenizer"])
-    pattern = changed["pretokenizers"][0]["pattern"]
-    pattern["Regex"] = pattern["Regex"].replace(r"|\p{N}|", f"|{digits}|")
-    return changed
+    """The same, with digits cut in another way."""
+    return cut_by(SPLIT["pattern"]["Regex"].replace(r"|\p{N}|", f"|{digits}|"))
 
 
 THREE_DIGITS = splitting(r"\p{N}{1,3}")
+WHOLE_WORDS = {**STATED["model"], "ignore_merges": True}
+CASES = "aZ é É ß ж Ж ǅ ʰ 東 \u0301 's't 09 \t\n\r . ( / \u0085 ª"
+
+
+def joining(characters: str) -> dict[str, Any]:
+    """A BPE that joins any two of these, so that every cut between them is seen."""
+    spelled = [BYTE_LEVEL.pre_tokenize_str(one)[0][0] for one in sorted(set(characters))]
+    steps = [(one[:at], one[at]) for one in spelled for at in range(1, len(one))]
+    merges = [*steps, *product(spelled, spelled)]
+    pieces = [*sorted(BYTE_LEVEL.alphabet()), *(left + right for left, right in merges)]
+    vocab = {piece: at for at, piece in enumerate(dict.fromkeys(("<|begin|>", "<|end|>", *pieces)))}
+    assert len(vocab) <= VOCABULARY
+    return {**STATED["model"], "vocab": vocab, "merges": merges, "ignore_merges": True}
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "gpt-2": {"pre_tokenizer": BYTES},
@@ -46,12 +83,33 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "llama-bpe": {
         "pre_tokenizer": THREE_DIGITS,
-        "model": {**STATED["model"], "ignore_merges": True},
+        "model": WHOLE_WORDS,
     },
     "dbrx": {"pre_tokenizer": THREE_DIGITS},
+    "gpt-4o": {"pre_tokenizer": cut_by(O200K), "model": joining(CASES)},
+    "tekken": {"pre_tokenizer": cut_by(TEKKEN), "model": joining(CASES)},
 }
+# What OTHER_CASES says, for the regexes that transformers runs; and ſ, which is an s to them.
+_CAPITAL_BEYOND, _CASED_BEYOND = r"[\p{Lu}\p{Lt}&&[^A-Z]]", r"[\p{Lu}\p{Lt}\p{Ll}&&[^A-Za-z]]"
+OTHER = normalizers.Replace(
+    Regex(
+        rf"\p{{M}}|[\p{{Ll}}\p{{Lm}}\p{{Lo}}]\p{{L}}*{_CAPITAL_BEYOND}"
+        rf"|{_CASED_BEYOND}\p{{L}}*[A-Z]|'ſ"
+    ),
+    "",
+)
+
+
+def warned_of(text: str, warnings: Sequence[str]) -> bool:
+    return OTHER_CASES in warnings and OTHER.normalize_str(text) != text
+
+
 # Letters, digits, marks and spaces of many scripts, and what English and code are made of.
-TEXTS = st.text() | st.text("aZ é's't LL 09\t\n\r .,(_)=/東я🙂", max_size=40)
+TEXTS = (
+    st.text()
+    | st.text("aZ é's't LL 09\t\n\r .,(_)=/東я🙂", max_size=40)
+    | st.text(CASES, max_size=12)
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -72,7 +130,17 @@ def both(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
     tokenizer, llama = both
+    assume(not warned_of(text, GGUFTokenizer.read(tokenizer, VOCABULARY).warnings))
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("text", ["ÉZ", "aÉ", "a\u0301"])
+def test_what_is_warned_of_does_differ_and_nothing_else_is_warned_of(
+    both: tuple[Any, LlamaCpp], text: str
+) -> None:
+    tokenizer, llama = both
+    warned = warned_of(text, GGUFTokenizer.read(tokenizer, VOCABULARY).warnings)
+    assert warned == (llama.tokenize(text) != tokenizer(text)["input_ids"])
 
 
 def test_special_tokens_in_a_text_are_those_tokens(both: tuple[Any, LlamaCpp]) -> None:
@@ -83,10 +151,15 @@ def test_special_tokens_in_a_text_are_those_tokens(both: tuple[Any, LlamaCpp]) -
     assert tokens[0] == tokens[-1] == tokenizer.bos_token_id
 
 
-def read(path: Path, change: Callable[[dict[str, Any]], None]) -> GGUFTokenizer:
+def changed(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     stated = copy.deepcopy(STATED)
     change(stated)
-    return GGUFTokenizer.read(load_tokenizer(bundled_folder(path / "model", **stated)), VOCABULARY)
+    return stated
+
+
+def read(path: Path, change: Callable[[dict[str, Any]], None]) -> GGUFTokenizer:
+    folder = bundled_folder(path / "model", **changed(change))
+    return GGUFTokenizer.read(load_tokenizer(folder), VOCABULARY)
 
 
 def test_flags_say_what_the_tokenizer_adds(tmp_path: Path) -> None:
@@ -114,6 +187,20 @@ def test_a_chat_template_goes_along(tmp_path: Path) -> None:
 def test_unicode_normalization_is_warned_of(tmp_path: Path) -> None:
     kept = read(tmp_path, lambda stated: stated.update(normalizer={"type": "NFC"}))
     assert any("NFC" in warning for warning in kept.warnings)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_words_that_only_transformers_takes_whole_are_warned_of(
+    tmp_path: Path, whole: bool
+) -> None:
+    def change(stated: dict[str, Any]) -> None:
+        stated["pre_tokenizer"] = cut_by(O200K)
+        stated["model"]["ignore_merges"] = whole
+        stated["model"]["vocab"]["Ġxylograph"] = VOCABULARY
+
+    folder = bundled_folder(tmp_path / "model", **changed(change))
+    warnings = GGUFTokenizer.read(load_tokenizer(folder), VOCABULARY + 1).warnings
+    assert any("1 tokens, such as 'Ġxylograph'" in warning for warning in warnings) == whole
 
 
 def reach_for_spaces(stated: dict[str, Any]) -> None:

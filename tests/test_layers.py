@@ -217,7 +217,7 @@ ROOMS = {
             *("gguf.header", "gguf.settings"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
-        lazily=("gguf", "xllamacpp"),
+        lazily=("gguf", "tokenizers", "xllamacpp"),
     ),
     "exporting.model_classes": Row(("models.config",)),
     "exporting.accepted": Row(("schedule", "models.config")),

@@ -77,9 +77,9 @@ class RunDirectory:
             self._sweep()
             self.event("resumed" if self.resumed else "started", pid=os.getpid(), line=_line_of())
         except BaseException:
-            self.close()
             if not locked and not (self.path / CONFIGURATION).exists():
                 (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
+            self.close()
             raise
 
     def __enter__(self) -> RunDirectory:
@@ -94,9 +94,9 @@ class RunDirectory:
         try:
             self.event("finished" if kind is None else "stopped", reason=kind and kind.__name__)
         finally:
+            if isinstance(error, InputError) and not self.resumed:
+                self._abandon()  # while no other process can hold the lock
             self.close()
-        if isinstance(error, InputError) and not self.resumed:
-            self._abandon()
         if isinstance(error, KeyboardInterrupt):
             error.add_note(f"kept in {self.path}; run the same command to continue")
 
@@ -161,6 +161,7 @@ class RunDirectory:
         """Give the directory up, where the input was refused before anything was computed.
 
         Folders that were there before the run stay, and so do hidden files, which are not its own.
+        A file that holds anything keeps all of it; empty ones go.
         """
         own = [self.path / name for name in (CONFIGURATION, EVENTS, LOCK)]
         inside = [path for path in self.path.rglob("*") if path not in own]

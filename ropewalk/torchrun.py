@@ -18,7 +18,7 @@ def started() -> int:
     size, rank = _number(_SIZE), _number(_RANK)
     if not rank < size:
         raise _refused(f"{_RANK} is {rank}, not below the {_SIZE} of {size},")
-    missing = [key for key in _MEETING if size > 1 and not os.environ.get(key)]
+    missing = [key for key in (*_MEETING, _LOCAL) if size > 1 and not os.environ.get(key)]
     if missing:
         raise _refused(f"{missing[0]} is not set")
     return size
@@ -26,7 +26,7 @@ def started() -> int:
 
 def first() -> bool:
     """Whether this process writes and shows: rank 0, or the only one."""
-    return os.environ.get(_RANK, "0") == "0"
+    return started() == 1 or _number(_RANK) == 0
 
 
 def local_rank() -> int | None:
@@ -39,7 +39,7 @@ def _number(key: str) -> int:
     if text is None:
         raise _refused(f"{key} is not set")
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise _refused(f"{key} is {text[:40]!r}, no number,")
+        raise _refused(f"{key} is {text[:40]!r}, which is not a number,")
     return int(text)
 
 

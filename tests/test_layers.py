@@ -306,7 +306,7 @@ ROOMS = {
             *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
             *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
-            *("gguf.architectures", "gguf.parts"),
+            *("gguf.parts", "gguf.settings"),
             *("audit.files", "audit.files.check"),
             *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
         ),

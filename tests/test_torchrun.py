@@ -24,8 +24,13 @@ def test_a_process_alone_and_one_of_two(environment: pytest.MonkeyPatch) -> None
     for key, text in TWO.items():
         environment.setenv(key, text)
     assert (started(), first(), local_rank()) == (2, False, 1)
-    environment.setenv("RANK", "0")
+    environment.setenv("RANK", "00")
     assert first()
+
+
+def test_a_rank_without_a_size_is_a_process_alone(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("RANK", "1")
+    assert (started(), first()) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +39,12 @@ def test_a_process_alone_and_one_of_two(environment: pytest.MonkeyPatch) -> None
         ({"RANK": None}, "RANK is not set in"),
         ({"RANK": "2"}, "RANK is 2, not below the WORLD_SIZE of 2, in"),
         ({"WORLD_SIZE": "0", "RANK": "0"}, "RANK is 0, not below the WORLD_SIZE of 0, in"),
-        ({"WORLD_SIZE": ""}, "WORLD_SIZE is '', no number, in"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', no number, in"),
-        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2', no number, in"),
-        ({"WORLD_SIZE": "٢"}, "WORLD_SIZE is '٢', no number, in"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE is '', which is not a number, in"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is not a number, in"),
+        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2', which is not a number, in"),
+        ({"WORLD_SIZE": "٢"}, "WORLD_SIZE is '٢', which is not a number, in"),
         ({"MASTER_PORT": None}, "MASTER_PORT is not set in"),
+        ({"LOCAL_RANK": None}, "LOCAL_RANK is not set in"),
     ],
 )
 def test_what_torchrun_would_not_set_is_refused(
@@ -55,5 +61,5 @@ def test_what_torchrun_would_not_set_is_refused(
 
 def test_a_local_rank_that_is_no_number_is_refused(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("LOCAL_RANK", "gpu")
-    with pytest.raises(InputError, match="LOCAL_RANK is 'gpu', no number"):
+    with pytest.raises(InputError, match="LOCAL_RANK is 'gpu', which is not a number"):
         local_rank()

@@ -252,11 +252,6 @@ def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, obje
     return (nested, True) if nested else ([written], False)
 
 
-def _families(config: Config) -> set[str]:
-    inner = config.get("text_config") or config
-    return {str(found.get("model_type")) for found in (config, inner)}
-
-
 def _row(**cells: Cell) -> dict[str, Cell]:
     return {runtime: cells[runtime.replace(".", "_")] for runtime in RUNTIMES}
 
@@ -433,7 +428,7 @@ def _llama_cpp_attention(setting: Mapping[str, object], plan: ContextPlan, confi
     try:
         rotation = rotation_of(family(kind), approximation(plan, config))
     except NoFactors:
-        return EXACT  # told beside how the pairs turn
+        return EXACT  # the row of how the pairs turn tells of it
     except Unsupported as error:
         return Cell("refused", str(error))
     return EXACT if rotation.setting.attention == 1 else Cell("exact", "rope.scaling.attn_factor")

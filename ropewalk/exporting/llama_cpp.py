@@ -56,9 +56,12 @@ TOLERANCES = {
 # is again about three times what F32 shows up to 4090.
 _TOLERANCE_PER_POSITION = 1e-3 / 1024
 ROUNDING = 4
-"""How many times as far as rounded weights move the model at most llama.cpp may be off at most."""
+"""The largest difference allowed in rounded types, as a multiple of the largest change that
+rounding causes in transformers."""
 MEDIAN = 1.5
-"""The same of the medians, beside the model with these weights."""
+"""The same for medians."""
+_CHOOSING = (".router", ".gate")
+"""The modules that choose among experts, which a file has in F32."""
 BEYOND = 500
 """How many positions beyond the trained length are compared."""
 _WITHIN = 12
@@ -175,11 +178,6 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             f"the heads of this model have {pairs} rotary pairs",
             "create the plan from this model's config",
         )
-    if geometry.rotary_dim != geometry.head_dim:
-        raise Unsupported(
-            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
-            f"{geometry.head_dim} dimensions of a head"
-        )
     return first.schedule
 
 
@@ -240,19 +238,15 @@ def _with_rounding(
     tokens: NDArray[np.int64],
     said: LogProbabilities,
 ) -> Parity:
-    """The same beside the model with its weights rounded as in the file, which they then stay.
+    """The same compared with the model whose weights are rounded as in the file, and stay so.
 
     How far rounding moves the model is measured in transformers alone, so that a file that is
-    written wrongly does not excuse itself. Packed weights are exact in both.
+    written wrongly does not excuse itself.
     """
-    kind = source.rounded
     exact = _planned(model, plan, tokens, said, check=False)
-    if not source.packed:
-        for weight in model.parameters():
-            if weight.dim() > 1:
-                weight.data.copy_(rounded(weight.detach(), kind))
-    own = exact if source.packed else _planned(model, plan, tokens, said, check=False)
-    with _rounding_inputs(model, kind):
+    _round_weights(model, source)
+    own = _planned(model, plan, tokens, said, check=False)
+    with _rounding_inputs(model, source.rounded):
         moved = np.abs(_planned(model, plan, tokens, said, check=False) - exact)
     least = max(TOLERANCES["F32"], source.family.tolerance)
     found = replace(
@@ -263,6 +257,20 @@ def _with_rounding(
     if found.max_difference <= found.tolerance:
         return found
     return _widened(found, math.inf if source.experts else ROUNDING * float(moved.max()))
+
+
+def _round_weights(model: Any, source: GGUFModel) -> None:
+    """Round the matrices that the file rounds, by the rows in which they stand there."""
+    for path, module in model.named_modules():
+        if path.endswith(_CHOOSING) or (source.packed and path.endswith(".experts")):
+            continue
+        turned = getattr(module, "is_transposed", False)  # of experts; the file has rows of outputs
+        for name, weight in module.named_parameters(recurse=False):
+            if weight.dim() < 2 or name.endswith("bias") or source.dtype == "F32":
+                continue
+            values = weight.detach().mT.contiguous() if turned else weight.detach()
+            values = rounded(values, source.dtype)
+            weight.data.copy_(values.mT if turned else values)
 
 
 @contextmanager

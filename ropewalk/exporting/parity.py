@@ -6,6 +6,7 @@ Light values: reading them back needs no runtime.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -35,7 +36,7 @@ class Parity(Value):
     """Where weights were rounded: how far half of all is at most from the planned model with these
     weights. One rounding may choose another expert and move some far, but not half."""
     median_tolerance: float | None = None
-    """As often as allowed what rounding alone moves half of all by at most, in transformers."""
+    """The largest median allowed: a multiple of the median change that rounding causes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +134,7 @@ class Exported(Result):
         return replace(
             self,
             path=path,
-            load=self.load.replace(str(self.path), str(path)),
+            load=self.load.replace(shlex.quote(str(self.path)), shlex.quote(str(path))),
             elsewhere=tuple(line.replace(before, now) for line in self.elsewhere),
         )
 

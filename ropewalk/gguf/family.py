@@ -56,7 +56,7 @@ def _no_doubt(config: Any) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of one type are written; a file beside this one has `FAMILY`, and its name."""
+    """How models of one type are written; families/ has a file for each, with its `FAMILY`."""
 
     architectures: tuple[str, ...]
     """What llama.cpp computes it as, the plainest first; a later one takes more plans."""
@@ -70,7 +70,7 @@ class Family:
     parts: Callable[[str], tuple[Part, ...]] = as_it_is
     """What becomes of a tensor of the checkpoint, by its name; nothing, for some."""
     keys: Callable[[Any, Weights], Keys] = _no_keys
-    """Its metadata beside what all families have."""
+    """Its metadata, apart from what all families have."""
     check: Callable[[Any], None] = _no_doubt
     """Refuse a config, by name, that its graph in llama.cpp would compute otherwise. What a config
     does not state is None."""
@@ -80,7 +80,8 @@ class Family:
         stated = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None)
         if stated is not None and stated not in self.activations:
             raise Unsupported(
-                f"hidden_act = {stated!r}: llama.cpp computes it with {self.activations[0]}"
+                f"hidden_act = {stated!r}: llama.cpp computes this model type with "
+                f"{self.activations[0]}, whatever a file says; run it in transformers"
             )
         self.check(config)
 
@@ -113,7 +114,7 @@ def window_keys(config: Any, *, every: int) -> Keys:
         raise InvalidValue(
             "sliding_window",
             config.sliding_window,
-            "is to be a positive number, since layer_types has layers with a window",
+            "must be a positive number, since layer_types has layers with a window",
             "restore the config",
         )
     keys: dict[str, Any] = {"{arch}.attention.sliding_window": config.sliding_window}

@@ -1,6 +1,7 @@
 """What of a model stands in a GGUF file: its sizes, how it turns, and its weights.
 
-One tensor is in memory at a time. What is peculiar to a model type is in its file in families/.
+One tensor of the file is in memory at a time, of experts those of one layer. What is peculiar to a
+model type is in its file in families/.
 """
 
 from __future__ import annotations
@@ -230,6 +231,11 @@ class GGUFModel:
             shape, packed = shapes[name], own[0][1].packed
             if own[0][1].expert is not None:
                 own, shape = self._of_experts(name, own), (len(own), *shape)
+            elif len(own) > 1:
+                raise InputError(
+                    f"{self.checkpoint.folder}: holds {own[0][0]} and {own[1][0]}, which are one "
+                    "tensor of the file; get the model again"
+                )
             stored_as = packed or self._kind(name, shape)
             tensors.append(_Tensor(name, shape, stored_as, tuple(own)))
         return tuple(tensors)
@@ -351,8 +357,8 @@ class GGUFModel:
         stored = self.checkpoint.tensor(source)
         if not stored.is_floating_point():
             raise InputError(
-                f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, which is no "
-                "weight; get the model again, or one that is not quantised"
+                f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, not as a "
+                "floating-point weight; get the model again, or one that is not quantised"
             )
         exact = stored.to(torch.float32)
         return exact if self.rewrite is None else self.rewrite(source, exact)

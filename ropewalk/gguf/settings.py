@@ -66,7 +66,7 @@ class Setting:
 def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
     """The setting that makes llama.cpp follow a schedule in this file."""
     setting = setting_in(_usable(header), schedule)
-    if _has_own_windows(header):
+    if has_own_windows(header):
         check_windows_unscaled(setting)
     return setting
 
@@ -81,8 +81,12 @@ def check_windows_unscaled(setting: Setting) -> None:
         )
 
 
-def setting_in(own: Architecture, schedule: RotarySchedule) -> Setting:
-    """The setting that makes llama.cpp follow a schedule in a file of an architecture."""
+def setting_in(own: Architecture, schedule: RotarySchedule, *, by_factors: bool = False) -> Setting:
+    """The setting that makes llama.cpp follow a schedule in a file of an architecture.
+
+    `by_factors`: YaRN as factors where they are taken. These are the same in every build, while
+    what llama.cpp multiplies YaRN by has been changed (its pull request 17945).
+    """
     check_beside_factors(schedule)
     geometry = schedule.geometry
     attention = schedule.attention_scaling
@@ -93,7 +97,7 @@ def setting_in(own: Architecture, schedule: RotarySchedule) -> Setting:
                 f"only {geometry.rotary_dim} of {geometry.head_dim} dimensions; plan without it"
             )
         attention *= schedule.softmax_scaling**0.5
-    found = _plainest(own, schedule)
+    found = _plainest(own, schedule, own_yarn=not (by_factors and own.honours_factors))
     found = replace(found, attention=attention / (log_growth(found.yarn) if found.yarn > 1 else 1))
     if abs(found.attention - 1) < _CLOSE or (not own.attn_factor and attention == 1):
         return replace(found, attention=1.0)
@@ -214,19 +218,21 @@ def expressible(schedule: RotarySchedule, *, own_attention: bool = False) -> Rot
     candidates = [*simple, *(ramp.rescale_factors for ramp in ramps)]
     misses = [float(np.square(np.log(own) - wanted).mean()) for own in candidates]
     best = int(np.argmin(misses))
-    found = (
-        replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
-        if best < len(simple)
-        else ramps[best - len(simple)]
-    )
+    if best < len(simple):
+        found = replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
+        attention = 1.0
+    else:
+        ramp = ramps[best - len(simple)]
+        found = replace(schedule, rescale_factors=ramp.rescale_factors, recipe=ramp.recipe)
+        attention = ramp.attention_scaling
     if own_attention:
-        return found if found.recipe else replace(found, attention_scaling=1.0)
-    return replace(found, attention_scaling=schedule.attention_scaling)
+        return replace(found, attention_scaling=attention, softmax_scaling=1.0)
+    return found
 
 
 def nearest(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     """The nearest schedule that a file of this architecture can state."""
-    return expressible(schedule, own_attention=_has_own_windows(header))
+    return expressible(schedule, own_attention=has_own_windows(header))
 
 
 def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
@@ -260,7 +266,7 @@ def _window(header: GGUFHeader) -> int | None:
     return header.count("attention.sliding_window")
 
 
-def _has_own_windows(header: GGUFHeader) -> bool:
+def has_own_windows(header: GGUFHeader) -> bool:
     """Whether some layers have a window and a base of their own."""
     return architecture(header.architecture).windows == "own" and _window(header) is not None
 
@@ -287,7 +293,7 @@ def _usable(header: GGUFHeader) -> Architecture:
     return own
 
 
-def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
+def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> Setting:
     """How the pairs turn; the attention scaling comes later."""
     geometry, factors = schedule.geometry, schedule.rescale_factors
     if own.freq_base and (base := schedule.geometric_base) is not None:
@@ -298,7 +304,7 @@ def _plainest(own: Architecture, schedule: RotarySchedule) -> Setting:
         others = () if _said(geometry, base) == _PLAIN else (_said(geometry, base),)
         said = ", ".join((*others, f"{_TYPE} = linear, {_FACTOR} = {s:.6g}"))
         return Setting(_stored(base), linear=s, said=said)
-    found = _own_yarn(own, schedule)
+    found = _own_yarn(own, schedule) if own_yarn else None
     if found is not None:
         return found
     if not own.honours_factors:

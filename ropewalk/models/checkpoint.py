@@ -91,13 +91,6 @@ class Checkpoint:
                 places |= dict.fromkeys(file.keys(), path)
         return places
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor, one at a time."""
-        for path in self.files:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118
-                    yield name, file.get_tensor(name)
-
     @property
     def dtype(self) -> torch.dtype:
         """The type in which most of its weights are stored."""

@@ -269,7 +269,7 @@ def joined(execution: Execution) -> Iterator[None]:
         yield
         return
     if not execution.on_cpu:
-        torch.cuda.set_device(local_rank() or 0)
+        torch.cuda.set_device(local_rank())
     dist.init_process_group("gloo" if execution.on_cpu else "nccl", timeout=timedelta(days=1))
     try:
         yield

@@ -312,6 +312,16 @@ def test_the_nearest_schedule_is_the_nearest(tmp_path: Path) -> None:
     assert start.length == 512
 
 
+@pytest.mark.parametrize("method", ["ntk", "linear", "yarn"])
+def test_the_nearest_schedule_keeps_what_scales_the_softmax(method: str, tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a.gguf", architecture="qwen3", keys={"context_length": 512})
+    own = extend_plan(rw.inspect(path).plan, TARGET, method).longest()
+    sharper = replace(own, softmax_scaling=1.3)
+    assert settings.expressible(sharper).softmax_scaling == 1.3
+    assert settings.expressible(sharper).attention_scaling == own.attention_scaling
+    assert settings.expressible(sharper, own_attention=True).softmax_scaling == 1
+
+
 def test_a_split_model_becomes_a_folder_or_one_file(sources: Path, tmp_path: Path) -> None:
     parts = split(sources / "Q8_0.gguf", tmp_path / "parts", 3)
     plan = plan_of(parts[0], "ntk_mixed")

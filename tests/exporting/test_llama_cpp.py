@@ -154,8 +154,8 @@ def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
 ) -> None:
     honest = setting_in
 
-    def forgetful(own: Architecture, schedule: RotarySchedule) -> Setting:
-        return replace(honest(own, schedule), **forgotten)
+    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> Setting:
+        return replace(honest(own, schedule, **how), **forgotten)
 
     monkeypatch.setattr(families, "setting_in", forgetful)
     for dtype in ("F32", "Q8_0"):

@@ -107,17 +107,22 @@ def test_factors_by_pair_are_written_where_a_graph_takes_them(kind: str, tmp_pat
     assert any(warning.startswith("approximation cost: ") for warning in exported.warnings)
 
 
-Sets = Callable[[Architecture, RotarySchedule], Setting]
-FORGOTTEN: Sequence[Mapping[str, Any]] = ({"yarn": 1.0}, {"attention": 1.15})
+Sets = Callable[..., Setting]
+NO_YARN: Mapping[str, Any] = {"yarn": 1.0, "factors": None}
+FORGOTTEN: Sequence[Mapping[str, Any]] = (NO_YARN, {"attention": 1.15})
 
 
 def without(honest: Sets, forgotten: Mapping[str, Any]) -> Sets:
     """Settings with a fault."""
-    return lambda own, schedule: replace(honest(own, schedule), **forgotten)
+
+    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> Setting:
+        return replace(honest(own, schedule, **how), **forgotten)
+
+    return forgetful
 
 
 @pytest.mark.parametrize("kind", family_names())
-@pytest.mark.parametrize("forgotten", [{"yarn": 1.0}, {"base": 5e3}], ids=["yarn", "base"])
+@pytest.mark.parametrize("forgotten", [NO_YARN, {"base": 5e3}], ids=["yarn", "base"])
 def test_a_forgotten_setting_is_noticed_in_every_family(
     kind: str, forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,12 +317,31 @@ def test_a_damaged_config_is_refused_in_one_line(
         export(folder, plan, tmp_path / "model.gguf", check=False)
 
 
-def test_what_the_export_refuses_is_no_line_of_a_plan(tmp_path: Path) -> None:
-    folder = tiny(tmp_path / "model", "gpt_oss")
-    edit_json(folder / "config.json", swiglu_limit=5.0)
+@pytest.mark.parametrize(
+    ("kind", "changes", "complaint"),
+    [
+        ("gpt_oss", {"swiglu_limit": 5.0}, "swiglu_limit = 5"),
+        ("llama", {"partial_rotary_factor": 0.5}, "rotary_dim = 8"),
+    ],
+)
+def test_what_the_export_refuses_is_no_line_of_a_plan(
+    kind: str, changes: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    folder = tiny(tmp_path / "model", kind)
+    edit_json(folder / "config.json", **changes)
     row = next(row for row in rw.plan(folder, "4k", "ntk").serving if row.runtime == "ollama")
     assert row.fit == "impossible"
-    assert "swiglu_limit = 5" in row.reason
+    assert complaint in row.reason
+
+
+def test_one_tensor_in_two_forms_is_refused(tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "model", "gemma3_text")
+    path = folder / "model.safetensors"
+    content = load_file(path)
+    again = {"language_model.model.norm.weight": content["model.norm.weight"].clone()}
+    save_file({**content, **again}, path, metadata={"format": "pt"})
+    with pytest.raises(InputError, match="which are one tensor of the file"):
+        export(folder, planned(folder, "ntk"), tmp_path / "model.gguf", check=False)
 
 
 def test_damaged_packs_are_refused_in_one_line(tmp_path: Path) -> None:

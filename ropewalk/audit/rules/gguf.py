@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ropewalk.audit.reading import BY_ITS_RULES, Effective, Reading
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
-from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, present_plan
+from ropewalk.gguf.settings import has_own_windows
 from ropewalk.schedule import RotarySchedule
 
 RUNTIME = "llama.cpp"
@@ -36,9 +36,7 @@ def read(header: GGUFHeader) -> Reading:
 
 def _own_base(header: GGUFHeader) -> float | None:
     """The base of layers with a sliding window, where they have their own and it is known."""
-    if architecture(header.architecture).windows != "own":
-        return None
-    if header.get("attention.sliding_window") is None:
+    if not has_own_windows(header):
         return None
     usual = DEFAULT_BASE if header.architecture == "gemma3" else None
     return header.number("rope.freq_base_swa") or usual

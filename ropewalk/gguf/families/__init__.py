@@ -49,7 +49,14 @@ class Rotation:
 
 def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
     """How a model of a family follows a plan in llama.cpp, or a refusal by name."""
-    computed_as, setting = followed_by(own, plan.longest())
+    schedule = plan.longest()
+    geometry = schedule.geometry
+    if geometry.rotary_dim != geometry.head_dim:
+        raise Unsupported(
+            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
+            f"{geometry.head_dim} dimensions of a head; extend a GGUF file of it instead"
+        )
+    computed_as, setting = followed_by(own, schedule)
     return Rotation(computed_as, setting, _sliding_base(plan, setting))
 
 
@@ -58,10 +65,10 @@ def followed_by(own: Family, schedule: RotarySchedule) -> tuple[Architecture, Se
     *plainer, last = map(architecture, own.architectures)
     for computed_as in plainer:
         try:
-            return computed_as, setting_in(computed_as, schedule)
+            return computed_as, setting_in(computed_as, schedule, by_factors=True)
         except NoFactors:
             continue
-    return last, setting_in(last, schedule)
+    return last, setting_in(last, schedule, by_factors=True)
 
 
 def _sliding_base(plan: ContextPlan, setting: Setting) -> float | None:

@@ -17,7 +17,7 @@ from ropewalk.reports.page.blocks import Page
 _FROM = r"(?P<file>FROM )?(?<![\w.~…/-])"  # a Modelfile takes a relative path only after ./
 _ENDS = r"(?![^\s/'\"<>|;:,.()])"
 _QUOTED = re.compile(r"""(['"])/[^'"\n]*/([^'"/\n]+)/?\1""")
-_BARE = re.compile(r"""(?<![\w.~…/:\])-])/(?:[^\s/'"<>|;:,()]+/)+([^\s/'"<>|;:,()]*)""")
+_BARE = re.compile(r"""(?<![\w.~…/:\])-])/(?!v\d+/)(?:[^\s/'"<>|;:,()]+/)+([^\s/'"<>|;:,()]*)""")
 
 
 def shareable(page: Page, runs: Sequence[Path]) -> Page:
@@ -47,7 +47,7 @@ def names(runs: Sequence[Path]) -> list[str]:
     here = Path.cwd()
     inside = [run.relative_to(here) if run.is_relative_to(here) else run for run in runs]
     found: list[str] = []
-    for parts in range(1, max(len(run.parts) for run in runs) + 1):
+    for parts in range(1, max(2, *(len(run.parts) + 1 for run in runs))):
         found = ["/".join(r.parts[-parts:]) if r.is_absolute() else str(r) for r in inside]
         if len(set(found)) == len(set(runs)):
             break

@@ -36,6 +36,7 @@ def told(text: str, *runs: Path) -> str:
         ("FROM /data/runs/mine/model.gguf", "FROM ./mine/model.gguf"),
         ("runs/mine, 1/2, nats/token and/or https://a.b/c/d/e", None),
         ("FROM ./runs/mine/model.gguf", None),
+        ("the server has no /v1/completions there", None),
     ],
 )
 def test_absolute_paths_are_shortened_and_nothing_else(text: str, said: str | None) -> None:
@@ -49,6 +50,14 @@ def test_a_path_below_the_working_directory_is_relative_to_it(
     run = tmp_path / "runs" / "my run"
     line = f"ropewalk extend --run '{run}' --corpus {tmp_path}/texts/a.txt"
     assert told(line, run) == "ropewalk extend --run 'runs/my run' --corpus texts/a.txt"
+
+
+def test_the_working_directory_itself_may_be_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert names([Path()]) == ["."]
+    assert told(f"--run {tmp_path}", Path()) == "--run ."
 
 
 def test_runs_of_one_name_are_told_apart() -> None:

@@ -122,7 +122,11 @@ def without(honest: Sets, forgotten: Mapping[str, Any]) -> Sets:
 
 
 @pytest.mark.parametrize("kind", family_names())
-@pytest.mark.parametrize("forgotten", [NO_YARN, {"base": 5e3}], ids=["yarn", "base"])
+@pytest.mark.parametrize(
+    "forgotten",
+    [NO_YARN, pytest.param({"base": 5e3}, marks=pytest.mark.slow)],
+    ids=["yarn", "base"],
+)
 def test_a_forgotten_setting_is_noticed_in_every_family(
     kind: str, forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,8 +435,10 @@ def with_gate_for_up(own: Family) -> Family:
     return replace(own, parts=parts)
 
 
-@pytest.mark.parametrize("dtype", ["F16", "BF16", "Q8_0"])
-@pytest.mark.parametrize("kind", ["gpt_oss", "llama", "mixtral"])
+@pytest.mark.parametrize("dtype", [pytest.param("F16", marks=pytest.mark.slow), "BF16", "Q8_0"])
+@pytest.mark.parametrize(
+    "kind", ["gpt_oss", pytest.param("llama", marks=pytest.mark.slow), "mixtral"]
+)
 def test_rounding_excuses_no_fault(
     kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,13 @@ def join(rank: int, ranks: int, meeting: Path) -> None:
         "MASTER_PORT": "1",
         "ACCELERATE_USE_CPU": "1",
     }
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=120),  # the other may be killed before they meet
+    )
 
 
 def reported(out: Path, name: str, ranks: int) -> list[Any]:

@@ -49,14 +49,14 @@ FAULTS = {
     ),
     "the tolerance is a hundred times wider, unmeasured": Fault(
         "ropewalk/exporting/gate.py",
-        "tolerance = min(OTHER_ROUNDING * moved, ROUNDS_TO * tolerance)",
-        "tolerance = ROUNDS_TO * tolerance",
+        "tolerance = min(OTHER_ROUNDING * rounding(), most)",
+        "tolerance = most",
         GATE,
     ),
     "a wider tolerance is not told": Fault(
         "ropewalk/exporting/gate.py",
-        "            usual = tolerance\n",
-        "",
+        "return (tolerance, usual) if tolerance > usual else (usual, None)",
+        "return max(tolerance, usual), None",
         GATE,
     ),
     "slopes point uphill": Fault(

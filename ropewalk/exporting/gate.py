@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -226,12 +226,11 @@ def compare(
         spreads.append(logits.std())
     difference = float(torch.stack(differences).max())  # unlike Python's max, it keeps a NaN
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
-    usual = None
-    if tolerance < difference < ROUNDS_TO * tolerance:
-        moved = rounding(model, followed, asked, by_current_length=by_current_length)
-        if OTHER_ROUNDING * moved > tolerance:
-            usual = tolerance
-            tolerance = min(OTHER_ROUNDING * moved, ROUNDS_TO * tolerance)
+    tolerance, usual = widened(
+        difference,
+        tolerance,
+        lambda: rounding(model, followed, asked, by_current_length=by_current_length),
+    )
     return Parity(
         f"transformers {transformers.__version__}",
         "logits",
@@ -240,6 +239,17 @@ def compare(
         sum(len(sequence.ids) for sequence in asked),
         usual,
     )
+
+
+def widened(
+    difference: float, usual: float, rounding: Callable[[], float]
+) -> tuple[float, float | None]:
+    """The tolerance, and the usual one where the model's own rounding, measured, comes to more."""
+    most = ROUNDS_TO * usual
+    if not usual < difference < most:
+        return usual, None
+    tolerance = min(OTHER_ROUNDING * rounding(), most)
+    return (tolerance, usual) if tolerance > usual else (usual, None)
 
 
 def rounding(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,48 +207,38 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenize
     with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
-    found = beside(
-        *(loaded.model, plan, tokens, said, model.rounded), at_least=model.family.tolerance
-    )
-    if model.rounded == "F32":
-        return _with_last_places(found, loaded.model, plan, tokens, said)
-    return _with_rounding(found, model, loaded.model, plan, tokens, said)
+    exact = _planned(loaded.model, plan, tokens, said)
+    again = partial(_planned, loaded.model, plan, tokens, said, check=False)
+    usual = max(tolerance(model.rounded, length), model.family.tolerance)
+    found = _compared(exact, said, usual)
+    if model.rounded != "F32":
+        return _with_rounding(found, model, loaded.model, exact, said, again)
 
+    def moved() -> float:  # where experts are chosen, the last place may choose another one
+        with gate.rounded_otherwise(loaded.model):
+            return float(np.abs(again() - exact).max())
 
-def _with_last_places(
-    found: Parity, model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities
-) -> Parity:
-    """The same with the model's own rounding measured, where the usual tolerance is not enough.
-
-    Where experts are chosen by a comparison, the last place may choose another one.
-    """
-    most = gate.ROUNDS_TO * found.tolerance
-    if not found.tolerance < found.max_difference < most:
-        return found
-    exact = _planned(model, plan, tokens, said, check=False)
-    with gate.rounded_otherwise(model):
-        moved = float(np.abs(_planned(model, plan, tokens, said, check=False) - exact).max())
-    return _widened(found, min(gate.OTHER_ROUNDING * moved, most))
+    allowed, before = gate.widened(found.max_difference, usual, moved)
+    return replace(found, tolerance=allowed, usual=before)
 
 
 def _with_rounding(
     found: Parity,
     source: GGUFModel,
     model: Any,
-    plan: ContextPlan,
-    tokens: NDArray[np.int64],
+    exact: NDArray[np.float64],
     said: LogProbabilities,
+    again: Callable[[], NDArray[np.float64]],
 ) -> Parity:
     """The same compared with the model whose weights are rounded as in the file, and stay so.
 
     How far rounding moves the model is measured in transformers alone, so that a file that is
     written wrongly does not excuse itself.
     """
-    exact = _planned(model, plan, tokens, said, check=False)
     _round_weights(model, source)
-    own = _planned(model, plan, tokens, said, check=False)
+    own = again()
     with _rounding_inputs(model, source.rounded):
-        moved = np.abs(_planned(model, plan, tokens, said, check=False) - exact)
+        moved = np.abs(again() - exact)
     least = max(TOLERANCES["F32"], source.family.tolerance)
     found = replace(
         found,
@@ -261,12 +252,14 @@ def _with_rounding(
 
 def _round_weights(model: Any, source: GGUFModel) -> None:
     """Round the matrices that the file rounds, by the rows in which they stand there."""
+    if source.dtype == "F32":
+        return
     for path, module in model.named_modules():
         if path.endswith(_CHOOSING) or (source.packed and path.endswith(".experts")):
             continue
         turned = getattr(module, "is_transposed", False)  # of experts; the file has rows of outputs
         for name, weight in module.named_parameters(recurse=False):
-            if weight.dim() < 2 or name.endswith("bias") or source.dtype == "F32":
+            if weight.dim() < 2 or name.endswith("bias"):
                 continue
             values = weight.detach().mT.contiguous() if turned else weight.detach()
             values = rounded(values, source.dtype)
@@ -309,19 +302,23 @@ def beside(
     said: LogProbabilities,
     dtype: str,
     *,
-    at_least: float = 0.0,
     check: bool = True,
 ) -> Parity:
     """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
 
     `check` is that of `install`. It asks for weights whose attention can be seen to turn.
     """
+    planned = _planned(model, plan, tokens, said, check=check)
+    return _compared(planned, said, tolerance(dtype, len(tokens)))
+
+
+def _compared(planned: NDArray[np.float64], said: LogProbabilities, tolerance: float) -> Parity:
     return Parity(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
-        max_difference=difference(model, plan, tokens, said, check=check),
-        tolerance=max(tolerance(dtype, len(tokens)), at_least),
-        tokens=len(tokens) - said.start,
+        max_difference=float(np.abs(planned - said.values).max()),
+        tolerance=tolerance,
+        tokens=len(planned),
     )
 
 

@@ -41,7 +41,7 @@ class Part:
         return self.take(whole) if self.beside is None else self.take(whole, weights(self.beside))
 
 
-def as_it_is(source: str) -> tuple[Part, ...]:
+def _as_it_is(source: str) -> tuple[Part, ...]:
     """One tensor for one, under the same name."""
     return (Part(source),)
 
@@ -67,7 +67,7 @@ class Family:
     tolerance: float = 0.0
     """How far its log-probabilities may be off in llama.cpp even in F32, where that is more than
     what sums in another order come to."""
-    parts: Callable[[str], tuple[Part, ...]] = as_it_is
+    parts: Callable[[str], tuple[Part, ...]] = _as_it_is
     """What becomes of a tensor of the checkpoint, by its name; nothing, for some."""
     keys: Callable[[Any, Weights], Keys] = _no_keys
     """Its metadata, apart from what all families have."""
@@ -94,6 +94,14 @@ class Stated:
 
     def __getattr__(self, name: str) -> object:
         return self._config.get(name)
+
+
+def expert_keys(config: Any, weights: Weights) -> Keys:
+    """How many experts there are, and how many a token is given to."""
+    return {
+        "{arch}.expert_count": config.num_local_experts,
+        "{arch}.expert_used_count": config.num_experts_per_tok,
+    }
 
 
 def window_keys(config: Any, *, every: int) -> Keys:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import SLIDING_ATTENTION
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import Family, Keys, Part, Weights, window_keys
+from ropewalk.gguf.family import Family, Keys, Part, Weights, expert_keys, window_keys
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,8 +80,7 @@ def _parts(source: str) -> tuple[Part, ...]:
 
 def _keys(config: Any, weights: Weights) -> Keys:
     return {
-        "{arch}.expert_count": config.num_local_experts,
-        "{arch}.expert_used_count": config.num_experts_per_tok,
+        **expert_keys(config, weights),
         "{arch}.expert_feed_forward_length": config.intermediate_size,
         **window_keys(config, every=2),
     }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from ropewalk.gguf.family import Family, Keys, Part, Weights
+from ropewalk.gguf.family import Family, Part, expert_keys
 
 _EXPERT = re.compile(r"(?P<before>.+\.experts)\.(?P<expert>\d+)\.(?P<rest>w[123]\.weight)")
 
@@ -17,11 +16,4 @@ def _parts(source: str) -> tuple[Part, ...]:
     return (Part(f"{found['before']}.{found['rest']}", expert=int(found["expert"])),)
 
 
-def _keys(config: Any, weights: Weights) -> Keys:
-    return {
-        "{arch}.expert_count": config.num_local_experts,
-        "{arch}.expert_used_count": config.num_experts_per_tok,
-    }
-
-
-FAMILY = Family(("llama",), parts=_parts, keys=_keys)
+FAMILY = Family(("llama",), parts=_parts, keys=expert_keys)

@@ -265,7 +265,7 @@ ROOMS = {
         wires=True,  # what it is compared with needs torch, and the export does not
     ),
     "exporting.parity": Row(("errors", "values")),
-    "exporting.manifest": Row(("errors", "untrusted", "values")),
+    "exporting.manifest": Row(("errors", "outputs", "untrusted", "values")),
     "exporting.places": Row(("errors", "outputs", "exporting.manifest")),
     "exporting.tokens": Row(),
     "exporting": Row(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -285,20 +284,7 @@ def bytes_on_disk(whole: int, settings: Settings, *, keeps: bool = True) -> int:
     return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
-def check_room(place: Path, most: int) -> None:
-    """Refuse a disk with too little room for what a run will write beyond what it has written."""
-    nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
-    free = shutil.disk_usage(nearest).free
-    needed = most - _written(place)
-    if free < needed:
-        raise InputError(
-            f"{place}: training writes up to {needed / 2**30:.3g} GiB of checkpoints and models, "
-            f"and its disk has {free / 2**30:.3g} GiB free; free some space, or give another "
-            "directory (`run`)"
-        )
-
-
-def _written(place: Path) -> int:
+def written_bytes(place: Path) -> int:
     """The bytes of checkpoints and models that a run holds already."""
     patterns = (f"{checkpoint.PREFIX}*", KEPT, "model", TRAINED, ADAPTER)
     folders = [own for pattern in patterns for own in place.glob(pattern)]

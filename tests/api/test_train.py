@@ -306,6 +306,9 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"method": "dynamic_ntk"}, "stock transformers cannot follow this plan exactly"),
         ({"corpus": "no-such-file.txt"}, "there is no such file or folder"),
         ({"shares": {"books": 0.5}}, "the corpus has no text of this domain; choose from text"),
+        ({"shares": {"text": 2}}, "must be 1, since the corpus has no other domain"),
+        ({"corpus": "no-such-file.txt", "steps": None}, "there is no such file or folder"),
+        ({"corpus": "/dev/zero"}, "is not a regular file"),
         ({"report_to": ["nonsense"]}, "unknown report_to 'nonsense'"),
         ({"report_to": ["clearml"]}, "report_to = 'clearml': is not installed here"),
         ({"seed": 2**32}, "seed = 4294967296: must be at most 4294967295"),
@@ -453,14 +456,15 @@ def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
 def test_room_is_asked_for_what_is_not_written_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ropewalk.training.stage import check_room
+    from ropewalk.outputs import check_room
+    from ropewalk.training.stage import written_bytes
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
     (tmp_path / "stage-1" / "model").mkdir(parents=True)
     (tmp_path / "stage-1" / "model" / "model.safetensors").write_bytes(bytes(60))
-    check_room(tmp_path, 160)
+    check_room(tmp_path, 160 - written_bytes(tmp_path), "training")
     with pytest.raises(InputError, match="free some space"):
-        check_room(tmp_path, 161)
+        check_room(tmp_path, 161 - written_bytes(tmp_path), "training")
 
 
 def test_a_disk_without_room_is_found_before_a_run_has_anything(
@@ -469,7 +473,7 @@ def test_a_disk_without_room_is_found_before_a_run_has_anything(
     """Not the plan either: with the same tokens, another run may begin there."""
     rw.build_data(model, TEXTS, tmp_path / "tokens")
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
-    with pytest.raises(InputError, match="training writes up to"):
+    with pytest.raises(InputError, match="training needs up to"):
         trained(model, tmp_path / "runs" / "run", corpus=None, data=tmp_path / "tokens")
     assert not (tmp_path / "runs").exists()
 

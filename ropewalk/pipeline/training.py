@@ -153,6 +153,8 @@ class TrainingRun:
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
         self.progress(Status("export", 0.0))
         found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
+        if job.rounding:
+            found = found.with_warnings((job.rounding,))
         write_atomically(proof, json.dumps(found.to_json(), indent=2) + "\n")
 
     def _train(self, job: StageJob, number: int) -> None:

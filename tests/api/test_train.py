@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
@@ -338,6 +339,65 @@ def test_bad_input_is_refused_before_anything_is_trained(
 def previewed(model: Path, run: Path, **more: Any) -> TrainPreview:
     given = {"corpus": TEXTS, "to": TARGET, "method": "linear", "steps": STEPS, "batch": 2, **more}
     return rw.train_preview(str(model), run=run, **given)
+
+
+@pytest.fixture(scope="module")
+def half(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, stored in bfloat16."""
+    folder = tmp_path_factory.mktemp("half") / "model"
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: weight.bfloat16() for name, weight in weights.items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written"), [("auto", torch.bfloat16), ("float32", torch.float32)]
+)
+def test_the_rounding_of_trained_weights_is_told_or_left_out(
+    half: Path, tmp_path: Path, dtype: str, written: torch.dtype
+) -> None:
+    told: list[str] = []
+    run = tmp_path / "run"
+    found = trained(half, run, dtype=dtype, steps=2, notice=told.append)
+    rounds = dtype == "auto"
+    assert any("trained in float32 and are written in bfloat16" in text for text in told) == rounds
+    assert any("written in bfloat16" in text for text in found.exported.warnings) == rounds
+    assert ("written in bfloat16" in (run / "report.html").read_text()) == rounds
+    weights = load_file(run / "model" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {written}
+    loaded = AutoModelForCausalLM.from_pretrained(run / "model")
+    assert loaded.dtype == written
+    assert found.exported.parity is not None
+    assert found.exported.parity.passed
+
+
+def test_a_store_that_was_overwritten_is_not_trained_on(model: Path, tmp_path: Path) -> None:
+    tokens, run = tmp_path / "tokens", tmp_path / "run"
+    rw.build_data(model, TEXTS, tokens)
+    trained(model, run, corpus=None, data=tokens, steps=2)
+    shard = tokens / "tokens-00000.bin"
+    content = shard.read_bytes()
+    shard.write_bytes(content[4:] + content[:4])
+    for place in (run, tmp_path / "other"):
+        with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
+            trained(model, place, corpus=None, data=tokens, steps=2)
+
+
+def test_tokens_that_the_model_does_not_know_are_refused(model: Path, tmp_path: Path) -> None:
+    """In a store whose checksums hold: only the ids are not of this model."""
+    tokens = tmp_path / "tokens"
+    rw.build_data(model, TEXTS, tokens)
+    shard, manifest = tokens / "tokens-00000.bin", tokens / "manifest.json"
+    before = hashlib.sha256(shard.read_bytes()).hexdigest()
+    shard.write_bytes(b"\xff\xff\x00\x00" + shard.read_bytes()[4:])
+    after = hashlib.sha256(shard.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(before, after))
+    with pytest.raises(InputError, match="holds the token 65535, and the model's vocabulary has"):
+        trained(model, tmp_path / "run", corpus=None, data=tokens)
 
 
 def test_a_run_does_not_stand_in_its_texts(model: Path, tmp_path: Path) -> None:

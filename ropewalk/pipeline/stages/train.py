@@ -105,7 +105,13 @@ class Train(Stage[Training]):
         )
         check_documents(store, work.present.target_length, job, work.notice)
         journal = StepJournal(work.directory.journal(JOURNAL), 1)
-        train_stage(job, journal=journal, progress=progress, event=work.directory.event)
+        train_stage(
+            job,
+            journal=journal,
+            progress=progress,
+            event=work.directory.event,
+            notice=work.notice,
+        )
         stage = TrainedStage(
             length=self.target_length,
             window=self.target_length,

@@ -1,6 +1,7 @@
-"""RULER's two rules for a written answer (`scripts/eval/synthetic/constants.py` of NVIDIA/RULER).
+"""How much of what was asked for stands in a written text.
 
-A reference counts wherever the text holds it, also inside a longer word, and whatever the case.
+These are RULER's two rules (`scripts/eval/synthetic/constants.py` of NVIDIA/RULER): a reference
+counts wherever the text holds it, also inside a longer word, and whatever the case.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _by_task(kept: Mapping[str, Any]) -> list[str]:
 
 
 def _is_answer(row: Mapping[str, Any]) -> bool:
-    return row["length"] == TARGET and row["metric"] == "exact_match"
+    return bool(row["length"] == TARGET and row["metric"] == "exact_match")
 
 
 def _cell(rows: list[dict[str, Any]], length: int, is_loss: bool) -> str:

@@ -463,9 +463,9 @@ def _told(judged: _Judged) -> str:
         f"as the nearest for {len(misled)}, and wrongly for {len(wrong)}. "
         f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raise an alarm "
         f"(95% interval {low:.0%} to {high:.0%}, if they are taken as independent): they are off "
-        f"at most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times is "
-        f"allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans and "
-        f"prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. Measured by "
+        f"at most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times "
+        f"is allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans "
+        f"and prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. Measured by "
         f"{measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
         f"with {found['runtime']}."
     )

@@ -465,8 +465,8 @@ def _told(judged: _Judged) -> str:
         f"(95% interval {low:.0%} to {high:.0%}, if they are taken as independent): they are off "
         f"at most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times "
         f"is allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans "
-        f"and prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. Measured by "
-        f"{measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
+        f"and prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. "
+        f"Measured by {measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
         f"with {found['runtime']}."
     )
 

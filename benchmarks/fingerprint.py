@@ -33,6 +33,7 @@ from docs.figures import Sentence, paragraph
 from ropewalk.api.fingerprint import check_server, fingerprint
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.served.fingerprint import MARGIN, Fingerprint, Verdict
+from ropewalk.evaluation.statistics import wilson
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.llama_cpp_run import runtime
 from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
@@ -453,17 +454,19 @@ def _told(judged: _Judged) -> str:
     wrong = [row for row in detected if judged.named(row) == "wrong"]
     alarms = [row for row in found["healthy"] if row["status"] != "same"]
     worst = max(row["ratio"] for row in found["healthy"])
+    low, high = wilson(len(alarms), len(found["healthy"]))
     return paragraph(
         f"Of {len(rows)} faults {len(moving)} move a probe beyond the healthy spread. "
         f"{len(detected)} of these are detected; the cause is named rightly for {len(named)}, as "
         f"the nearest one known for {len(nearest)}, as unknown for "
         f"{len(detected) - len(named) - len(nearest) - len(misled) - len(wrong)}; another is named "
         f"as the nearest for {len(misled)}, and wrongly for {len(wrong)}. "
-        f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raise an alarm: they are off at "
-        f"most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times is "
-        f"allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans and "
-        f"prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. Measured by "
-        f"{measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
+        f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raise an alarm "
+        f"(95% interval {low:.0%} to {high:.0%}, if they are taken as independent): they are off "
+        f"at most {worst:.1f} times as far as rounding in process, and {found['margin']:g} times "
+        f"is allowed. On the {len(found['calibration'])} healthy set-ups with other seeds, plans "
+        f"and prompts, from which the margin was chosen, it was {judged.ratio:.1f} times. "
+        f"Measured by {measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
         f"with {found['runtime']}."
     )
 

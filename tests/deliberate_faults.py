@@ -329,6 +329,12 @@ FAULTS = {
         "others.append([distance(seen.top, c.answers, len(own) - 1) for",
         FINGERPRINT,
     ),
+    "an edited fingerprint is read": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "if not is_signed(text.encode()):",
+        "if not text:",
+        FINGERPRINT,
+    ),
     "a cut prompt is scored": Fault(
         "ropewalk/evaluation/served/server.py",
         "if check and answer.prompt_tokens != len(tokens):",

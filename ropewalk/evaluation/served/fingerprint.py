@@ -10,6 +10,7 @@ times as far off. A deviation has a cause where the model under that cause answe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,26 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.served.probes import Probe
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.lengths import check_measured
-from ropewalk.outputs import UNSIGNED, signed
-from ropewalk.untrusted import read_json
-from ropewalk.values import Result, Value, check_filled
+from ropewalk.lengths import MAX_LENGTH, check_measured
+from ropewalk.outputs import UNSIGNED, is_signed, signed
+from ropewalk.untrusted import parse_json, read_text
+from ropewalk.values import RESTORE, Result, Value, check_filled
 
-FORMAT: Final = "ropewalk-fingerprint-1"
+FORMAT: Final = "ropewalk-fingerprint-2"
 MAX_BYTES = 64 * 2**20
 KEPT = 64
 """Of the likeliest tokens of an answer."""
+LEAST = -1000.0
+"""No log-probability is lower: the probability is zero in float64 long before."""
+MOST_VOCABULARY = 2**31 - 1
+"""Servers keep token ids in 32 bits."""
+_MOST_CANDIDATES = 1000
+_MOST_SPREAD = 0.1
+"""Squared distance a probe, on average, beyond which rounding would excuse every deviation: two
+answers that have nothing in common are 2 apart, and a threshold is `MARGIN` times this."""
 MARGIN = 4.0
 """How many times as far off as by rounding in process a healthy server may be (squared distances).
 Healthy ones are about as far off (`benchmarks.fingerprint`, on models, plans and prompts other than
@@ -55,15 +64,28 @@ class Answers(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if [len(row) for row in self.tokens] != [len(row) for row in self.log_probabilities]:
-            raise InvalidValue(
-                "log_probabilities", "other counts", "must be one a token", "make the file again"
+        counts = [len(row) for row in self.log_probabilities]
+        _check(
+            [len(row) for row in self.tokens] == counts,
+            "log_probabilities",
+            counts,
+            "must be one for each token",
+        )
+        for i, (ids, row) in enumerate(zip(self.tokens, self.log_probabilities, strict=True)):
+            _check(
+                1 <= len(row) <= KEPT, f"tokens[{i}]", len(row), f"must be from 1 to {KEPT} tokens"
             )
-        for row in self.log_probabilities:
-            if not row or max(row) > 0.001:
-                raise InvalidValue(
-                    "log_probabilities", row[:4], "must be at most 0", "make the file again"
-                )
+            _check(len(set(ids)) == len(ids), f"tokens[{i}]", ids[:4], "must name no token twice")
+            key = f"log_probabilities[{i}]"
+            inside = all(LEAST <= value <= 0.001 for value in row)
+            _check(inside, key, row[:4], f"must lie between {LEAST:,.0f} and 0")
+            total = sum(map(math.exp, row))
+            _check(
+                total <= 1.001,
+                key,
+                total,
+                "are the logarithms of probabilities, whose sum is at most 1",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +103,15 @@ class Candidate(Value):
 class Fingerprint(Result):
     """How a planned model answers the probes: as it should, as rounded, and under each cause."""
 
-    format: Literal["ropewalk-fingerprint-1"]
+    format: Literal["ropewalk-fingerprint-2"]
     model: str
     plan_id: str
     method: str
     original_length: int
     target_length: int
     tokenizer_sha256: str
+    vocabulary: int
+    """The number of tokens that the model has embeddings for."""
     bos: tuple[int, ...]
     sequence: tuple[int, ...]
     """The text of which the longer probes are beginnings."""
@@ -99,25 +123,75 @@ class Fingerprint(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_filled(self.probes, "probes")
         check_filled(self.healthy, "healthy")
         check_measured(self.target_length, "target_length")
+        least = 2 * SHORTEST + 1
+        _check(
+            self.target_length >= least,
+            "target_length",
+            self.target_length,
+            f"must be at least {least}",
+        )
+        _check(
+            1 <= self.original_length <= MAX_LENGTH,
+            "original_length",
+            self.original_length,
+            f"must be from 1 to {MAX_LENGTH:,}",
+        )
+        _check(
+            1 <= self.vocabulary <= MOST_VOCABULARY,
+            "vocabulary",
+            self.vocabulary,
+            f"must be from 1 to {MOST_VOCABULARY:,}",
+        )
+        _check(
+            len(self.candidates) <= _MOST_CANDIDATES,
+            "candidates",
+            len(self.candidates),
+            f"must be at most {_MOST_CANDIDATES:,}",
+        )
+        self._check_probes()
         every = [("answers", self.answers)]
         every += [(f"healthy[{i}]", each) for i, each in enumerate(self.healthy)]
         every += [(f"candidates[{i}].answers", c.answers) for i, c in enumerate(self.candidates)]
         for key, answers in every:
-            if len(answers.tokens) != len(self.probes):
-                raise InvalidValue(
-                    key, len(answers.tokens), "must be one a probe", "make the file again"
-                )
+            count = len(answers.tokens)
+            _check(count == len(self.probes), key, count, "must be one for each probe")
+            for i, ids in enumerate(answers.tokens):
+                self._check_ids(ids, f"{key}.tokens[{i}]")
+        spread = float(_spreads(self).mean())
+        _check(
+            spread <= _MOST_SPREAD,
+            "healthy",
+            round(spread, 3),
+            "is the mean squared distance of healthy answers, which must be at most "
+            f"{_MOST_SPREAD}: otherwise no server would deviate",
+        )
+
+    def _check_probes(self) -> None:
+        count = len(self.probes)
+        _check(1 <= count <= MOST, "probes", count, f"must be from 1 to {MOST}")
+        self._check_ids(self.bos, "bos")
+        self._check_ids(self.sequence, "sequence")
+        seen = set()
         for i, probe in enumerate(self.probes):
-            if probe.kind == "context" and not 1 <= probe.length <= len(self.sequence):
-                raise InvalidValue(
-                    f"probes[{i}].length",
-                    probe.length,
-                    f"the text has {len(self.sequence)} tokens",
-                    "make the file again",
-                )
+            key = f"probes[{i}]"
+            self._check_ids(probe.tokens, f"{key}.tokens")
+            longest = self.target_length - 1
+            if probe.kind == "context":
+                longest = min(longest, len(self.sequence))
+            _check(
+                probe.length <= longest, f"{key}.length", probe.length, f"must be at most {longest}"
+            )
+            prompt = probe.text or self.prompt(probe)
+            _check(prompt not in seen, key, probe.length, "must not repeat an earlier probe")
+            seen.add(prompt)
+        kinds = [probe.kind for probe in self.probes]
+        _check("context" in kinds, "probes", kinds, "must hold a beginning of the text")
+
+    def _check_ids(self, ids: tuple[int, ...], key: str) -> None:
+        wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
+        _check(wrong is None, key, wrong, f"must be from 0 to {self.vocabulary - 1}")
 
     def summary(self) -> str:
         longest = max(probe.length for probe in self.probes)
@@ -137,10 +211,25 @@ class Fingerprint(Result):
 
     @classmethod
     def read(cls, path: str | Path) -> Fingerprint:
-        value = read_json(path, max_bytes=MAX_BYTES)
-        if isinstance(value, dict):
-            value.pop("checksum", None)
+        """The fingerprint in a file, unless somebody changed the file since it was made."""
+        text = read_text(path, max_bytes=MAX_BYTES)
+        value = parse_json(text, source=str(path))
+        if not isinstance(value, dict) or not isinstance(value.pop("checksum", None), str):
+            raise InputError(
+                f"{path}: has no checksum of its own, so it is not a fingerprint that ropewalk "
+                "made; make it with `ropewalk fingerprint MODEL -o FILE`"
+            )
+        if not is_signed(text.encode()):
+            raise InputError(
+                f"{path}: its content does not have the checksum that stands in it, so it was "
+                "changed or damaged since it was made; restore the file, or create it again"
+            )
         return cls.from_json(value, f"{path}: ")
+
+
+def _check(holds: bool, key: str, value: object, rule: str) -> None:
+    if not holds:
+        raise InvalidValue(key, value, rule, RESTORE)
 
 
 class Observed(NamedTuple):

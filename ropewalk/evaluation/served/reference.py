@@ -21,7 +21,14 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
 from ropewalk.evaluation.served import rounding
 from ropewalk.evaluation.served.causes import causes
-from ropewalk.evaluation.served.fingerprint import FORMAT, KEPT, Answers, Candidate, Fingerprint
+from ropewalk.evaluation.served.fingerprint import (
+    FORMAT,
+    KEPT,
+    LEAST,
+    Answers,
+    Candidate,
+    Fingerprint,
+)
 from ropewalk.evaluation.served.probes import SINGLE, TEXTS, Draft, Probe, draft
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -70,6 +77,7 @@ def fingerprint(
         original_length=planned.original_length,
         target_length=planned.target_length,
         tokenizer_sha256=encoder.fingerprint,
+        vocabulary=loaded.vocabulary,
         bos=encoder.bos,
         sequence=drafted.tokens,
         probes=tuple(probes),
@@ -185,7 +193,8 @@ class _Asking:
         return Answers(
             tokens=tuple(tuple(top.tolist()) for top in kept),
             log_probabilities=tuple(
-                tuple(np.round(rows[i][top], 6).tolist()) for i, top in enumerate(kept)
+                tuple(np.round(np.maximum(rows[i][top], LEAST), 6).tolist())
+                for i, top in enumerate(kept)
             ),
         )
 

@@ -335,6 +335,18 @@ FAULTS = {
         "if not text:",
         FINGERPRINT,
     ),
+    "a server's true counts as a length of 1": Fault(
+        "ropewalk/evaluation/served/server.py",
+        "if type(length) is int and",
+        "if isinstance(length, int) and",
+        ("tests/evaluation/served/test_server.py",),
+    ),
+    "an answer that breaks off is read": Fault(
+        "ropewalk/evaluation/served/client.py",
+        "if response.length:",
+        "if response.length and not said:",
+        ("tests/evaluation/served/test_client.py",),
+    ),
     "a cut prompt is scored": Fault(
         "ropewalk/evaluation/served/server.py",
         "if check and answer.prompt_tokens != len(tokens):",

@@ -41,7 +41,7 @@ from ropewalk.evaluation.effective_length import effective_lengths
 from ropewalk.evaluation.results import means, summarise
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.lengths import format_length
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.outputs import write_atomically
 from ropewalk.progress import Notice, Progress, share
@@ -355,6 +355,7 @@ def _ends(
     if own is not None:
         return own.original_length, own.target_length
     if info.length is not None:
+        check_measured(info.length, "the length that the server says it serves")
         return info.length, info.length
     raise InputError(
         f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
@@ -452,7 +453,7 @@ def _check_canary(server: Server, tokens: Sequence[int], directory: RunDirectory
 def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:
     try:
         return [(int(token), float(number)) for token, number in value["top"]]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return []
 
 

@@ -41,7 +41,7 @@ class _Tokenizer:
     ) -> dict[str, list[int]]:
         asked = {"content": text, "add_special": add_special_tokens, "parse_special": True}
         found: list[int] = self._asked("/tokenize", asked, "tokens", list)
-        if not all(type(token) is int and 0 <= token < self._vocabulary for token in found):
+        if not all(type(token) is int and 0 <= token < 2**31 for token in found):
             raise ServerError(f"{self._client.where}: its answer to /tokenize is no list of tokens")
         return {"input_ids": found}
 

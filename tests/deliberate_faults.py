@@ -319,14 +319,26 @@ FAULTS = {
     ),
     "a fingerprint names the cause that fits worst": Fault(
         "ropewalk/evaluation/served/fingerprint.py",
-        'order = np.argsort(left, kind="stable")',
-        'order = np.argsort(left, kind="stable")[::-1]',
+        'order = np.argsort(ranked, kind="stable")',
+        'order = np.argsort(ranked, kind="stable")[::-1]',
         FINGERPRINT,
     ),
     "after a refused probe causes are held to other probes' answers": Fault(
         "ropewalk/evaluation/served/fingerprint.py",
         "others.append([distance(seen.top, c.answers, i) for",
         "others.append([distance(seen.top, c.answers, len(own) - 1) for",
+        FINGERPRINT,
+    ),
+    "a cause is named that explains half of a deviation": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "_EXPLAINED = 0.75",
+        "_EXPLAINED = 0.5",
+        FINGERPRINT,
+    ),
+    "a pair of causes is named where one explains as much": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "2 * x + _FLOOR if pair else x for",
+        "x / 2 if pair else x for",
         FINGERPRINT,
     ),
     "an edited fingerprint is read": Fault(

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.served.causes import AND
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
 from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.lengths import MAX_LENGTH, check_measured
@@ -47,8 +48,11 @@ _FLOOR = 1e-6
 """Of the squared distance of a probe: sums in another order."""
 _LESS_LIKELY = 0.7
 """How much less likely than the last token kept a token counts as that is not kept, in nats."""
-_EXPLAINED, _RESEMBLING = 0.25, 0.5
-"""Which part of a deviation a cause may leave over, to be named, or to be named as the nearest."""
+_EXPLAINED = 0.75
+"""The share of a deviation that a cause must explain to be named at all."""
+_NEAREST = 10.0
+"""How many thresholds the nearest cause may leave over: answers that have nothing in common with
+the plan's resemble each other."""
 _OTHER = 0.02
 """Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
 
@@ -410,18 +414,25 @@ def _added(more: set[int], what: str) -> Cause:
 
 
 def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
-    """The cause whose answers the server's are, or the nearest."""
+    """The cause whose answers the server's are, or the nearest.
+
+    A pair of causes is named only if it leaves less than half of what any single cause leaves.
+    """
     left = [float(each.sum()) for each in seen.others]
-    order = np.argsort(left, kind="stable")
+    pairs = [AND in each.name for each in fingerprint.candidates]
+    ranked = [2 * x + _FLOOR if pair else x for x, pair in zip(left, pairs, strict=True)]
+    order = np.argsort(ranked, kind="stable")
+    explained = 0.0
     if len(order):
         best, least = fingerprint.candidates[order[0]], left[order[0]]
-        if least <= seen.threshold and least <= _EXPLAINED * seen.distance:
+        explained = 1 - least / seen.distance
+        if least <= seen.threshold and explained >= _EXPLAINED:
             likely = [f"answers like the plan {best.told}"]
             names = {best.name}
             for i in order[1:]:
                 other = fingerprint.candidates[i]
                 near = left[i] <= min(seen.threshold, 4 * least + _FLOOR * len(seen.own))
-                if near and other.name not in names:
+                if near and pairs[i] <= pairs[order[0]] and other.name not in names:
                     names.add(other.name)
                     likely.append(other.told)
             return Cause(best.name, ", or ".join(likely), certain=len(likely) == 1)
@@ -437,12 +448,9 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
         )
         return Cause("weights", told, certain=False)
     where = _begins(fingerprint, seen.part(~single))
-    if len(order) and least <= _RESEMBLING * seen.distance:
-        return Cause(
-            best.name,
-            f"deviates{where}; the nearest known cause is the plan {best.told}",
-            certain=False,
-        )
+    if explained >= _EXPLAINED and least <= _NEAREST * seen.threshold:
+        told = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "
+        return Cause(best.name, f"{told}{explained:.0%} of the deviation", certain=False)
     return Cause("unknown", f"deviates{where}, of unknown cause", certain=False)
 
 

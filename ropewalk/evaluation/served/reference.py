@@ -20,7 +20,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
 from ropewalk.evaluation.served import rounding
-from ropewalk.evaluation.served.causes import causes
+from ropewalk.evaluation.served.causes import AND, ROUNDED, causes
 from ropewalk.evaluation.served.fingerprint import (
     FORMAT,
     KEPT,
@@ -91,6 +91,7 @@ def fingerprint(
 
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
     """The plan as it is, as healthy servers round it, and as it may go wrong."""
+    rotated = causes(planned, present)
     coarse: list[_Way] = [
         _Way(
             "weights",
@@ -134,8 +135,19 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
             planned,
             lambda: rounding.rounded_weights(model, rounding.bfloat16, outputs=rounding.bfloat16),
         ),
-        *(_Way(*cause) for cause in causes(planned, present)),
+        *(_Way(*cause) for cause in rotated),
         *coarse,
+        *(
+            _Way(
+                f"{cause.name}{AND}{way.name}",
+                f"{cause.told}{AND}{way.told}",
+                cause.plan,
+                way.rounded,
+            )
+            for cause in rotated
+            if cause.told in ROUNDED
+            for way in coarse[:2]
+        ),
         *bos,
     ]
 

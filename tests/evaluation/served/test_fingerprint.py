@@ -307,3 +307,72 @@ def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> N
     verdict = compare(own, observed, INFO)
     assert verdict.status == "unknown"
     assert "gives no log-probabilities" in verdict.summary()
+
+
+def between(own: Fingerprint, told: str, share: float) -> list[Observed]:
+    """A server part of the way from the plan to a cause, which explains this share."""
+    (other,) = (c.answers for c in own.candidates if c.told == told)
+    part = 1 / (1 + np.sqrt(1 - share))
+    observed = []
+    for i, probe in enumerate(own.probes):
+        rows = [
+            dict(zip(each.tokens[i], each.log_probabilities[i], strict=True))
+            for each in (own.answers, other)
+        ]
+        values = []
+        for token in sorted(set(rows[0]) & set(rows[1])):
+            here, there = (np.exp(row[token] / 2) for row in rows)
+            values.append((token, float(2 * np.log((1 - part) * here + part * there))))
+        observed.append(Observed(probe.length, tuple(values)))
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("told", "share", "named"),
+    [
+        ("with 2 times its factor", 0.99, "factor"),
+        ("with 2 times its factor", 0.85, "factor"),
+        ("with 2 times its factor", 0.6, "unknown"),
+        ("with 4 times its base", 0.9, "base"),
+        ("with 4 times its base", 0.55, "unknown"),
+        # It explains nearly all, and what it leaves is far beyond rounding all the same.
+        ("by linear instead", 0.95, "unknown"),
+    ],
+)
+def test_no_cause_is_named_that_explains_little(
+    own: Fingerprint, told: str, share: float, named: str
+) -> None:
+    single = replace(own, candidates=tuple(c for c in own.candidates if c.told == told))
+    (cause,) = compare(single, between(own, told, share), INFO).causes
+    assert cause.name == named
+    if cause.certain:
+        assert cause.told == f"answers like the plan {told}"
+    elif named != "unknown":
+        assert f"the nearest known cause, the plan {told}, explains " in cause.told
+        explained = int(cause.told.rpartition("%")[0].rpartition(" ")[2])
+        assert explained == pytest.approx(100 * share, abs=8)
+        assert explained >= 75
+    else:
+        assert told not in cause.told
+
+
+def test_one_cause_is_named_before_two_that_explain_as_much(own: Fingerprint) -> None:
+    (single,) = (c for c in own.candidates if c.told == "with 4 times its base")
+    pair = replace(single, name="factor and base", told="with two faults")
+    for candidates in ((pair, single), (single, pair)):
+        (cause,) = compare(
+            replace(own, candidates=candidates), seen(own, single.answers), INFO
+        ).causes
+        assert (cause.told, cause.certain) == ("answers like the plan with 4 times its base", True)
+    (cause,) = compare(replace(own, candidates=(pair,)), seen(own, single.answers), INFO).causes
+    assert cause.name == "factor and base"
+
+
+def test_bases_and_pairs_that_are_tried(own: Fingerprint) -> None:
+    told = {c.told: c.name for c in own.candidates}
+    assert told["with 0.8 times its base"] == told["with 1.25 times its base"] == "base"
+    assert told["without any scaling and with base 500,000"] == "no scaling and base"
+    also = "without its attention factor"
+    assert told[f"with 2 times its factor and {also}"] == "factor and attention factor"
+    assert told[f"{also} and with a cache of 4 bits"] == "attention factor and cache"
+    assert sum(" and " in name for name in told.values()) == 19

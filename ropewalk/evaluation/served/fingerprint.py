@@ -53,6 +53,8 @@ _EXPLAINED = 0.75
 _NEAREST = 10.0
 """How many thresholds the nearest cause may leave over: answers that have nothing in common with
 the plan's resemble each other."""
+_MISSING = 0.25
+"""The share of the longer probes that may go without an answer to compare."""
 _OTHER = 0.02
 """Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
 
@@ -342,9 +344,15 @@ def compare(fingerprint: Fingerprint, observed: Sequence[Observed], info: Server
             Cause("tokenizer", "reads text as other tokens, as many as the plan's tokenizer makes")
         )
     status: Status = "deviates" if causes else "same"
-    if not causes and not len(tokens.places):
+    # Single tokens alone show no rotation, and a model that ends its text gives no alternatives.
+    every = int((kinds == "context").sum())
+    missing = every - int((kinds[compared.places] == "context").sum())
+    if not causes and missing > _MISSING * every:
         status = "unknown"
-        told = "gives no log-probabilities of what it writes, so it cannot be compared"
+        told = (
+            f"gives no log-probabilities after {missing} of {every} beginnings of the text, so it "
+            "cannot be compared"
+        )
         causes = [Cause("nothing to compare", told, certain=False)]
     distances = dict(zip(compared.places.tolist(), compared.own.tolist(), strict=True))
     spreads = _spreads(fingerprint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,62 +93,35 @@ def fingerprint(
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
     """The plan as it is, as healthy servers round it, and as it may go wrong."""
     rotated = causes(planned, present)
-    coarse: list[_Way] = [
-        _Way(
-            "weights",
-            "with its weights rounded to 4 bits",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.four_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of 4 bits",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.four_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of 5 bits",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.five_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of float8",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.float8),
-        ),
+    weights = partial(rounding.rounded_weights, model)
+    cache = partial(rounding.rounded_cache, model)
+    told = "with its weights rounded to 4 bits"
+    coarse = [_Way("weights", told, planned, partial(weights, rounding.four_bits))]
+    if model.config.get_text_config()._attn_implementation == "sdpa":
+        kinds = {
+            "4 bits": rounding.four_bits,
+            "5 bits": rounding.five_bits,
+            "float8": rounding.float8,
+        }
+        for kind, rounded in kinds.items():
+            way = _Way("cache", f"with a cache of {kind}", planned, partial(cache, rounded))
+            coarse.append(way)
+    pairs = [
+        _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
+        for one in rotated
+        if one.told in ROUNDED
+        for two in coarse[:2]
     ]
-    if model.config.get_text_config()._attn_implementation != "sdpa":
-        coarse = coarse[:1]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    healthy = (
+        partial(weights, rounding.eight_bits, rounding.eight_bits),
+        partial(weights, rounding.bfloat16, outputs=rounding.bfloat16),
+    )
     return [
-        _Way("", "", planned),
-        _Way(
-            "",
-            "",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.eight_bits, rounding.eight_bits),
-        ),
-        _Way(
-            "",
-            "",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.bfloat16, outputs=rounding.bfloat16),
-        ),
+        *(_Way("", "", planned, rounded) for rounded in (nullcontext, *healthy)),
         *(_Way(*cause) for cause in rotated),
         *coarse,
-        *(
-            _Way(
-                f"{cause.name}{AND}{way.name}",
-                f"{cause.told}{AND}{way.told}",
-                cause.plan,
-                way.rounded,
-            )
-            for cause in rotated
-            if cause.told in ROUNDED
-            for way in coarse[:2]
-        ),
+        *pairs,
         *bos,
     ]
 

@@ -309,6 +309,22 @@ def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> N
     assert "gives no log-probabilities" in verdict.summary()
 
 
+def test_a_server_that_answers_few_probes_is_not_judged(own: Fingerprint) -> None:
+    """A model that ends its text after long prompts gives no alternatives there."""
+    well = seen(own, own.answers)
+    lengths = [probe.length for probe in own.probes if probe.kind == "context"]
+    for longest, status in ((1, "unknown"), (600, "unknown"), (lengths[-4], "same")):
+        observed = [
+            answer if probe.length <= longest or probe.kind == "text" else answer._replace(top=None)
+            for probe, answer in zip(own.probes, well, strict=True)
+        ]
+        verdict = compare(own, observed, INFO)
+        assert verdict.status == status
+        count = sum(length > longest for length in lengths)
+        if status == "unknown":
+            assert f"after {count} of {len(lengths)} beginnings" in verdict.summary()
+
+
 def between(own: Fingerprint, told: str, share: float) -> list[Observed]:
     """A server part of the way from the plan to a cause, which explains this share."""
     (other,) = (c.answers for c in own.candidates if c.told == told)

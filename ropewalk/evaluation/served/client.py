@@ -79,6 +79,8 @@ def address(url: object) -> Address:
     try:
         split = urlsplit(url)
         port = split.port
+        (split.hostname or "").encode("idna")  # as it is looked up
+        split.path.encode("ascii")
     except ValueError:
         raise InvalidValue("server", url, "must be a URL", remedy) from None
     if "@" in split.netloc or split.query or split.fragment:

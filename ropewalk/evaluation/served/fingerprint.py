@@ -23,10 +23,10 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.causes import AND
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.lengths import MAX_LENGTH, check_measured
+from ropewalk.lengths import MAX_LENGTH, MAX_MEASURED_LENGTH
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.untrusted import parse_json, read_text
-from ropewalk.values import RESTORE, Result, Value, check_filled
+from ropewalk.values import RESTORE, Result, Value
 
 FORMAT: Final = "ropewalk-fingerprint-2"
 MAX_BYTES = 64 * 2**20
@@ -71,27 +71,17 @@ class Answers(Value):
     def __post_init__(self) -> None:
         super().__post_init__()
         counts = [len(row) for row in self.log_probabilities]
-        _check(
-            [len(row) for row in self.tokens] == counts,
-            "log_probabilities",
-            counts,
-            "must be one for each token",
-        )
+        equal = [len(ids) for ids in self.tokens] == counts
+        _check(equal, "log_probabilities", counts, "must be one for each token")
         for i, (ids, row) in enumerate(zip(self.tokens, self.log_probabilities, strict=True)):
-            _check(
-                1 <= len(row) <= KEPT, f"tokens[{i}]", len(row), f"must be from 1 to {KEPT} tokens"
-            )
-            _check(len(set(ids)) == len(ids), f"tokens[{i}]", ids[:4], "must name no token twice")
+            key = f"tokens[{i}]"
+            _check(1 <= len(ids) <= KEPT, key, len(ids), f"must be from 1 to {KEPT} tokens")
+            _check(len(set(ids)) == len(ids), key, ids[:4], "must name no token twice")
             key = f"log_probabilities[{i}]"
             inside = all(LEAST <= value <= 0.001 for value in row)
             _check(inside, key, row[:4], f"must lie between {LEAST:,.0f} and 0")
             total = sum(map(math.exp, row))
-            _check(
-                total <= 1.001,
-                key,
-                total,
-                "are the logarithms of probabilities, whose sum is at most 1",
-            )
+            _check(total <= 1.001, key, total, "is the sum of probabilities, and must be at most 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,33 +119,15 @@ class Fingerprint(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_filled(self.healthy, "healthy")
-        check_measured(self.target_length, "target_length")
-        least = 2 * SHORTEST + 1
-        _check(
-            self.target_length >= least,
-            "target_length",
-            self.target_length,
-            f"must be at least {least}",
-        )
-        _check(
-            1 <= self.original_length <= MAX_LENGTH,
-            "original_length",
-            self.original_length,
-            f"must be from 1 to {MAX_LENGTH:,}",
-        )
-        _check(
-            1 <= self.vocabulary <= MOST_VOCABULARY,
-            "vocabulary",
-            self.vocabulary,
-            f"must be from 1 to {MOST_VOCABULARY:,}",
-        )
-        _check(
-            len(self.candidates) <= _MOST_CANDIDATES,
-            "candidates",
-            len(self.candidates),
-            f"must be at most {_MOST_CANDIDATES:,}",
-        )
+        for key, value, least, most in (
+            ("target_length", self.target_length, 2 * SHORTEST + 1, MAX_MEASURED_LENGTH),
+            ("original_length", self.original_length, 1, MAX_LENGTH),
+            ("vocabulary", self.vocabulary, 1, MOST_VOCABULARY),
+            ("probes", len(self.probes), 1, MOST),
+            ("healthy", len(self.healthy), 1, _MOST_CANDIDATES),
+            ("candidates", len(self.candidates), 0, _MOST_CANDIDATES),
+        ):
+            _check(least <= value <= most, key, value, f"must be from {least:,} to {most:,}")
         self._check_probes()
         every = [("answers", self.answers)]
         every += [(f"healthy[{i}]", each) for i, each in enumerate(self.healthy)]
@@ -175,8 +147,6 @@ class Fingerprint(Result):
         )
 
     def _check_probes(self) -> None:
-        count = len(self.probes)
-        _check(1 <= count <= MOST, "probes", count, f"must be from 1 to {MOST}")
         self._check_ids(self.bos, "bos")
         self._check_ids(self.sequence, "sequence")
         seen = set()

@@ -47,7 +47,11 @@ def test_addresses(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "ftp://x", "http://", "http://a:b", "", 3, "a b"]
+    "url",
+    [
+        *("localhost:8000", "ftp://x", "http://", "http://a:b", "", 3, "a b", "http://a:99999"),
+        *("http://a..b", f"http://{'a' * 64}", "http://.", "http://[::1", "http://host/ä"),
+    ],
 )
 def test_what_is_no_address_is_refused(url: object) -> None:
     with pytest.raises(InvalidValue, match="server"):

@@ -91,8 +91,8 @@ DAMAGED: list[tuple[Sequence[str | int], object, str]] = [
     (("vocabulary",), 0, "must be from 1 to"),
     (("vocabulary",), 2**31, "must be from 1 to"),
     (("vocabulary",), 100, "must be from 0 to 99"),
-    (("target_length",), 10**12, "must be at most"),
-    (("target_length",), -5, "must be at least 33"),
+    (("target_length",), 10**12, "must be from 33 to 16,777,216"),
+    (("target_length",), -5, "must be from 33 to"),
     (("original_length",), 0, "must be from 1 to"),
     (("original_length",), 10**300, "must be from 1 to"),
     (("probes",), [], "must be from 1 to 21"),
@@ -105,7 +105,7 @@ DAMAGED: list[tuple[Sequence[str | int], object, str]] = [
     (("probes", 3, "text"), "", "does not suit a probe of kind text"),
     (("probes", 0, "text"), "x", "does not suit a probe of kind token"),
     (("probes", -1, "length"), 10**9, r"probes\[20\].length = 1000000000: must be at most 1023"),
-    (("healthy",), [], "must not be empty"),
+    (("healthy",), [], "must be from 1 to"),
     (("answers",), {"tokens": [[1]], "log_probabilities": [[-1.0]]}, "must be one for each probe"),
     (("answers",), {"tokens": [[1]], "log_probabilities": [[2.0]]}, "must lie between -1,000 and"),
     (("answers",), {"tokens": [[1, 2]], "log_probabilities": [[-2.0]]}, "one for each token"),
@@ -115,7 +115,7 @@ DAMAGED: list[tuple[Sequence[str | int], object, str]] = [
     (("answers", *ROW, 5), -1e308, "must lie between -1,000 and 0"),
     (("answers", *ROW, 5), 10**350, "must be a finite number"),
     (("answers", *ROW, 5), float("nan"), "is not JSON"),
-    (("answers", *ROW), [-0.01] * 64, "whose sum is at most 1"),
+    (("answers", *ROW), [-0.01] * 64, "must be at most 1"),
     (("healthy", 0, *ROW, 5), -1e308, "must lie between -1,000 and 0"),
 ]
 

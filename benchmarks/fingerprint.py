@@ -580,7 +580,7 @@ def _new(judged: _Judged) -> str:
     rows = judged.found["new"]
     listed = [row for row in rows if row["listed"]]
     others = [row for row in rows if not row["listed"]]
-    told = ", ".join(dict.fromkeys(row["setup"] for row in others))
+    told = "; ".join(dict.fromkeys(row["setup"] for row in others))
     return paragraph(
         f"**New faults**, of which none took part in choosing the causes or the shares. For "
         f"{len(listed)} of them the exact cause, or pair of causes, is among those tried: "

@@ -360,9 +360,10 @@ class Server:
         found: dict[int, float] = {}
         for given, spelled, value in named:
             token = given if type(given) is int else self._token(spelled)
-            known = token is not None and 0 <= token < 2**31
-            # A boolean is no number, and some integers are too large for float.
-            if known and type(value) in (int, float) and -1e300 < value <= 0.01:
+            if token is None or not 0 <= token < 2**31 or isinstance(value, bool):
+                continue
+            # Some integers are too large for float.
+            if isinstance(value, int | float) and -1e300 < value <= 0.01:
                 found.setdefault(token, float(value))
         return tuple(found.items()) or None
 

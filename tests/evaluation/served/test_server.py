@@ -301,7 +301,7 @@ def test_an_alternative_that_is_nonsense_is_left_out(
 ) -> None:
     rows = {"token_id:40": -0.5, token: value}
     entries = [{"id": 40, "logprob": -0.5}, {"id": token, "token": token, "logprob": value}]
-    entries += [{"id": odd, "logprob": -1} for odd in (True, -5, 10**30, 1.5, None)]  # type: ignore[dict-item]
+    entries += [{"id": odd, "logprob": -1} for odd in (True, -5, 10**30, 1.5, None)]
     for told in ({"top_logprobs": [rows]}, {"content": [{"top_logprobs": entries}]}):
         choice = {"text": "x", "logprobs": told}
         answer = answered(

@@ -447,7 +447,7 @@ def main(asked: list[str]) -> int:
                 row = _row(model, method, setup, verdict)
                 found["calibration"].append({**row, "seed": seed, "target": target})
                 print(row, flush=True)
-        for model, method in REPORTED:
+        for model, method in REPORTED if set(parts) & set(PARTS) else ():
             bench = Bench(model, method, TARGET, 0, Path(place))
             for part in parts:
                 for setup in PARTS[part](bench.own, bench.plain) if part in PARTS else ():

@@ -200,6 +200,11 @@ def evaluate_server(
     def compared(directory: RunDirectory | None) -> Verdict | None:
         made = own
         verdict = _verdict(directory)
+        if verdict is not None and own is not None and verdict.plan_id != own.plan_id:
+            raise InputError(
+                f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
+                f"is that of the plan {own.plan_id}; give the former one, or begin another run"
+            )
         if verdict is None:
             if made is None and model is not None:
                 made = _made(model, plan, documents, seed, dtype, device, allow_download, progress)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,18 @@ def test_a_canary_that_was_damaged(pair: object, tmp_path: Path) -> None:
         (tmp_path / "run" / CANARY).write_text(json.dumps({"top": [pair]}), "utf-8")
         with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
             evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
+
+
+def test_a_run_goes_on_with_the_fingerprint_that_it_began_with(tmp_path: Path) -> None:
+    own, run = made.fingerprint(), tmp_path / "run"
+    asked = {"plans": [], "tasks": ["passkey"], "samples": 1}
+    with misbehaving(lambda asked, n: said(completed(asked))) as wire:
+        found = evaluated(wire.url, run, fingerprint=own, **asked)
+        assert found.verdict is not None
+        assert evaluated(wire.url, run, fingerprint=own, **asked).verdict == found.verdict
+        other = replace(own, plan_id="another")
+        with pytest.raises(InputError, match="the fingerprint given is that of the plan another"):
+            evaluated(wire.url, run, fingerprint=other, **asked)
 
 
 @pytest.mark.parametrize(

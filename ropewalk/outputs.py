@@ -146,6 +146,11 @@ def is_ours(path: Path) -> bool:
         content = path.read_bytes()
     except OSError:
         return False
+    return is_signed(content)
+
+
+def is_signed(content: bytes) -> bool:
+    """Whether the content has the checksum that `signed` gave it."""
     start = _digits_of(content)
     if start is None:
         return False

@@ -343,8 +343,8 @@ FAULTS = {
     ),
     "a fingerprint names the cause that fits worst": Fault(
         "ropewalk/evaluation/served/fingerprint.py",
-        'order = np.argsort(left, kind="stable")',
-        'order = np.argsort(left, kind="stable")[::-1]',
+        'order = np.argsort(ranked, kind="stable")',
+        'order = np.argsort(ranked, kind="stable")[::-1]',
         FINGERPRINT,
     ),
     "after a refused probe causes are held to other probes' answers": Fault(
@@ -352,6 +352,42 @@ FAULTS = {
         "others.append([distance(seen.top, c.answers, i) for",
         "others.append([distance(seen.top, c.answers, len(own) - 1) for",
         FINGERPRINT,
+    ),
+    "a cause is named that explains half of a deviation": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "_EXPLAINED = 0.75",
+        "_EXPLAINED = 0.5",
+        FINGERPRINT,
+    ),
+    "a pair of causes is named where one explains as much": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "2 * x + _FLOOR if pair else x for",
+        "x / 2 if pair else x for",
+        FINGERPRINT,
+    ),
+    "a server that answers single tokens alone is the same": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "missing > _MISSING * every:",
+        "not len(compared.places):",
+        FINGERPRINT,
+    ),
+    "an edited fingerprint is read": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "if not is_signed(text.encode()):",
+        "if not text:",
+        FINGERPRINT,
+    ),
+    "a server's true counts as a length of 1": Fault(
+        "ropewalk/evaluation/served/server.py",
+        "if type(length) is int and",
+        "if isinstance(length, int) and",
+        ("tests/evaluation/served/test_server.py",),
+    ),
+    "an answer that breaks off is read": Fault(
+        "ropewalk/evaluation/served/client.py",
+        "if response.length:",
+        "if response.length and not said:",
+        ("tests/evaluation/served/test_client.py",),
     ),
     "a cut prompt is scored": Fault(
         "ropewalk/evaluation/served/server.py",

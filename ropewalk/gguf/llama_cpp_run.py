@@ -14,12 +14,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,7 +30,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError, shortened
 from ropewalk.extras import missing
 
 TOP = 64
@@ -38,6 +39,8 @@ _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a complaint: when, and how grave it is."""
+_DYING = 1.0
+"""Seconds to wait for the end of a process that no longer answers."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 
@@ -106,8 +109,13 @@ class Serving(NamedTuple):
     complaints: IO[str]
 
     def end(self) -> str | None:
-        """Why it ended; None where it runs."""
-        if self.process.poll() is None:
+        """Why it ended; None while it runs.
+
+        A process that dies closes its connections a moment before its end can be seen.
+        """
+        try:
+            self.process.wait(_DYING)
+        except subprocess.TimeoutExpired:
             return None
         return _reason(self.complaints, self.process)
 
@@ -121,11 +129,8 @@ def running(
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
     itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
-    with (
-        serving(path, length=length, threads=threads, flags=flags) as served,
-        closing(LlamaCpp(Path(path), *served)) as llama,
-    ):
-        yield llama
+    with serving(path, length=length, threads=threads, flags=flags) as served:
+        yield LlamaCpp(Path(path), served)
 
 
 @contextmanager
@@ -184,12 +189,8 @@ def serving(
 class LlamaCpp:
     """A llama.cpp that runs, and answers."""
 
-    def __init__(
-        self, path: Path, address: str, process: subprocess.Popen[str], complaints: IO[str]
-    ) -> None:
-        self._path, self._process, self._complaints = path, process, complaints
-        split = urlsplit(address)
-        self._connection = HTTPConnection(split.hostname or "", split.port)
+    def __init__(self, path: Path, served: Serving) -> None:
+        self._path, self._served = path, served
 
     def tokenize(self, text: str) -> list[int]:
         """A text as tokens; with BOS and EOS where the file says so, and special tokens as such."""
@@ -226,9 +227,6 @@ class LlamaCpp:
         generated: list[int] = self._complete(tokens, count)["tokens"]
         return generated
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _complete(self, tokens: Sequence[int], count: int, **settings: object) -> Any:
         asked = {
             "prompt": [int(token) for token in tokens],
@@ -242,23 +240,40 @@ class LlamaCpp:
         return self._ask("/completion", asked)
 
     def _ask(self, endpoint: str, asked: dict[str, object]) -> Any:
+        where = urlsplit(self._served.address)
         try:
-            self._connection.request(
-                "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
-            )
-            answer = json.loads(self._connection.getresponse().read())
-        except (OSError, ValueError):
-            self._process.kill()
-            self._process.wait()
-            reason = _reason(self._complaints, self._process)
-            raise RopewalkError(f"{self._path}: llama.cpp ended while it ran: {reason}") from None
+            # A connection of its own: llama.cpp closes one that was idle for five seconds.
+            with closing(HTTPConnection(where.hostname or "", where.port)) as connection:
+                connection.request(
+                    "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
+                )
+                answer = json.loads(connection.getresponse().read())
+        except (OSError, HTTPException, ValueError) as error:
+            if (reason := self._served.end()) is not None:
+                told = f"llama.cpp ended while it ran: {reason}"
+            else:
+                told = f"llama.cpp runs, and its answer cannot be read ({_said(error)})"
+            raise RopewalkError(f"{self._path}: {told}; run the command again") from None
         if "error" in answer:
             raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
         return answer
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {shortened(str(error))}"
 
 
 def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:
     """The first thing that llama.cpp complained of; what follows are its callers' complaints."""
     complaints.seek(0)
     lines = [_STAMP.sub("", line.strip()) for line in complaints if line.strip()]
-    return lines[0] if lines else f"no reason given, exit status {process.returncode}"
+    return lines[0] if lines else f"no reason given, {_status(process.returncode)}"
+
+
+def _status(code: int) -> str:
+    """An exit status in words: below zero, it is the signal that ended the process."""
+    if code >= 0:
+        return f"exit status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"ended by {name}{memory}"

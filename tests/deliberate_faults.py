@@ -283,7 +283,7 @@ FAULTS = {
     ),
     "holes of a GGUF file are filled": Fault(
         "ropewalk/gguf/rewriting.py",
-        "for begin, end in _data(source, start, start + size):",
+        "for begin, end in stretches(source, start, start + size):",
         "for begin, end in [(start, start + size)]:",
         REWRITING,
     ),

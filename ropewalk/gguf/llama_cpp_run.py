@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
@@ -39,6 +40,8 @@ _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a complaint: when, and how grave it is."""
+_INVALID = "has invalid data"
+"""What it says of a tensor whose numbers are NaN or infinite."""
 _DYING = 1.0
 """Seconds to wait for the end of a process that no longer answers."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
@@ -99,6 +102,17 @@ def absent() -> MissingExtra:
 def runtime() -> str:
     """The llama.cpp that is run, with its version."""
     return f"llama.cpp (xllamacpp {version('xllamacpp')})"
+
+
+class CannotLoad(InputError):
+    """llama.cpp refuses a file, or ends while it loads it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: llama.cpp cannot load it: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CannotLoad, (self.path, self.reason)
 
 
 class Serving(NamedTuple):
@@ -171,6 +185,7 @@ def serving(
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # else a debugger writes first
         )
         with process:  # waits for its end, and closes its pipes
             try:
@@ -178,9 +193,7 @@ def serving(
                 address = process.stdout.readline().strip()
                 if not address:
                     process.wait()
-                    raise InputError(
-                        f"{path}: llama.cpp cannot load it: {_reason(complaints, process)}"
-                    )
+                    raise CannotLoad(Path(path), _reason(complaints, process))
                 yield Serving(address, process, complaints)
             finally:
                 process.kill()
@@ -219,7 +232,9 @@ class LlamaCpp:
         return LogProbabilities(
             start=start,
             tokens=np.array([[entry["id"] for entry in row] for row in rows]),
-            values=np.array([[entry["logprob"] for entry in row] for row in rows]),
+            values=np.array(  # what is not a number is null in JSON
+                [[entry["logprob"] for entry in row] for row in rows], dtype=np.float64
+            ),
         )
 
     def generate(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -267,7 +282,10 @@ def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:
     """The first thing that llama.cpp complained of; what follows are its callers' complaints."""
     complaints.seek(0)
     lines = [_STAMP.sub("", line.strip()) for line in complaints if line.strip()]
-    return lines[0] if lines else f"no reason given, {_status(process.returncode)}"
+    if not lines:
+        return f"no reason given, {_status(process.returncode)}"
+    tensors = [line for line in lines if _INVALID in line]  # its first line names none
+    return f"{tensors[0]} ({lines[0]})" if tensors else lines[0]
 
 
 def _status(code: int) -> str:

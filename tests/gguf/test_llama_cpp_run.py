@@ -18,7 +18,7 @@ from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, log_probabilities, running
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
-from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder
+from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
 
 LENGTH = 256
 
@@ -26,7 +26,7 @@ LENGTH = 256
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
-    export(BUNDLED, plan_of(start_of(), LENGTH), path, check=False)
+    unproven(export)(BUNDLED, plan_of(start_of(), LENGTH), path)
     return path
 
 
@@ -68,7 +68,7 @@ def test_the_likeliest_come_first(llama: LlamaCpp) -> None:
 def test_half_a_character_is_a_token_like_others(tmp_path: Path) -> None:
     """llama.cpp on its own gives no probabilities where it cannot go on with whole text."""
     folder = tiny_folder(tmp_path / "model")
-    export(folder, plan_of(start_of(folder), LENGTH), tmp_path / "model.gguf", check=False)
+    unproven(export)(folder, plan_of(start_of(folder), LENGTH), tmp_path / "model.gguf")
     likeliest = log_probabilities(tmp_path / "model.gguf", some_tokens(100), top=1).tokens[:, 0]
     decode = load_tokenizer(folder).decode
     assert any("\ufffd" in decode(token) for token in likeliest)

@@ -1,16 +1,17 @@
 """The weights of a folder: every file whole, every tensor where the index says, as the config asks.
 
-Headers are read and no tensor, so it takes no longer for a large model than for a small one.
+Headers are compared with the config. Then every tensor is read once: are its numbers finite?
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import compare
 from ropewalk.audit.finding import Finding
@@ -36,7 +37,7 @@ class Weights:
     """Of the embedding."""
 
 
-def weights(folder: Path, config: Config) -> Weights:
+def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Weights:
     """Look at the weights of a folder."""
     if not folder.is_dir():
         said = "only a config was given"
@@ -72,7 +73,22 @@ def weights(folder: Path, config: Config) -> Weights:
         return Weights(wrong("weights", _missing(str(error))))
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
-    return _compared(files, config)
+    found = _compared(files, config)
+    if found.checked.check.verdict != "wrong" and (bad := not_finite(_numbers(files), told)):
+        return replace(found, checked=wrong("weights", not_numbers(bad)))
+    return found
+
+
+def _numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
+    numbers = []
+    for path, tensors in files.items():
+        # The tensors fill the file from the end of its header to its last byte.
+        first = path.stat().st_size - max((own.end for own in tensors.values()), default=0)
+        numbers += [
+            Numbers(name, path, first + own.start, own.end - own.start, own.dtype)
+            for name, own in tensors.items()
+        ]
+    return numbers
 
 
 class _IndexError(InputError):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 
 TABLE = Path(__file__).with_name("required_tensors.json")
 EMBEDDING = "token_embd.weight"
@@ -21,6 +21,17 @@ _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_l
 """A list under one of these: the layers differ, and some lack what others have."""
 _TWICE_AS_WIDE = ("arctic", "chatglm", "glm4", "qwen")
 """In these, feed_forward_length is not the width of each tensor of a feed-forward layer."""
+_OPTIONAL = ("output.weight", "output.bias", "output_norm.bias", FREQUENCIES, LONG, SHORT)
+_OPTIONAL_INSIDE = (
+    *("attn_qkv", "attn_q_norm", "attn_k_norm", "attn_rot_embd", "attn_sinks", "attn_norm_2"),
+    *("attn_sub_norm", "ffn_sub_norm", "attn_output_norm", "layer_output_norm", "exp_probs_b"),
+    *("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"),
+    *("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_norm_exps"),
+    *("rope_freqs", "rope_factors_long", "rope_factors_short"),
+)
+_ENDINGS = ("", "weight", "bias", "scale", "input_scale")
+_EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
 
@@ -46,22 +57,61 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:
         yield f"{len(blocks)} blocks are there, and block_count = {stated}"
     elif not untold(header):
+        yield from _keys(header)
         yield from _missing(header, len(blocks))
+        yield from _mistyped(header)
         yield from _misshapen(header, len(blocks))
 
 
 def unfamiliar(header: GGUFHeader) -> str:
-    """A tensor that one block has and another lacks: llama.cpp refuses a name it does not know."""
-    if untold(header) or header.number("expert_count"):
+    """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
+    if untold(header):
         return ""
-    names: dict[str, set[str]] = {}
+    after, inside = _table()[header.architecture]
+    blocks: dict[str, set[str]] = {}
     for name in header.tensors:
-        if name.startswith("blk."):
-            _, block, rest = name.split(".", 2)
-            names.setdefault(rest, set()).add(block)
-    count = max(map(len, names.values()), default=0)
-    odd = [f"blk.{min(blocks)}.{rest}" for rest, blocks in names.items() if len(blocks) < count]
-    return f"{odd[0]} is there, and other blocks have no tensor of that name" if odd else ""
+        if not name.startswith("blk."):
+            if name not in (*after, *_OPTIONAL):
+                return f"{name} is not known as a tensor of architecture {header.architecture}"
+            continue
+        _, block, rest = name.split(".", 2)
+        blocks.setdefault(rest, set()).add(block)
+        stem, _, ending = rest.partition(".")
+        known = stem in _OPTIONAL_INSIDE or any(own.partition(".")[0] == stem for own in inside)
+        if not known or ending not in _ENDINGS:
+            return f"{name} is not known as a tensor of architecture {header.architecture}"
+    count = max(map(len, blocks.values()), default=0)
+    odd = [f"blk.{min(own)}.{rest}" for rest, own in blocks.items() if len(own) < count]
+    if odd and not header.number("expert_count"):
+        return f"{odd[0]} is there, and other blocks have no tensor of that name"
+    return ""
+
+
+def _keys(header: GGUFHeader) -> Iterator[str]:
+    """Keys without which no file of these architectures loads."""
+    _, inside = _table()[header.architecture]
+    wanted = ["embedding_length", "block_count", "attention.head_count"]
+    if "ffn_up.weight" in inside and not header.number("expert_count"):
+        wanted.append("feed_forward_length")
+    for key in wanted if "attn_output.weight" in inside else ():
+        if header.count(key) is None:
+            yield f"{key} is missing, or is not a number of things"
+    epsilons = [header.get(key) for key in _EPSILONS]
+    if not any(isinstance(own, float) for own in epsilons):
+        yield f"neither {' nor '.join(_EPSILONS)} is a number"
+    if header.number("expert_count") and not any("ffn_gate_inp" in n for n in header.tensors):
+        yield f"expert_count = {header.get('expert_count')}, and no block chooses among experts"
+
+
+def _mistyped(header: GGUFHeader) -> Iterator[str]:
+    for name, place in header.tensors.items():
+        if place.kind in _NO_WEIGHTS:
+            kind = _NO_WEIGHTS[place.kind]
+            yield f"{name} is stored as {kind}, with which llama.cpp multiplies nothing"
+            return
+        if name.endswith("norm.weight") and place.kind != F32:
+            yield f"{name} is not stored in F32, in which llama.cpp multiplies by norms"
+            return
 
 
 def _missing(header: GGUFHeader, blocks: int) -> Iterator[str]:

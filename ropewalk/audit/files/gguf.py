@@ -17,7 +17,7 @@ from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPla
 from ropewalk.gguf.sizes import BLOCKS, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
 
-TOKENS = "tokenizer.ggml.tokens"
+TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 # By GGML's number of a type: how a number is stored, or where the scales of a block are, in F16.
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
 _SCALES = {
@@ -54,10 +54,10 @@ def weights(
     problems = list(misplaced) or list(tensors.problems(header))
     if problems:
         return wrong("weights", *map(_damaged, problems))
-    numbers = [
-        _numbers(part, name, place) for part in parts for name, place in part.tensors.items()
+    all_numbers = [
+        numbers(part, name, place) for part in parts for name, place in part.tensors.items()
     ]
-    if bad := not_finite(numbers, told):
+    if bad := not_finite(all_numbers, told):
         return wrong("weights", not_numbers(bad))
     if strange:
         kind = header.tensors[strange[0]].kind
@@ -78,6 +78,10 @@ def tokenizer(header: GGUFHeader) -> Checked:
     if not count or not isinstance(header.values.get("tokenizer.ggml.model"), str):
         said = "the file holds no vocabulary"
         return unknown("tokenizer", said, "convert it again, with its tokenizer")
+    if header.values["tokenizer.ggml.model"] == "gpt2" and not header.lengths.get(MERGES):
+        return wrong(
+            "tokenizer", _broken(f"byte-level BPE (gpt2) needs {MERGES}, which is missing")
+        )
     place = header.tensors.get(EMBEDDING)
     rows = place.shape[-1] if place is not None and place.shape else None
     if rows is not None and rows != count:
@@ -135,7 +139,8 @@ def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
     return max(0, header.path.stat().st_size - end - padding)
 
 
-def _numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
+def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
+    """Where the numbers of a tensor are, and how they are stored."""
     _, size = BLOCKS.get(place.kind, (0, 0))
     kind = _FLOATS.get(place.kind) or Blocks(size, _SCALES.get(place.kind, ()))
     path = place.path or header.path

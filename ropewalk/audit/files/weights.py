@@ -13,7 +13,7 @@ from pathlib import Path
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
-from ropewalk.audit.files.shapes import compare
+from ropewalk.audit.files.shapes import compare, quantised
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
@@ -74,21 +74,22 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
     found = _compared(files, config)
-    if found.checked.check.verdict != "wrong" and (bad := not_finite(_numbers(files), told)):
+    if found.checked.check.verdict != "wrong" and (bad := not_finite(numbers(files), told)):
         return replace(found, checked=wrong("weights", not_numbers(bad)))
     return found
 
 
-def _numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
-    numbers = []
+def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
+    """Where the numbers of all tensors are, and how they are stored."""
+    found = []
     for path, tensors in files.items():
         # The tensors fill the file from the end of its header to its last byte.
         first = path.stat().st_size - max((own.end for own in tensors.values()), default=0)
-        numbers += [
+        found += [
             Numbers(name, path, first + own.start, own.end - own.start, own.dtype)
             for name, own in tensors.items()
         ]
-    return numbers
+    return found
 
 
 class _IndexError(InputError):
@@ -106,8 +107,15 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
-    if compared.problems:
-        differ = [_differs(problem) for problem in _first(compared.problems)]
+    whole_numbers = [
+        f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
+        for own in files.values()
+        for name, tensor in own.items()
+        if name.endswith(".weight") and tensor.dtype[0] in "BIU" and tensor.dtype != "BF16"
+    ]
+    problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
+    if problems:
+        differ = [_differs(problem) for problem in _first(problems)]
         return Weights(wrong("weights", *differ), tuple(files), compared.rows)
     if compared.unknown:
         remedy = "run it in transformers, which compares them (leave --no-run away)"

@@ -61,7 +61,7 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "query_scales", "models.config", "models.placement"),
-            "models.source",
+            *("models.logits", "models.source"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
@@ -272,7 +272,7 @@ ROOMS = {
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *("models.stock_config", "exporting.configs", "exporting.features"),
+            *("models.logits", "models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),

@@ -181,7 +181,7 @@ def test_without_llama_cpp_nothing_is_claimed(
     exported = export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
     assert exported.parity is None
     assert any(
-        "not compared: " in warning and "pip install 'ropewalk[gguf]'" in warning
+        "written, and not run: " in warning and "pip install 'ropewalk[gguf]'" in warning
         for warning in exported.warnings
     )
 

@@ -19,7 +19,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.gguf.header import FREQUENCIES
 from ropewalk.models.config import present_plan
 from ropewalk.query_scales import QueryScales
-from tests.cli.test_cli import CONFIGS
+from tests.cli.test_cli import CONFIGS, ropewalk
 from tests.gguf.gguf_files import header_only
 
 LLAMA2 = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
@@ -210,8 +210,8 @@ def test_the_lines_name_the_plan_as_it_was_saved(more: tuple[str, ...], tmp_path
 def test_factors_without_a_method_are_not_called_plain(tmp_path: Path) -> None:
     """A GGUF file holds the factors of YaRN, and no name for them."""
     path = header_only(tmp_path / "a.gguf", tensors={FREQUENCIES: np.linspace(1, 8, 8, dtype="f4")})
-    told = CliRunner().invoke(command_line, ["inspect", str(path)]).stdout
+    told = ropewalk("inspect", path)
     assert "full_attention: factors 1 to 8\n" in told
     plain = header_only(tmp_path / "b.gguf")
-    told = CliRunner().invoke(command_line, ["inspect", str(plain)]).stdout
+    told = ropewalk("inspect", plain)
     assert "full_attention: plain frequencies\n" in told

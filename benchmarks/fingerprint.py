@@ -43,6 +43,7 @@ from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
+from tests.gguf.gguf_cases import unproven
 
 RESULTS = Path(__file__).with_name("results") / "fingerprint.json"
 PAGE = "docs/serving.md"
@@ -411,14 +412,8 @@ class Bench:
         with ExitStack() as stack:
             file = self.place / "served.gguf"
             folder = _folder(self.model, setup.folder, self.place)
-            export(
-                folder,
-                self._plan(setup.schedule),
-                file,
-                dtype=setup.dtype,
-                check=False,
-                overwrite=True,
-            )
+            plan = self._plan(setup.schedule)
+            unproven(export)(folder, plan, file, dtype=setup.dtype, overwrite=True)
             settings = {"n_ctx": self.target, **setup.settings}
             address = stack.enter_context(serving(file, **settings))
             if setup.gateway is not None:

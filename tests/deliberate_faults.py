@@ -34,6 +34,7 @@ WINDOWS = ("tests/data/test_windows.py",)
 REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
+GGUF_EXPORT = ("tests/exporting/test_gguf_file.py",)
 FAULTS = {
     "comparisons of searches are not adjusted": Fault(
         "benchmarks/search.py",
@@ -58,6 +59,36 @@ FAULTS = {
         "LETTERS_OF_A_NAME = 5",
         "LETTERS_OF_A_NAME = 2",
         ("tests/evaluation/tasks/test_ruler.py",),
+    ),
+    "a file that llama.cpp cannot load is written": Fault(
+        "ropewalk/exporting/gguf_file.py",
+        "raise _refused(out, parts, error) from None",
+        "return exported.with_warnings((str(_refused(out, parts, error)),))",
+        GGUF_EXPORT,
+    ),
+    "an answer that cannot be read is called llama.cpp's end": Fault(
+        "ropewalk/gguf/llama_cpp_run.py",
+        "if (reason := self._served.end()) is not None:",
+        "if (reason := self._served.end() or 'killed') is not None:",
+        ("tests/gguf/test_llama_cpp_run.py",),
+    ),
+    "infinite weights count as numbers": Fault(
+        "ropewalk/audit/files/finite.py",
+        "return bool(((numbers & np.array(bits, form)) == bits).any())",
+        "return bool(((numbers & np.array(bits, form)) > bits).any())",
+        ("tests/audit/files/test_weights.py",),
+    ),
+    "a missing tensor of a GGUF file is not missed": Fault(
+        "ropewalk/gguf/tensors.py",
+        "yield from _missing(header, len(blocks))",
+        "_missing(header, len(blocks))",
+        ("tests/audit/files/test_gguf.py",),
+    ),
+    "SGLang's Ministral 3 grows by the target": Fault(
+        "ropewalk/exporting/configs.py",
+        'if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):',
+        'if kind == "longrope" and engine == "sglang":',
+        ("tests/exporting/test_vllm.py",),
     ),
     "an export is off by nine times the tolerance": Fault(
         "ropewalk/models/stock_config.py",
@@ -307,7 +338,7 @@ FAULTS = {
     ),
     "holes of a GGUF file are filled": Fault(
         "ropewalk/gguf/rewriting.py",
-        "for begin, end in _data(source, start, start + size):",
+        "for begin, end in stretches(source, start, start + size):",
         "for begin, end in [(start, start + size)]:",
         REWRITING,
     ),

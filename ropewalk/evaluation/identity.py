@@ -83,4 +83,4 @@ def weights_fingerprint(model: Any) -> str:
 
 def _sha256(tensor: Tensor) -> bytes:
     raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(raw.numpy()).digest()
+    return hashlib.sha256(raw.numpy().data).digest()

@@ -26,8 +26,8 @@ class Option:
     help: str
     unit: str = ""
     """The placeholder of its value; usually that of its type."""
-    one: str = field(default="", kw_only=True)
-    """Its name in a shell, where each of several values is given with the name of one."""
+    shell: tuple[str, ...] = field(default=(), kw_only=True)
+    """Its names in a shell, where they differ: `--method` of `methods`, given once for each."""
     advanced: bool = field(default=False, kw_only=True)
     """Few people need it."""
 

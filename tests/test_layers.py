@@ -35,6 +35,7 @@ VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 ROOMS = {
     "errors": Row(),
     "extras": Row(("errors",)),
+    "options": Row(),
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
@@ -365,7 +366,7 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            "outputs",
+            *("options", "outputs", "data"),
             *("scaling", "planning", "theory", "models.placement", "models.source"),
             *(
                 "evaluation.conditions",
@@ -411,14 +412,25 @@ ROOMS = {
         wires=True,
     ),
     "api.data": Row(
-        ("errors", "extras", "lengths", "progress", "values", "api", "data", "models.source"),
+        (
+            *("errors", "extras", "lengths", "options", "progress", "values", "api", "data"),
+            "models.source",
+        ),
         needs=("numpy",),
         wires=True,
     ),
     "api.train": Row(
         (
-            *("errors", "untrusted", "extras", "api", "lengths", "progress", "run_directory"),
-            *("context_plan", "data", "scaling", "models.placement", "models.source", "reports"),
+            *("errors", "untrusted", "extras", "api", "lengths", "options", "progress"),
+            *(
+                "run_directory",
+                "context_plan",
+                "data",
+                "scaling",
+                "models.placement",
+                "models.source",
+                "reports",
+            ),
             *("values", "torchrun", "training.recipes", "training.results", "training.settings"),
         ),
         needs=("numpy",),
@@ -434,8 +446,8 @@ ROOMS = {
     ),
     "cli": Row(
         (
-            *(*VALUES, "values", "progress", "api", "api.data", "context_plan", "scaling"),
-            "planning",
+            *(*VALUES, "values", "progress", "api", "api.data", "api.train", "context_plan"),
+            *("options", "planning", "scaling", "torchrun"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias, TypeVar
@@ -39,12 +39,28 @@ Corpus: TypeAlias = str | Path | Iterable[str | Document]
 
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
+Plans: TypeAlias = Annotated[
+    Sequence[PlanLike],
+    Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),
+]
+MethodNames: TypeAlias = Annotated[
+    Sequence[str],
+    Option(
+        "A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        "METHOD",
+        shell=("--method",),
+    ),
+]
+Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
 CorpusToUse: TypeAlias = Annotated[
     Corpus,
     Option("Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.", "FILE"),
 ]
 TextField: TypeAlias = Annotated[
     str, Option("The field of .jsonl and .parquet that holds the text.", "NAME")
+]
+Dtype: TypeAlias = Annotated[
+    str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
 ]
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]

@@ -257,7 +257,7 @@ def train(
         Option(
             "The share of a domain in the tokens that are read; repeatable.",
             "DOMAIN=SHARE",
-            one="share",
+            shell=("--share",),
             advanced=True,
         ),
     ] = None,

@@ -126,12 +126,12 @@ def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
     unit = option.unit or form.unit
     if isinstance(option, Argument):
         return typer.Argument(metavar=unit, help=option.help)
-    flag = f"--{(option.one or name).replace('_', '-')}"
+    flag = f"--{name.replace('_', '-')}"
     if form.type is bool and usual is True:
         flag += f"/--no-{flag[2:]}"
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
     return typer.Option(
-        flag,
+        *(option.shell or (flag,)),
         metavar=unit,
         help=f"{option.help}  [default: {form.shown(usual)}]" if says else option.help,
         rich_help_panel=ADVANCED if option.advanced else None,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ropewalk.api.report import report as report
     from ropewalk.api.search import search as search
     from ropewalk.api.train import train as train
-    from ropewalk.api.train import train_preview as train_preview
     from ropewalk.api.verify import verify as verify
     from ropewalk.attention.layout import AttentionLayout as AttentionLayout
     from ropewalk.context_plan import ContextPlan as ContextPlan
@@ -73,7 +72,6 @@ _HOMES = {
     "describe_data": "ropewalk.api.data",
     "export_preview": "ropewalk.api.export",
     "extend_preview": "ropewalk.api.extend",
-    "train_preview": "ropewalk.api.train",
     "load": "ropewalk.models.load",
     "applied": "ropewalk.models.install",
     "AttentionLayout": "ropewalk.attention.layout",

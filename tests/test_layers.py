@@ -35,6 +35,7 @@ VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 ROOMS = {
     "errors": Row(),
     "extras": Row(("errors",)),
+    "options": Row(),
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
@@ -367,7 +368,7 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            "outputs",
+            *("options", "outputs", "data"),
             *("scaling", "planning", "theory", "models.placement", "models.source"),
             *(
                 "evaluation.conditions",
@@ -413,14 +414,25 @@ ROOMS = {
         wires=True,
     ),
     "api.data": Row(
-        ("errors", "extras", "lengths", "progress", "values", "api", "data", "models.source"),
+        (
+            *("errors", "extras", "lengths", "options", "progress", "values", "api", "data"),
+            "models.source",
+        ),
         needs=("numpy",),
         wires=True,
     ),
     "api.train": Row(
         (
-            *("errors", "untrusted", "extras", "api", "lengths", "progress", "run_directory"),
-            *("context_plan", "data", "scaling", "models.placement", "models.source", "reports"),
+            *("errors", "untrusted", "extras", "api", "lengths", "options", "progress"),
+            *(
+                "run_directory",
+                "context_plan",
+                "data",
+                "scaling",
+                "models.placement",
+                "models.source",
+                "reports",
+            ),
             *("values", "torchrun", "training.recipes", "training.results", "training.settings"),
         ),
         needs=("numpy",),
@@ -436,8 +448,8 @@ ROOMS = {
     ),
     "cli": Row(
         (
-            *(*VALUES, "values", "progress", "api", "api.data", "context_plan", "scaling"),
-            "planning",
+            *(*VALUES, "values", "progress", "api", "api.data", "api.train", "context_plan"),
+            *("options", "planning", "scaling", "torchrun"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),

@@ -6,9 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ropewalk.api.common import Length, PlanLike, as_length, as_list, as_path, as_plan, runnable
+from ropewalk.api.common import (
+    Device,
+    Dtype,
+    MethodNames,
+    ModelToRun,
+    Plans,
+    Strict,
+    Target,
+    as_length,
+    as_list,
+    as_path,
+    as_plan,
+    runnable,
+)
 from ropewalk.evaluation.conditions import check_methods, conditions_of
 from ropewalk.evaluation.statistics import (
     Comparison,
@@ -22,7 +35,7 @@ from ropewalk.evaluation.statistics import (
     rate_interval,
 )
 from ropewalk.extras import required_by
-from ropewalk.models.source import Model
+from ropewalk.options import Option
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.untrusted import check_count
 from ropewalk.values import Result, Value, check_filled
@@ -85,20 +98,27 @@ class Benchmarked(Result):
         return f"{self.model}, by lm-evaluation-harness {self.harness}: {', '.join(parts)}."
 
 
-@required_by("benchmarks")
 def benchmarks(
-    model: Model,
-    names: Sequence[str] = NAMES,
+    model: ModelToRun,
+    names: Annotated[
+        Sequence[str],
+        Option(
+            "Some of hellaswag, mmlu, arc-c, truthfulqa, longbench, longbench2, or other tasks of "
+            "lm-evaluation-harness."
+        ),
+    ] = NAMES,
     *,
-    plans: Sequence[PlanLike] = (),
-    methods: Sequence[str] = (),
-    to: Length | None = None,
-    tasks_folder: str | Path | None = None,
-    limit: int | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
+    plans: Plans = (),
+    methods: MethodNames = (),
+    to: Target = None,
+    tasks_folder: Annotated[
+        str | Path | None, Option("A folder with further tasks of the harness, as YAML.", "DIR")
+    ] = None,
+    limit: Annotated[int | None, Option("Only the first N questions of each task.")] = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_download: Annotated[bool, Option("Fetch MODEL and the questions from the hub.")] = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Benchmarked:
@@ -110,61 +130,62 @@ def benchmarks(
     first questions of each task only. `allow_download` fetches data from the hub; without it they
     must be in the local cache. Needs the extra `eval`.
     """
-    from ropewalk.evaluation.public_benchmarks import check_names
+    with required_by("benchmarks"):
+        from ropewalk.evaluation.public_benchmarks import check_names
 
-    target = None if to is None else as_length(to, "to")
-    methods, names = as_list(methods, "methods"), as_list(names, "names")
-    check_methods(methods, target)
-    check_names(names)
-    if limit is not None:
-        check_count(limit, "limit")
-    folder = None if tasks_folder is None else as_path(tasks_folder, "tasks_folder")
-    given = [as_plan(plan) for plan in as_list(plans, "plans")]
-    runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-    )
-    from contextlib import nullcontext
-    from importlib.metadata import version
+        target = None if to is None else as_length(to, "to")
+        methods, names = as_list(methods, "methods"), as_list(names, "names")
+        check_methods(methods, target)
+        check_names(names)
+        if limit is not None:
+            check_count(limit, "limit")
+        folder = None if tasks_folder is None else as_path(tasks_folder, "tasks_folder")
+        given = [as_plan(plan) for plan in as_list(plans, "plans")]
+        runnable(
+            model,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            notice=notice,
+        )
+        from contextlib import nullcontext
+        from importlib.metadata import version
 
-    import lm_eval  # noqa: F401 - so that a lacking extra is said before a model loads
+        import lm_eval  # noqa: F401 - so that a lacking extra is said before a model loads
 
-    from ropewalk.evaluation.public_benchmarks import run_benchmarks
-    from ropewalk.models.install import applied
-    from ropewalk.models.load import load
+        from ropewalk.evaluation.public_benchmarks import run_benchmarks
+        from ropewalk.models.install import applied
+        from ropewalk.models.load import load
 
-    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-    conditions = conditions_of(loaded.present_plan, methods, given, target)
-    advance = share(progress, "scoring")
-    found: list[tuple[Condition, list[BenchmarkScores]]] = []
-    for i, condition in enumerate(conditions):
-        plan = condition.plan or loaded.present_plan
-        # Stock runtimes take the step of a plan that the sequence at hand needs.
-        with (
-            nullcontext()
-            if condition.plan is None
-            else applied(loaded.model, condition.plan, by_current_length=True)
-        ):
-            scores = run_benchmarks(
-                loaded,
-                names,
-                length=plan.target_length,
-                tasks_folder=folder,
-                limit=limit,
-                allow_download=allow_download,
-            )
-        found.append((condition, scores))
-        advance((i + 1) / len(conditions))
-    return Benchmarked(
-        model=loaded.name,
-        harness=version("lm_eval"),
-        results=tuple(_result(condition, own) for condition, scores in found for own in scores),
-        comparisons=tuple(_comparisons(found)),
-    )
+        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+        conditions = conditions_of(loaded.present_plan, methods, given, target)
+        advance = share(progress, "scoring")
+        found: list[tuple[Condition, list[BenchmarkScores]]] = []
+        for i, condition in enumerate(conditions):
+            plan = condition.plan or loaded.present_plan
+            # Stock runtimes take the step of a plan that the sequence at hand needs.
+            with (
+                nullcontext()
+                if condition.plan is None
+                else applied(loaded.model, condition.plan, by_current_length=True)
+            ):
+                scores = run_benchmarks(
+                    loaded,
+                    names,
+                    length=plan.target_length,
+                    tasks_folder=folder,
+                    limit=limit,
+                    allow_download=allow_download,
+                )
+            found.append((condition, scores))
+            advance((i + 1) / len(conditions))
+        return Benchmarked(
+            model=loaded.name,
+            harness=version("lm_eval"),
+            results=tuple(_result(condition, own) for condition, scores in found for own in scores),
+            comparisons=tuple(_comparisons(found)),
+        )
 
 
 def _result(condition: Condition, own: BenchmarkScores) -> BenchmarkResult:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
+from ropewalk.options import Argument, Option
 from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import (
@@ -124,14 +125,20 @@ class Bounds(Result):
                 yield BoundCurve(label, [*known], [*known.values()], style, color)
 
 
-@required_by("bound")
 def bound(
-    lengths: Length | Iterable[Length] | None = None,
+    lengths: Annotated[
+        Length | Sequence[Length] | None,
+        Argument("Context lengths, such as 8k 128k (default: 1k to 1M).", "LENGTH…"),
+    ] = None,
     *,
-    head_dim: int = HEAD_DIM,
-    rotary_dim: int | None = None,
-    only: Only | None = None,
-    islands: bool = False,
+    head_dim: Annotated[int, Option("Dimensions of a head.")] = HEAD_DIM,
+    rotary_dim: Annotated[
+        int | None, Option("Dimensions of a head that rotate (default: all).")
+    ] = None,
+    only: Annotated[Only | None, Option("Compute only this bound (default: both).")] = None,
+    islands: Annotated[
+        bool, Option("List the intervals of bases that work below the safe base.")
+    ] = False,
     progress: Progress = silent,
 ) -> Bounds:
     """Compute lower bounds of the base for context lengths, by default 1k, 2k, … 1M.
@@ -140,39 +147,46 @@ def bound(
     by default all of `head_dim`. `only` selects one of the two bounds, infimum or safe base, and
     omits the other. `islands` lists the bases that work between the two.
     """
-    if lengths is None:
-        lengths = LENGTHS
-    wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)
-    if not wanted:
-        raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
-    if only is not None:
-        one_of(only, ("infimum", "safe"), "only")
-        if islands:
+    with required_by("bound"):
+        if lengths is None:
+            lengths = LENGTHS
+        wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)
+        if not wanted:
             raise InvalidValue(
-                "only",
-                only,
-                "leaves out a bound that a list of islands needs",
-                "omit one of the two",
+                "lengths", [], "must contain at least one length", "write 8192 or '8k'"
             )
-    if rotary_dim is not None:
-        whole_number(rotary_dim, "rotary_dim")
-    turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
-    if islands:
-        check_listable(wanted)
-    lowest: dict[int, Infimum] = {}
-    if only != "safe":
-        found = infima(head_dim, wanted, rotary_dim=turning, progress=share(progress, "infimum"))
-        lowest = {infimum.length: infimum for infimum in found}
-    safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
-    rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
-    if islands:
-        rows = [
-            row._replace(
-                islands=_islands(head_dim, turning, safe[row.length], share(progress, "islands"))
+        if only is not None:
+            one_of(only, ("infimum", "safe"), "only")
+            if islands:
+                raise InvalidValue(
+                    "only",
+                    only,
+                    "leaves out a bound that a list of islands needs",
+                    "omit one of the two",
+                )
+        if rotary_dim is not None:
+            whole_number(rotary_dim, "rotary_dim")
+        turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
+        if islands:
+            check_listable(wanted)
+        lowest: dict[int, Infimum] = {}
+        if only != "safe":
+            found = infima(
+                head_dim, wanted, rotary_dim=turning, progress=share(progress, "infimum")
             )
-            for row in rows
-        ]
-    return Bounds(head_dim, turning, tuple(rows))
+            lowest = {infimum.length: infimum for infimum in found}
+        safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
+        rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
+        if islands:
+            rows = [
+                row._replace(
+                    islands=_islands(
+                        head_dim, turning, safe[row.length], share(progress, "islands")
+                    )
+                )
+                for row in rows
+            ]
+        return Bounds(head_dim, turning, tuple(rows))
 
 
 def _safe_bases(

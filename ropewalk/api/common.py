@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
+from ropewalk.options import Argument, Option
 from ropewalk.planning.extension import only_the_length
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
-
-if TYPE_CHECKING:
-    from ropewalk.data.corpora import Document
 
 T = TypeVar("T")
 
@@ -36,7 +35,38 @@ class HasPlan(Protocol):
 
 PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
 """A plan, the result of `plan` or `search`, or the path of a plan.json."""
-Corpus: TypeAlias = "str | Path | Iterable[str | Document]"
+Corpus: TypeAlias = str | Path | Iterable[str | Document]
+
+# Options that several verbs have.
+ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
+Plans: TypeAlias = Annotated[
+    Sequence[PlanLike],
+    Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),
+]
+MethodNames: TypeAlias = Annotated[
+    Sequence[str],
+    Option(
+        "A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        "METHOD",
+        shell=("--method",),
+    ),
+]
+Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
+CorpusToUse: TypeAlias = Annotated[
+    Corpus,
+    Option("Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.", "FILE"),
+]
+TextField: TypeAlias = Annotated[
+    str, Option("The field of .jsonl and .parquet that holds the text.", "NAME")
+]
+Dtype: TypeAlias = Annotated[
+    str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
+]
+Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
+AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]
+Strict: TypeAlias = Annotated[
+    bool, Option("Refuse a model whose config leaves open how it rotates.")
+]
 
 
 def as_length(value: Length, key: str = "length") -> int:
@@ -138,7 +168,7 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
 
 def documents_in(corpus: Corpus, field: str) -> Iterator[Document]:
     """All texts of a corpus, one after the other."""
-    from ropewalk.data.corpora import Document, read_documents
+    from ropewalk.data.corpora import read_documents
 
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")

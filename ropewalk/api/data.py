@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from ropewalk.api.common import Corpus, Length, as_length, as_path, documents_in
+from ropewalk.api.common import (
+    AllowDownload,
+    Corpus,
+    Length,
+    TextField,
+    as_length,
+    as_path,
+    documents_in,
+)
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.store import TokenStore, build
@@ -18,6 +26,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
+from ropewalk.options import Argument, Option
 from ropewalk.progress import Progress, silent
 from ropewalk.values import Result, Value
 
@@ -111,14 +120,24 @@ class DataDescription(Result):
         return lengths_figure(by_length, None if self.fill is None else self.fill.length)
 
 
-@required_by("data build")
 def build_data(
-    tokenizer: Model,
-    corpora: Corpus | Mapping[str, Corpus],
-    folder: str | Path,
+    tokenizer: Annotated[Model, Argument("The folder of a tokenizer, or `bundled`.", "MODEL")],
+    corpora: Annotated[
+        Corpus | Mapping[str, Corpus],
+        Option(
+            "A file, a folder, .jsonl, .parquet, or `python`, the standard library of this Python; "
+            "with the name of its domain where there are several. Repeatable.",
+            "[DOMAIN=]FILE",
+            shell=("--corpus",),
+        ),
+    ],
+    folder: Annotated[
+        str | Path,
+        Option("The folder to build, or to go on building.", "DIR", shell=("--output", "-o")),
+    ],
     *,
-    field: str = "text",
-    allow_download: bool = False,
+    field: TextField = "text",
+    allow_download: AllowDownload = False,
     progress: Progress = silent,
 ) -> DataDescription:
     """Tokenise a corpus, or several by the names of their domains, into a folder.
@@ -127,39 +146,60 @@ def build_data(
     Each corpus is a file, a folder, a list of texts, or `python`, the standard library of the
     running Python. Windows are made when they are read, so one store serves every length.
     """
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.models.load import load_tokenizer
+    with required_by("data build"):
+        from ropewalk.evaluation.encoding import Encoder
+        from ropewalk.models.load import load_tokenizer
 
-    named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
-    place = as_path(folder, "folder")
-    source = resolve(tokenizer, allow_download=allow_download)
-    encoder = Encoder(load_tokenizer(source.folder))
-    texts = {name: documents_in(own, field) for name, own in named.items()}
-    read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
-    store = build(
-        place,
-        texts,
-        encoder.batch,
-        tokenizer=encoder.fingerprint,
-        sources=[*source.places, *(path for path in read if path.exists())],
-        progress=progress,
-    )
-    return _described(store)
+        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
+        place = as_path(folder, "folder")
+        source = resolve(tokenizer, allow_download=allow_download)
+        encoder = Encoder(load_tokenizer(source.folder))
+        texts = {name: documents_in(own, field) for name, own in named.items()}
+        read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
+        store = build(
+            place,
+            texts,
+            encoder.batch,
+            tokenizer=encoder.fingerprint,
+            sources=[*source.places, *(path for path in read if path.exists())],
+            progress=progress,
+        )
+        return _described(store)
 
 
 def describe_data(
-    folder: str | Path,
+    folder: Annotated[str | Path, Argument("What `data build` wrote.", "DIR")],
     *,
-    length: Length | None = None,
-    arrangement: Arrangement = "anchor",
-    filling: Filling = "best_fit",
-    overflow: Overflow = "cut",
-    shares: Mapping[str, float] | None = None,
-    tokens: int | None = None,
-    long_from: Length = 4096,
-    long_share: float | None = None,
-    target: Length | None = None,
-    check: bool = False,
+    length: Annotated[
+        Length | None, Option("Also show how an epoch fills windows of this length.")
+    ] = None,
+    layout: Annotated[Arrangement, Option("How documents stand in a window.")] = "anchor",
+    shares: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            "Share of the tokens of an epoch by domain; repeatable.",
+            "DOMAIN=SHARE",
+            shell=("--share",),
+        ),
+    ] = None,
+    long_share: Annotated[
+        float | None,
+        Option("Share of the tokens of each domain that long documents get, such as 0.7.", "SHARE"),
+    ] = None,
+    long_from: Annotated[Length, Option("The length from which a document is long.")] = 4096,
+    tokens: Annotated[int | None, Option("Tokens of an epoch (default: all, once).")] = None,
+    target: Annotated[
+        Length | None,
+        Option("The length up to which positions skip, with --layout skip.", advanced=True),
+    ] = None,
+    filling: Annotated[
+        Filling, Option("Longest documents first, or documents in their order.", advanced=True)
+    ] = "best_fit",
+    overflow: Annotated[
+        Overflow,
+        Option("What to do with the part of a document that does not fit.", advanced=True),
+    ] = "cut",
+    check: Annotated[bool, Option("Compare every file with its checksum.")] = False,
     progress: Progress = silent,
 ) -> DataDescription:
     """The documents of a store; with `length`, also how an epoch fills windows of that length.
@@ -172,7 +212,7 @@ def describe_data(
     if check:
         store.check(progress)
     if length is None:
-        asked = (arrangement, filling, overflow, shares, tokens, long_from, long_share, target)
+        asked = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
         if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
             raise InvalidValue(
                 "length", length, "must be given with settings of windows", "write '32k'"
@@ -180,7 +220,7 @@ def describe_data(
         return _described(store)
     settings = WindowSettings(
         as_length(length),
-        arrangement,
+        layout,
         target=None if target is None else as_length(target, "target"),
         filling=filling,
         overflow=overflow,

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
-    Corpus,
+    AllowDownload,
+    CorpusToUse,
+    Device,
     Length,
+    ModelToRun,
+    Strict,
     as_documents,
     as_length,
     as_lengths,
@@ -22,8 +26,8 @@ from ropewalk.api.common import (
 from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
-from ropewalk.models.source import Model
 from ropewalk.number_formats.results import GIVEN, Findings
+from ropewalk.options import Option
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
@@ -58,89 +62,120 @@ class Precision(Findings, Result):
         return figures(self)["shifts"]
 
 
-@required_by("precision")
 def precision(
-    model: Model,
+    model: ModelToRun,
     *,
-    quick: bool = False,
-    length: Length | None = None,
-    sequences: int | None = None,
-    arms: Sequence[str] | None = None,
-    shifts: Sequence[int] | None = None,
-    lengths: Sequence[Length] | None = None,
-    frozen: bool = False,
-    corpus: Corpus = "held-out",
-    seed: int = 0,
-    run: str | Path | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
+    quick: Annotated[bool, Option("Few shifts and sequences, and no random weights.")] = False,
+    length: Annotated[
+        Length | None,
+        Option("Tokens per sequence (default: the window, up to 4k, or 512 with --quick)."),
+    ] = None,
+    sequences: Annotated[
+        int | None, Option("Number of sequences (default: 50, or 5 with --quick).")
+    ] = None,
+    arms: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Number formats to compare: some of fp64, fp32, bf16, fp16 (default: all, with those "
+            "below).",
+        ),
+    ] = None,
+    shifts: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Shifts of all positions to measure, 0 among them (default: the article's).",
+            advanced=True,
+        ),
+    ] = None,
+    lengths: Annotated[
+        Sequence[Length] | None,
+        Option(
+            "Lengths at which the growth is measured (default: powers of two from 64).",
+            advanced=True,
+        ),
+    ] = None,
+    frozen: Annotated[
+        bool,
+        Option("Keep hidden states, so that each layer shows its own error.", advanced=True),
+    ] = False,
+    corpus: CorpusToUse = "held-out",
+    seed: Annotated[int, Option("Seed of random weights and retrieval samples.")] = 0,
+    run: Annotated[
+        str | Path | None,
+        Option("Keep measurements here, and resume (default: keep nothing).", "DIR"),
+    ] = None,
+    dtype: Annotated[
+        str,
+        Option("How to load the model; the formats compared are their own.", advanced=True),
+    ] = "float32",
+    device: Device = "auto",
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Precision:
     """Measure the effect of bf16 and other formats on relative positions, and name the remedy.
 
-    The defaults are the grids of the BFloat16 article, as far as the model and the text allow;
-    `quick` uses few shifts and sequences, and no random weights. `frozen` keeps the hidden states,
-    so that each layer shows its own error. The directory `run` keeps measurements, results and
-    figures, and an interrupted measurement resumes there. `strict` refuses a config that leaves
-    open how the model rotates, instead of warning.
+    The defaults are the grids of the BFloat16 article, as far as the model and the text allow. An
+    interrupted measurement resumes in the directory `run`.
     """
-    if sequences is not None and whole_number(sequences, "sequences") < 1:
-        raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
-    chosen_arms = None if arms is None else as_list(arms, "arms")
-    tokens = None if length is None else as_length(length)
-    if tokens is not None:
-        check_measured(tokens, "length")
-    chosen_lengths = None if lengths is None else as_lengths(lengths)
-    chosen_shifts = None
-    if shifts is not None:
-        chosen_shifts = tuple(sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts")))
-    run = None if run is None else as_path(run, "run")
-    documents = as_documents(corpus, "text", notice)
-    source = runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-        run=run,
-    )
-    from ropewalk.models.load import load
-    from ropewalk.number_formats.arms import named
-    from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
-
-    for name in chosen_arms or ():
-        named(name)
-    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-    settings = settings_for(
-        loaded,
-        documents,
-        quick=quick,
-        length=tokens,
-        sequences=sequences,
-        arms=chosen_arms,
-        shifts=chosen_shifts,
-        lengths=chosen_lengths,
-        frozen=frozen,
-        seed=seed,
-    )
-    measurement = Measurement(loaded, documents, settings)
-    measuring = share(progress, "measuring")
-    with ExitStack() as stack:
-        journal = directory = None
-        if run is not None:
-            directory = stack.enter_context(
-                RunDirectory(run, "precision", measurement.identity(), apart_from=source.places)
+    with required_by("precision"):
+        if sequences is not None and whole_number(sequences, "sequences") < 1:
+            raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
+        chosen_arms = None if arms is None else as_list(arms, "arms")
+        tokens = None if length is None else as_length(length)
+        if tokens is not None:
+            check_measured(tokens, "length")
+        chosen_lengths = None if lengths is None else as_lengths(lengths)
+        chosen_shifts = None
+        if shifts is not None:
+            chosen_shifts = tuple(
+                sorted(whole_number(n, "shifts") for n in as_list(shifts, "shifts"))
             )
-            journal = directory.journal(MEASUREMENTS)
-        findings = measurement.run(
-            journal, lambda done, total: measuring(done / total if total else 1.0)
+        run = None if run is None else as_path(run, "run")
+        documents = as_documents(corpus, "text", notice)
+        source = runnable(
+            model,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            notice=notice,
+            run=run,
         )
-        found = Precision(**vars(findings))
-        if directory is not None:
-            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-            keep_figures(lambda: figures(found), directory.path / "figures", notice)
-    return found
+        from ropewalk.models.load import load
+        from ropewalk.number_formats.arms import named
+        from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
+
+        for name in chosen_arms or ():
+            named(name)
+        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+        settings = settings_for(
+            loaded,
+            documents,
+            quick=quick,
+            length=tokens,
+            sequences=sequences,
+            arms=chosen_arms,
+            shifts=chosen_shifts,
+            lengths=chosen_lengths,
+            frozen=frozen,
+            seed=seed,
+        )
+        measurement = Measurement(loaded, documents, settings)
+        measuring = share(progress, "measuring")
+        with ExitStack() as stack:
+            journal = directory = None
+            if run is not None:
+                directory = stack.enter_context(
+                    RunDirectory(run, "precision", measurement.identity(), apart_from=source.places)
+                )
+                journal = directory.journal(MEASUREMENTS)
+            findings = measurement.run(
+                journal, lambda done, total: measuring(done / total if total else 1.0)
+            )
+            found = Precision(**vars(findings))
+            if directory is not None:
+                directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+                keep_figures(lambda: figures(found), directory.path / "figures", notice)
+        return found

@@ -6,17 +6,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from ropewalk.api.common import (
+    AllowDownload,
     Corpus,
+    Device,
     Length,
+    ModelToRun,
     PlanLike,
+    Strict,
+    TextField,
     as_documents,
     as_length,
     as_list,
@@ -34,6 +38,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Model, Source, resolve
+from ropewalk.options import Option, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory, check_run_place
@@ -105,48 +110,219 @@ class TrainPreview(Result):
         )
 
 
-@required_by("train")
+def _preview(**given: Any) -> TrainPreview:
+    """What a run with these arguments would do, and what it would take."""
+    with required_by("train"):
+        asked, _, _ = _checked(given)
+        from ropewalk.pipeline.training_cost import float32_bytes, multiplications
+        from ropewalk.training.stage import bytes_on_disk
+
+        batch = asked.settings.batch
+        planner = _Planner(asked, (), None, None, silent, unheard)
+        rows = []
+        for number, stage in enumerate(asked.settings.stages, start=1):
+            tokens = stage.steps * batch * stage.window
+            rows.append(
+                PreviewStage(
+                    stage.length,
+                    stage.window,
+                    stage.steps,
+                    planner.method_of(number, stage),
+                    tokens,
+                    _epochs(asked, given["data"], stage),
+                    multiplications(asked.source.config, stage.window)
+                    * tokens
+                    / stage.window
+                    / 1e15,
+                )
+            )
+        size = float32_bytes(asked.source.config)
+        return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
+
+
+@previewed_by(_preview)
 def train(
-    model: Model,
+    model: ModelToRun,
     *,
-    corpus: Corpus | Mapping[str, Corpus] | None = None,
+    corpus: Annotated[
+        Corpus | Mapping[str, Corpus] | None,
+        Option(
+            "Text to train on: a file, a folder, .jsonl, .parquet, `python`, or a folder of "
+            "`ropewalk data build`; with the name of its domain where there are several. "
+            "Repeatable.",
+            "[DOMAIN=]FILE",
+        ),
+    ] = None,
     data: str | Path | None = None,
-    to: Length | None = None,
-    plan: PlanLike | Sequence[PlanLike] | None = None,
-    method: str | None = None,
-    run: str | Path | None = None,
-    recipe: str | None = None,
-    stages: Sequence[Length] | None = None,
-    steps: int | Sequence[int] | None = None,
-    window: Length | None = None,
-    layout: Arrangement | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    decay: Decay | None = None,
-    warmup: int = 0,
-    weight_decay: float | None = None,
-    shares: Mapping[str, float] | None = None,
-    long_from: Length = 4096,
-    long_share: float | None = None,
-    mixed_windows: bool = False,
-    lora: int | None = None,
-    from_config: bool = False,
-    tokenizer: Model | None = None,
-    search_between: bool = False,
-    search_corpus: Corpus = "held-out",
-    evaluations: int | None = None,
-    field: str = "text",
-    seed: int = 0,
-    dtype: str = "auto",
-    device: str = "auto",
-    sequence_parallel: int = 1,
-    replicate: int = 1,
-    windows_at_once: int = 1,
-    recompute: bool = False,
-    save_every: int = 100,
-    report_to: Sequence[str] = (),
-    allow_download: bool = False,
-    strict: bool = False,
+    to: Annotated[
+        Length | None, Option("Target length, such as 32k (default: the plan's).")
+    ] = None,
+    plan: Annotated[
+        PlanLike | Sequence[PlanLike] | None,
+        Option("A plan of `ropewalk plan`; one for each stage, or one for all.", "FILE"),
+    ] = None,
+    method: Annotated[
+        str | None,
+        Option(
+            "Plan by a method of `ropewalk methods`, or by `search` (default: the recipe's, or "
+            "what `ropewalk plan --after-training` ranks first).",
+            "METHOD",
+        ),
+    ] = None,
+    recipe: Annotated[
+        Literal["anchor", "longrope-llama", "longrope-mistral", "base-bound"] | None,
+        Option("A paper's values for all that is not given."),
+    ] = None,
+    steps: Annotated[
+        int | Sequence[int] | None,
+        Option("Steps, for all stages or for each (default: the recipe's).", "N[,N…]"),
+    ] = None,
+    stages: Annotated[
+        Sequence[Length] | None,
+        Option("Train at these lengths in turn; each stage's plan composes on the one before."),
+    ] = None,
+    run: Annotated[
+        str | Path | None,
+        Option(
+            "Keep everything here, and resume from here (default: runs/train-MODEL-LENGTH).", "DIR"
+        ),
+    ] = None,
+    layout: Annotated[
+        Arrangement | None,
+        Option("How windows are made of documents (default: the recipe's, or anchor)."),
+    ] = None,
+    batch: Annotated[
+        int | None, Option("Windows of a step, over all ranks (default: the recipe's, or 8).")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, Option("Learning rate (default: the recipe's, or 2e-5).", "RATE")
+    ] = None,
+    lora: Annotated[
+        int | None,
+        Option(
+            "Train adapters of this rank instead of the weights; the export has them merged.",
+            "RANK",
+        ),
+    ] = None,
+    from_config: Annotated[
+        bool, Option("Start from random weights for the model's config.")
+    ] = False,
+    decay: Annotated[
+        Decay | None,
+        Option(
+            "Learning-rate schedule after the warm-up (default: the recipe's, or constant).",
+            advanced=True,
+        ),
+    ] = None,
+    warmup: Annotated[
+        int,
+        Option("Steps over which the learning rate rises to its value.", "STEPS", advanced=True),
+    ] = 0,
+    weight_decay: Annotated[
+        float | None,
+        Option("Weight decay of AdamW (default: the recipe's, or 0.1).", "RATE", advanced=True),
+    ] = None,
+    window: Annotated[
+        Length | None,
+        Option(
+            "Tokens of a window (default: the length of the stage, or the recipe's).",
+            advanced=True,
+        ),
+    ] = None,
+    mixed_windows: Annotated[
+        bool,
+        Option(
+            "Every other step reads windows of the original length, under the original "
+            "frequencies.",
+            advanced=True,
+        ),
+    ] = False,
+    search_between: Annotated[
+        bool,
+        Option(
+            "Search the schedule of each stage after the first, on the model so far.",
+            advanced=True,
+        ),
+    ] = False,
+    search_corpus: Annotated[
+        Corpus, Option("Text of searches.", "FILE", advanced=True)
+    ] = "held-out",
+    evaluations: Annotated[
+        int | None,
+        Option(
+            "Budget of each search in evaluations (default: the strategy's own).", advanced=True
+        ),
+    ] = None,
+    shares: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            "The share of a domain in the tokens that are read; repeatable.",
+            "DOMAIN=SHARE",
+            shell=("--share",),
+            advanced=True,
+        ),
+    ] = None,
+    long_share: Annotated[
+        float | None,
+        Option("The share of long documents in the tokens of each domain.", "SHARE", advanced=True),
+    ] = None,
+    long_from: Annotated[
+        Length, Option("From how many tokens on a document counts as long.", advanced=True)
+    ] = 4096,
+    tokenizer: Annotated[
+        Model | None,
+        Option(
+            "With --from-config: the model whose tokenizer to use (default: MODEL's own).",
+            "MODEL",
+            advanced=True,
+        ),
+    ] = None,
+    sequence_parallel: Annotated[
+        int,
+        Option(
+            "Under torchrun: ranks that share each window, by stretches of it (Ulysses).",
+            advanced=True,
+        ),
+    ] = 1,
+    replicate: Annotated[
+        int,
+        Option(
+            "Under torchrun: copies of the weights; the other ranks share each copy.",
+            advanced=True,
+        ),
+    ] = 1,
+    windows_at_once: Annotated[
+        int, Option("Windows that a rank computes at the same time.", advanced=True)
+    ] = 1,
+    recompute: Annotated[
+        bool,
+        Option(
+            "Compute activations again in the backward pass, which saves memory.", advanced=True
+        ),
+    ] = False,
+    save_every: Annotated[int, Option("Steps between checkpoints.", "STEPS", advanced=True)] = 100,
+    report_to: Annotated[
+        Sequence[str],
+        Option(
+            "Also log to tensorboard or wandb, as transformers.Trainer does; repeatable.",
+            "NAME",
+            advanced=True,
+        ),
+    ] = (),
+    field: TextField = "text",
+    seed: Annotated[int, Option("Seed of windows and of training.")] = 0,
+    dtype: Annotated[
+        str,
+        Option(
+            "Number format in which weights are trained and written: float32 or bfloat16; auto "
+            "trains in float32, with bfloat16 products on an accelerator, and writes the model's "
+            "own format.",
+            "FORMAT",
+        ),
+    ] = "auto",
+    device: Device = "auto",
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Trained:
@@ -164,48 +340,49 @@ def train(
     ranks that `sequence_parallel` and `replicate` leave.
     """
     given = dict(locals())  # as they were given, for checks that the preview shares
-    asked, execution, path = _checked(given)
-    search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
-    with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
-        from ropewalk.pipeline.training import TrainingRun, check_store
-        from ropewalk.training.ranks import on_first
+    with required_by("train"):
+        asked, execution, path = _checked(given)
+        search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
+        with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
+            from ropewalk.pipeline.training import TrainingRun, check_store
+            from ropewalk.training.ranks import on_first
 
-        on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
-        store = _opened(path / TOKENS if data is None else as_path(data, "data"))
-        from ropewalk.data.windows import SpecialTokens
-        from ropewalk.models.load import load_tokenizer
+            on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
+            store = _opened(path / TOKENS if data is None else as_path(data, "data"))
+            from ropewalk.data.windows import SpecialTokens
+            from ropewalk.models.load import load_tokenizer
 
-        words = load_tokenizer(folder)
-        on_first(lambda: check_store(store, words, folder, progress))
-        planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
-        found = TrainingRun(
-            source=folder,
-            name=asked.source.name,
-            store=store,
-            special=SpecialTokens.of(words),
-            settings=asked.settings,
-            execution=execution,
-            path=path,
-            plan_of=planner.plan_of,
-            directory=directory,
-            progress=progress if first() else silent,
-            notice=notice if first() else unheard,
-        ).run()
-        trained = Trained(
-            **{
-                key: getattr(found, key)
-                for key in ("plan", "stages", "exported", "kept", "adapter")
-            },
-            model=asked.source.short_name,
-            recipe=recipe,
-            run=str(path),
-        )
+            words = load_tokenizer(folder)
+            on_first(lambda: check_store(store, words, folder, progress))
+            planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
+            found = TrainingRun(
+                source=folder,
+                name=asked.source.name,
+                store=store,
+                special=SpecialTokens.of(words),
+                settings=asked.settings,
+                execution=execution,
+                path=path,
+                plan_of=planner.plan_of,
+                directory=directory,
+                progress=progress if first() else silent,
+                notice=notice if first() else unheard,
+            ).run()
+            trained = Trained(
+                **{
+                    key: getattr(found, key)
+                    for key in ("plan", "stages", "exported", "kept", "adapter")
+                },
+                model=asked.source.short_name,
+                recipe=recipe,
+                run=str(path),
+            )
+            if directory is not None:
+                directory.write(RESULTS, json.dumps(trained.to_json(), indent=2) + "\n")
+                keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
         if directory is not None:
-            directory.write(RESULTS, json.dumps(trained.to_json(), indent=2) + "\n")
-            keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
-    if directory is not None:
-        keep_report(path, notice)
-    return trained
+            keep_report(path, notice)
+        return trained
 
 
 @dataclass(frozen=True)
@@ -263,36 +440,6 @@ class _Asked:
                 "a training under torchrun does not search; search first (`ropewalk search`, under "
                 "torchrun too), and give the plan of each stage (`plan`)"
             )
-
-
-@required_by("train_preview")
-def train_preview(model: Model, **settings: Any) -> TrainPreview:
-    """Show what `train` with the same arguments would do, and what it would take."""
-    bound = signature(train).bind(model, **settings)
-    bound.apply_defaults()
-    given = bound.arguments
-    asked, _, _ = _checked(given)
-    from ropewalk.pipeline.training_cost import float32_bytes, multiplications
-    from ropewalk.training.stage import bytes_on_disk
-
-    batch = asked.settings.batch
-    planner = _Planner(asked, (), None, None, silent, unheard)
-    rows = []
-    for number, stage in enumerate(asked.settings.stages, start=1):
-        tokens = stage.steps * batch * stage.window
-        rows.append(
-            PreviewStage(
-                stage.length,
-                stage.window,
-                stage.steps,
-                planner.method_of(number, stage),
-                tokens,
-                _epochs(asked, given["data"], stage),
-                multiplications(asked.source.config, stage.window) * tokens / stage.window / 1e15,
-            )
-        )
-    size = float32_bytes(asked.source.config)
-    return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
 
 
 def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:

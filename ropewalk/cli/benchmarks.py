@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from ropewalk.api.benchmarks import NAMES, Benchmarked, benchmarks
-from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import (
-    DeviceOption,
-    DtypeOption,
-    JsonOption,
-    MethodsOption,
-    PlansOption,
-    RunnableModel,
-    StrictOption,
-    TargetOption,
-    notify,
-    print_json,
-    table,
-)
+from ropewalk.api.benchmarks import Benchmarked, benchmarks
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import JsonOption, print_json, table
 from ropewalk.evaluation.statistics import is_significant
 
 EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
 
 
-def command(
-    model: RunnableModel,
-    names: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,…",
-            help="Some of hellaswag, mmlu, arc-c, truthfulqa, longbench, longbench2, or other "
-            "tasks of lm-evaluation-harness.",
-        ),
-    ] = ",".join(NAMES),
-    plans: PlansOption = None,
-    methods: MethodsOption = None,
-    target: TargetOption = None,
-    tasks_folder: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="A folder with further tasks of the harness, as YAML."),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Only the first N questions of each task.")
-    ] = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch MODEL and the questions from the hub.")
-    ] = False,
-    strict: StrictOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@command_of(benchmarks)
+def command(call: Call[Benchmarked], *, as_json: JsonOption = False) -> None:
     """Score public benchmarks, such as HellaSwag, with a plan installed.
 
     They run through lm-evaluation-harness, which the extra `eval` brings.
     """
-    with progress_bar() as progress:
-        found = benchmarks(
-            model,
-            [name.strip() for name in names.split(",")],
-            plans=plans or (),
-            methods=methods or (),
-            to=target,
-            tasks_folder=tasks_folder,
-            limit=limit,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            progress=progress,
-            notice=notify,
-        )
+    found = call()
     if as_json:
         print_json(found)
     else:

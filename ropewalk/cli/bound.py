@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.bound import Bound, Bounds, Only, bound
-from ropewalk.cli.progress import progress_bar
+from ropewalk.api.bound import Bound, Bounds, bound
+from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
@@ -19,7 +19,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
 )
-from ropewalk.lengths import format_length, parse_lengths
+from ropewalk.lengths import format_length
 from ropewalk.theory.bound import SAMPLING_STEP
 
 if TYPE_CHECKING:
@@ -28,27 +28,10 @@ if TYPE_CHECKING:
 EXAMPLE = "ropewalk bound 8k 32k 128k"
 
 
+@command_of(bound)
 def command(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="LENGTH…", help="Context lengths, such as 8k 128k (default: 1k to 1M)."
-        ),
-    ] = None,
-    head_dim: Annotated[int, typer.Option(metavar="N", help="Dimensions of a head.")] = 128,
-    rotary_dim: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Dimensions of a head that rotate (default: all)."),
-    ] = None,
-    only: Annotated[
-        Only | None, typer.Option(help="Compute only this bound (default: both).")
-    ] = None,
-    islands: Annotated[
-        bool,
-        typer.Option(
-            "--islands", help="List the intervals of bases that work below the safe base."
-        ),
-    ] = False,
+    call: Call[Bounds],
+    *,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the bounds, or the islands, as .png or .svg."),
@@ -57,17 +40,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compute how large the base must be for a context length, with proof."""
-    lengths = parse_lengths(words) if words else None
     check_outputs(plot=plot, overwrite=overwrite)
-    with progress_bar() as progress:
-        found = bound(
-            lengths,
-            head_dim=head_dim,
-            rotary_dim=rotary_dim,
-            only=only,
-            islands=islands,
-            progress=progress,
-        )
+    found = call()
     save_plot(found.figure, plot)
     if as_json:
         print_json(found)

@@ -62,3 +62,4 @@ def _options(parameters: Iterable[Any]) -> Iterator[tuple[str, str]]:
         for option in parameter.opts:
             if option.startswith("--"):
                 yield option.removeprefix("--").replace("-", "_"), option
+                yield parameter.name, option

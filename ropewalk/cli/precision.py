@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ropewalk.api.precision import Precision, precision
-from ropewalk.cli.help import ADVANCED
-from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import (
-    CorpusOption,
-    DeviceOption,
-    DownloadOption,
-    JsonOption,
-    RunnableModel,
-    StrictOption,
-    notify,
-    print_json,
-    say,
-    table,
-)
-from ropewalk.errors import InvalidValue
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import JsonOption, print_json, say, table
 from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import verdict
 
@@ -33,113 +19,23 @@ if TYPE_CHECKING:
 EXAMPLE = "ropewalk precision path/to/model --quick"
 
 
+@command_of(precision)
 def command(
-    model: RunnableModel,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few shifts and sequences, and no random weights.")
-    ] = False,
-    length: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="Tokens per sequence (default: the window, up to 4k, or 512 with --quick).",
-        ),
-    ] = None,
-    sequences: Annotated[
-        int | None,
-        typer.Option(help="Number of sequences (default: 50, or 5 with --quick)."),
-    ] = None,
-    arms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Number formats to compare: some of fp64, fp32, bf16, fp16 (default: all, with "
-            "those below).",
-        ),
-    ] = None,
-    shifts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Shifts of all positions to measure, 0 among them (default: the article's).",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Lengths at which the growth is measured (default: powers of two from 64).",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    frozen: Annotated[
-        bool,
-        typer.Option(
-            "--frozen",
-            help="Keep hidden states, so that each layer shows its own error.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = False,
-    corpus: CorpusOption = "held-out",
-    seed: Annotated[int, typer.Option(help="Seed of random weights and retrieval samples.")] = 0,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Keep measurements here, and resume (default: keep nothing)."
-        ),
-    ] = None,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="How to load the model; the formats compared are their own.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "float32",
-    device: DeviceOption = "auto",
-    allow_download: DownloadOption = False,
-    strict: StrictOption = False,
+    call: Call[Precision],
+    *,
     details: Annotated[
         bool, typer.Option("--details", help="Show tables, and each finding, not only the verdict.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how bf16 and other formats distort relative positions, and say what to do."""
-    with progress_bar() as progress:
-        found = precision(
-            model,
-            quick=quick,
-            length=length,
-            sequences=sequences,
-            arms=None if arms is None else [name.strip() for name in arms.split(",")],
-            shifts=None if shifts is None else _integers("--shifts", shifts),
-            lengths=None if lengths is None else lengths.split(","),
-            frozen=frozen,
-            corpus=corpus,
-            seed=seed,
-            run=run,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            progress=progress,
-            notice=notify,
-        )
+    found = call()
     if as_json:
         print_json(found)
         return
     _show(found, details)
-    if run is not None:
-        say(f"measurements, results and figures are in {run}")
-
-
-def _integers(option: str, text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidValue(
-            option, text, "is no list of whole numbers", "write them as 0,16,500"
-        ) from None
+    if "run" in call.given:
+        say(f"measurements, results and figures are in {call.given['run']}")
 
 
 def _show(found: Precision, details: bool) -> None:

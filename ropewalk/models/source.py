@@ -34,7 +34,7 @@ from ropewalk.models.config import (
     present_plan,
 )
 
-Model: TypeAlias = "str | Path | Mapping[str, Any] | Source | Any"
+Model: TypeAlias = str | Path | Mapping[str, Any] | Any
 """Any: a transformers config, a live model, or what `load` returned."""
 
 Kind = Literal[

@@ -338,7 +338,7 @@ def test_bad_input_is_refused_before_anything_is_trained(
 
 def previewed(model: Path, run: Path, **more: Any) -> TrainPreview:
     given = {"corpus": TEXTS, "to": TARGET, "method": "linear", "steps": STEPS, "batch": 2, **more}
-    return rw.train_preview(str(model), run=run, **given)
+    return rw.train.preview(str(model), run=run, **given)
 
 
 @pytest.fixture(scope="module")
@@ -571,7 +571,7 @@ def test_recipes_say_what_their_papers_say() -> None:
 def test_a_preview_counts_what_would_be_read(model: Path, tmp_path: Path) -> None:
     rw.build_data(str(model), TEXTS, tmp_path / "tokens")
     found = check_result(
-        rw.train_preview(str(model), data=tmp_path / "tokens", to=256, steps=10, batch=2)
+        rw.train.preview(str(model), data=tmp_path / "tokens", to=256, steps=10, batch=2)
     )
     [stage] = found.stages
     assert stage.tokens == 10 * 2 * 256
@@ -584,5 +584,5 @@ def test_the_example_of_the_documentation_can_be_run() -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     [example] = [own for own in blocks if "rw.train(" in own]
     names: dict[str, Any] = {}
-    exec(example.replace("rw.train(", "rw.train_preview("), names)
+    exec(example.replace("rw.train(", "rw.train.preview("), names)
     assert [stage.steps for stage in names["trained"].stages] == [60]

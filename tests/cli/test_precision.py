@@ -47,7 +47,7 @@ def test_the_verdict_is_a_few_lines(model: Path) -> None:
         (("--arms", "fp23"), "fp23"),
         (("--arms", "fp32", "--length", "9M"), "9437184|shorter|longer|tokens"),
         (("--shifts", "16,32"), "must contain 0"),
-        (("--shifts", "a,b"), "no list of whole numbers"),
+        (("--shifts", "a,b"), "--shifts = 'a': must be a whole number"),
         (("--arms", "tf32", "--device", "cpu"), "no TF32 units"),
         (("--sequences", "0"), "must be positive"),
         (("--length", "128", "--lengths", "256"), "only 128 tokens"),

@@ -71,14 +71,14 @@ def test_options_are_named_as_they_are_written(model: Path, corpus: Path, tmp_pa
         call(words(model, corpus, tmp_path / "run", "--stages", "512,256"))
     with pytest.raises(InputError, match=r"give the length to train for \(--to\), --stages, or a"):
         call(words(model, corpus, tmp_path / "run"))
-    with pytest.raises(InvalidValue, match="steps = 'many': must be whole numbers"):
+    with pytest.raises(InvalidValue, match="--steps = 'many': must be a whole number"):
         call(["train", str(model), "--corpus", str(corpus), "--to", "256", "--steps", "many"])
 
 
 def test_a_folder_of_tokens_stands_alone(model: Path, corpus: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     assert call(["data", "build", str(model), "--corpus", str(corpus), "-o", str(tokens)]) == 0
-    with pytest.raises(InvalidValue, match="is a folder of tokens, which cannot be joined"):
+    with pytest.raises(InvalidValue, match="needs a name of its own"):
         call(words(model, tokens, tmp_path / "run", "--corpus", corpus, "--to", 256))
 
 

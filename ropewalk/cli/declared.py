@@ -1,0 +1,220 @@
+"""Makes a command of a verb: its options are the parameters that the verb declares.
+
+    @command_of(train)
+    def command(call: Call[Trained], *, as_json: JsonOption = False) -> None:
+        found = call()            the verb, with the options that the shell gave
+
+The function's own keyword parameters are options that only a shell has, such as -o and --json.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import typer
+
+from ropewalk.cli.help import ADVANCED
+from ropewalk.cli.progress import progress_bar
+from ropewalk.cli.shared import notify
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.lengths import format_length
+from ropewalk.options import Argument, Option
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """A verb, and the arguments that a shell gave it."""
+
+    verb: Callable[..., R]
+    given: Mapping[str, Any]
+
+    def __call__(self, **more: object) -> R:
+        """Run the verb; its progress and notices go to standard error."""
+        with progress_bar() as progress:
+            heard = {"progress": progress, "notice": notify}
+            known = inspect.signature(self.verb).parameters
+            heard = {name: hears for name, hears in heard.items() if name in known}
+            return self.verb(**self.given, **heard, **more)
+
+    def preview(self) -> Any:
+        verb: Any = self.verb
+        return verb.preview(**self.given, notice=notify)
+
+
+def command_of(verb: Callable[..., R]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that makes a function a command, with the verb's options next to its own.
+
+    The function's first parameter is the `Call`. `--help` begins with its docstring.
+    """
+
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        forms: dict[str, _Form] = {}
+        own = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
+        parameters = [*_declared(verb, forms), *own]
+
+        def command(**words: Any) -> None:
+            said = {name: words.pop(name) for name in forms}
+            given = {
+                name: forms[name].read(word, name)
+                for name, word in said.items()
+                if word is not None and word != []
+            }
+            run(Call(verb, given), **words)
+
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        )
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__doc__ = run.__doc__
+        return command
+
+    return decorate
+
+
+class _Form(NamedTuple):
+    """How the values of a type are written in a shell."""
+
+    type: Any
+    """As which typer takes the words."""
+    unit: str | None
+    read: Callable[[Any, str], object] = lambda word, key: word
+    """From the words, and the parameter's name for errors, to its value."""
+    shown: Callable[[Any], str] = str
+    """How help shows a default."""
+
+
+def _declared(verb: Callable[..., Any], forms: dict[str, _Form]) -> Iterator[inspect.Parameter]:
+    """A parameter for typer for each that is declared as an option; its form is added."""
+    hints = get_type_hints(verb, include_extras=True)
+    for name, parameter in inspect.signature(verb).parameters.items():
+        options = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Option)]
+        if not options:
+            continue
+        [option] = options
+        form = forms[name] = _form(hints[name].__origin__)
+        required = parameter.default is inspect.Parameter.empty
+        yield parameter.replace(
+            annotation=Annotated[
+                form.type if required else form.type | None,
+                _info(name, option, form, parameter.default),
+            ],
+            # So that what a shell did not give is not given to the verb, which has its own default.
+            default=inspect.Parameter.empty if required else None,
+        )
+
+
+def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
+    """The option for typer; its help shows a default that says something."""
+    unit = option.unit or form.unit
+    if isinstance(option, Argument):
+        return typer.Argument(metavar=unit, help=option.help)
+    flag = f"--{name.replace('_', '-')}"
+    if form.type is bool and usual is True:
+        flag += f"/--no-{flag[2:]}"
+    says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
+    return typer.Option(
+        *(option.shell or (flag,)),
+        metavar=unit,
+        help=f"{option.help}  [default: {form.shown(usual)}]" if says else option.help,
+        rich_help_panel=ADVANCED if option.advanced else None,
+    )
+
+
+def _form(annotation: Any) -> _Form:
+    """The form of a type. Where several kinds of values are taken, a list comes before a text."""
+    members = _members(annotation)
+    if Any in members:  # all that is no text comes from Python
+        members = [str]
+    for each in members:
+        if _origin_is(each, Mapping):
+            return _named_values(str in members, _form(get_args(each)[1]))
+    for each in members:
+        if _origin_is(each, Sequence):
+            return _list_of(_form(get_args(each)[0]))
+    if str in members:
+        if int in members:
+            return _Form(str, "LENGTH", shown=format_length)
+        return _Form(str, "FILE" if Path in members else "TEXT")
+    [only] = members
+    if only is bool:
+        return _Form(bool, None, shown=lambda usual: "yes" if usual else "no")
+    if only in (int, float, Path):
+        return _Form(only, {int: "N", float: "X", Path: "FILE"}[only])
+    if get_origin(only) is Literal:
+        return _Form(only, None)
+    raise TypeError(f"there is no way to write {annotation} in a shell")
+
+
+def _members(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Annotated:
+        return _members(annotation.__origin__)
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [member for each in get_args(annotation) for member in _members(each)]
+        return [each for each in parts if each is not type(None)]
+    return [annotation]
+
+
+def _origin_is(annotation: Any, kind: type) -> bool:
+    origin = get_origin(annotation)
+    return isinstance(origin, type) and issubclass(origin, kind)
+
+
+def _list_of(each: _Form) -> _Form:
+    """Words that are repeated, or joined by commas."""
+
+    def read(words: Sequence[str], key: str) -> list[object]:
+        return [_member(each, member.strip(), key) for word in words for member in word.split(",")]
+
+    return _Form(list[str], "A,B,…", read, lambda usual: ",".join(map(each.shown, usual)))
+
+
+def _named_values(alone: bool, each: _Form) -> _Form:
+    """NAME=VALUE, repeatable; or, if it may stand alone, one value without a name.
+
+    A path that exists is such a value, although it may hold an equals sign itself.
+    """
+
+    def read(words: Sequence[str], key: str) -> object:
+        found: dict[str, object] = {}
+        for word in words:
+            if alone and ("=" not in word or Path(word).exists()):
+                if len(words) > 1:
+                    raise InvalidValue(key, word, "needs a name of its own", f"write NAME={word}")
+                return _member(each, word, key)
+            name, equals, value = word.partition("=")
+            if not (name and equals and value):
+                raise InvalidValue(key, word, "must be NAME=VALUE", "write both, joined by =")
+            if name in found:
+                raise InputError(f"`{key}` names {name} twice; name each once")
+            found[name] = _member(each, value, key)
+        return found
+
+    return _Form(list[str], f"NAME={each.unit}", read)
+
+
+def _member(form: _Form, word: str, key: str) -> object:
+    if form.type not in (int, float):
+        return form.read(word, key)
+    try:
+        return form.type(word)
+    except ValueError:
+        kind = "a whole number" if form.type is int else "a number"
+        raise InvalidValue(key, word, f"must be {kind}", "write digits") from None

@@ -45,8 +45,8 @@ from benchmarks.searches import (
     weights_of,
     work,
 )
-from docs.figures import Picture
-from ropewalk.evaluation.statistics import t_interval
+from docs.figures import Picture, paragraph
+from ropewalk.evaluation.statistics import compare_means, holm, is_significant, t_interval
 from ropewalk.outputs import write_atomically
 
 if TYPE_CHECKING:
@@ -338,7 +338,29 @@ def page(value: dict[str, Any]) -> str:
     if not value["rows"]:
         return "No run is finished yet."
     picture = "![Held-out score against tokens, by model](images/search.png)"
-    return "\n\n".join([*map(_of_subject, value["rows"]), picture])
+    return "\n\n".join([*map(_of_subject, value["rows"]), several(value), picture])
+
+
+def several(value: dict[str, Any]) -> str:
+    """How many of the differences at the end remain when all of them are counted as tests."""
+    names, ends = [], []
+    for row in value["rows"]:
+        for name, found in row["compared"].items():
+            names.append(f"{row['subject']}: {name}")
+            ends.append(found["at_the_end"])
+    p_values = [_p_value(each["by_seed"]) for each in ends]
+    kept = [name for name, p in zip(names, holm(p_values), strict=True) if is_significant(p)]
+    alone = sum(map(is_significant, p_values))
+    return paragraph(
+        f"Of these {len(names)} comparisons by score at the end, {alone} are significant alone "
+        f"(p < 0.05, Student's t over searches), and {len(kept)} after Holm's adjustment for all "
+        f"{len(names)}: {'; '.join(kept) or 'none'}."
+    )
+
+
+def _p_value(differences: Sequence[float]) -> float | None:
+    count = len(differences)
+    return compare_means(differences, [0.0] * count, [1.0] * count).p_value if count else None
 
 
 def _of_subject(row: dict[str, Any]) -> str:
@@ -351,7 +373,8 @@ def _of_subject(row: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     best = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"]["mean"], default=None)
-    shown = {} if best is None else {f"{best}, the best by hand": (row["by_hand"][best], None)}
+    told = f"{best}, the best of {len(row['by_hand'])} by hand"
+    shown = {} if best is None else {told: (row["by_hand"][best], None)}
     shown |= {name: (reached, row["spent"][name]) for name, reached in row["reached"].items()}
     for name, (reached, share) in shown.items():
         spent = "" if share is None else f"{share:.1%}"

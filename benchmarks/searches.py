@@ -22,7 +22,6 @@ from benchmarks.machine import machine
 from benchmarks.text import read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.identity import weights_fingerprint
 from ropewalk.models import slopes
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
@@ -38,6 +37,7 @@ from ropewalk.searching.model.planted import Planted, Split, split_corpus
 from ropewalk.searching.model.settings import Kind, published_space
 from ropewalk.searching.space import Space
 from studies.bundled_model.train import finished
+from studies.ranking.cells import sampled_fingerprint
 
 VERSION = 2  # of what a run does; what is finished under another one is run again
 DOCUMENTS = 5  # that Algorithm 1 sees
@@ -245,7 +245,7 @@ def tokens_of(run: Run) -> int:
 
 
 def weights_of(subject: Subject, candidates: Path) -> str:
-    return weights_fingerprint(load(subject.path(candidates)).model)
+    return sampled_fingerprint(load(subject.path(candidates)).model)
 
 
 def forward_seconds(subject: Subject, candidates: Path) -> float:

@@ -21,6 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.machine import machine
+from docs.figures import Sentence
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, read_documents
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.encoding import Encoder
@@ -48,6 +49,13 @@ def main() -> int:
 
 def blocks() -> dict[str, str]:
     return {"docs/evaluation.md": table(json.loads(RESULTS.read_text(encoding="utf-8")))}
+
+
+def sentences() -> list[Sentence]:
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["tasks"]
+    ratios = [row["made"] / row["encoded"] for row in rows]
+    words = "Making samples takes {} times as long as encoding each final prompt once"
+    return [Sentence("docs/evaluation.md", words, (f"{min(ratios):.1f} to {max(ratios):.1f}",))]
 
 
 def measure(length: int, count: int) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         try:
             from ropewalk.cli import call
 
+            _check_working_directory()
             status = call(arguments)
             sys.stdout.flush()
             return status
@@ -67,6 +68,9 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         from ropewalk.outputs import FULL
 
+        if not _working_directory():
+            complain(f"error: {_GONE}")
+            return 2
         if error.errno not in FULL:
             return _fault(error, arguments)
         place = error.filename or "the output"
@@ -74,6 +78,25 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except Exception as error:
         return _fault(error, arguments)
+
+
+_GONE = "the working directory was deleted; change to another one (`cd`), and run the command again"
+
+
+def _check_working_directory() -> None:
+    from ropewalk.errors import InputError
+
+    if not _working_directory():
+        raise InputError(_GONE)
+
+
+def _working_directory() -> bool:
+    """Whether relative paths lead anywhere."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def complain(text: str) -> None:

@@ -3,6 +3,8 @@
 - Only regular files are written. A link, a pipe or a device is refused; `-` prints instead.
 - Nothing is written to the source: not over it, not into its folder.
 - An existing file is replaced only if ropewalk wrote it, or if the user says so (`overwrite`).
+- A file of a run, an export or a token store, and a model's weights, are never replaced so: only
+  the command that made them writes there. A page (`.html`) is no part of a run.
 
 What ropewalk writes carries a checksum of its own content, so a file that somebody edited counts as
 theirs. A place is checked before the work begins: a long search must not end in a refusal.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 import zlib
@@ -22,6 +25,9 @@ from pathlib import Path
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 
 STANDARD_OUTPUT = Path("-")
+RUN_FILE, EXPORT_FILE = "run.json", "ropewalk.manifest.json"
+"""A folder that holds the first is a run or a token store; one with the second, an export."""
+_WEIGHTS = (".gguf", ".safetensors")
 TEMPORARY = ".ropewalk-part"
 """The ending of a file that is still being written."""
 
@@ -54,6 +60,11 @@ def check_file(
     if not path.parent.is_dir():
         raise InvalidValue(
             key, str(path), f"the folder {path.parent} does not exist", "create it, or check it"
+        )
+    check_no_part(path, key)
+    if path.is_file() and path.suffix.lower() in _WEIGHTS:
+        raise InvalidValue(
+            key, str(path), "is a model's weights, which are not replaced", "choose another name"
         )
     if path.exists() and not overwrite and not is_ours(path):
         raise InvalidValue(
@@ -92,6 +103,36 @@ def check_place(path: Path, *, key: str = "output", sources: Iterable[Path] = ()
             )
 
 
+def check_no_part(path: Path, key: str) -> None:
+    """Refuse what exists as a part of a run, a token store or an export."""
+    if not path.exists() or path.suffix == ".html":
+        return
+    kinds = {RUN_FILE: "run or token store", EXPORT_FILE: "export"}
+    for folder in path.resolve().parents:
+        for name, kind in kinds.items():
+            if (folder / name).is_file():
+                raise InvalidValue(
+                    key,
+                    str(path),
+                    f"belongs to the {kind} {folder}, of which nothing is replaced",
+                    "choose a path outside that folder, or a new name in it",
+                )
+
+
+def check_room(place: Path, needed: int, what: str) -> None:
+    """Refuse a disk with too little room, before any work is lost. `what` needs it."""
+    nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
+    try:
+        free = shutil.disk_usage(nearest).free
+    except OSError as error:
+        raise cannot_write(place, error) from None
+    if free < needed:
+        raise InputError(
+            f"{place}: {what} needs up to {needed / 2**30:.3g} GiB, and its disk has "
+            f"{free / 2**30:.3g} GiB free; free some space, or write to another disk"
+        )
+
+
 def signed(content: bytes) -> bytes:
     """The content with its checksum in the place that `UNSIGNED` keeps for it."""
     return _with_digits(content, _checksum(content))
@@ -105,6 +146,11 @@ def is_ours(path: Path) -> bool:
         content = path.read_bytes()
     except OSError:
         return False
+    return is_signed(content)
+
+
+def is_signed(content: bytes) -> bool:
+    """Whether the content has the checksum that `signed` gave it."""
     start = _digits_of(content)
     if start is None:
         return False

@@ -27,6 +27,11 @@ T = TypeVar("T")
 
 def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
     """The JSON value in a file, or one line that says what is wrong with the file."""
+    return parse_json(read_text(path, max_bytes=max_bytes), source=str(path))
+
+
+def read_text(path: str | Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """The text of a JSON file, bounded."""
     path = Path(path)
     try:
         if path.exists() and not path.is_file():  # a pipe would wait for ever
@@ -44,10 +49,9 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
             f"{path}: larger than the limit of {max_bytes:,} bytes; check that it is the right file"
         )
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not UTF-8 text; expected a JSON file") from None
-    return parse_json(text, source=str(path))
 
 
 def parse_json(text: str, *, source: str) -> object:

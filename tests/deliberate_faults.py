@@ -34,7 +34,62 @@ WINDOWS = ("tests/data/test_windows.py",)
 REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
+GGUF_EXPORT = ("tests/exporting/test_gguf_file.py",)
 FAULTS = {
+    "comparisons of searches are not adjusted": Fault(
+        "benchmarks/search.py",
+        "zip(names, holm(p_values), strict=True)",
+        "zip(names, p_values, strict=True)",
+        ("tests/benchmarks/test_search.py",),
+    ),
+    "the ranking counts pairs with a method that retrieves nothing": Fault(
+        "studies/ranking/analysis.py",
+        "if group.mean(worse) >= least:",
+        "if group.mean(better) >= least:",
+        ("tests/studies/test_ranking.py",),
+    ),
+    "RULER's rule takes whole words": Fault(
+        "ropewalk/evaluation/references.py",
+        "return fmean(reference.lower() in text for",
+        "return fmean(reference.lower() in text.split() for",
+        ("tests/evaluation/tasks/test_ruler.py",),
+    ),
+    "variables of small models have two letters": Fault(
+        "ropewalk/evaluation/tasks/ruler_tracing.py",
+        "LETTERS_OF_A_NAME = 5",
+        "LETTERS_OF_A_NAME = 2",
+        ("tests/evaluation/tasks/test_ruler.py",),
+    ),
+    "a file that llama.cpp cannot load is written": Fault(
+        "ropewalk/exporting/gguf_file.py",
+        "raise _refused(out, parts, error) from None",
+        "return exported.with_warnings((str(_refused(out, parts, error)),))",
+        GGUF_EXPORT,
+    ),
+    "an answer that cannot be read is called llama.cpp's end": Fault(
+        "ropewalk/gguf/llama_cpp_run.py",
+        "if (reason := self._served.end()) is not None:",
+        "if (reason := self._served.end() or 'killed') is not None:",
+        ("tests/gguf/test_llama_cpp_run.py",),
+    ),
+    "infinite weights count as numbers": Fault(
+        "ropewalk/audit/files/finite.py",
+        "return bool(((numbers & np.array(bits, form)) == bits).any())",
+        "return bool(((numbers & np.array(bits, form)) > bits).any())",
+        ("tests/audit/files/test_weights.py",),
+    ),
+    "a missing tensor of a GGUF file is not missed": Fault(
+        "ropewalk/gguf/tensors.py",
+        "yield from _missing(header, len(blocks))",
+        "_missing(header, len(blocks))",
+        ("tests/audit/files/test_gguf.py",),
+    ),
+    "SGLang's Ministral 3 grows by the target": Fault(
+        "ropewalk/exporting/configs.py",
+        'if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):',
+        'if kind == "longrope" and engine == "sglang":',
+        ("tests/exporting/test_vllm.py",),
+    ),
     "an export is off by nine times the tolerance": Fault(
         "ropewalk/models/stock_config.py",
         '"attention_factor": long.attention_scaling,',
@@ -283,7 +338,7 @@ FAULTS = {
     ),
     "holes of a GGUF file are filled": Fault(
         "ropewalk/gguf/rewriting.py",
-        "for begin, end in _data(source, start, start + size):",
+        "for begin, end in stretches(source, start, start + size):",
         "for begin, end in [(start, start + size)]:",
         REWRITING,
     ),
@@ -319,8 +374,8 @@ FAULTS = {
     ),
     "a fingerprint names the cause that fits worst": Fault(
         "ropewalk/evaluation/served/fingerprint.py",
-        'order = np.argsort(left, kind="stable")',
-        'order = np.argsort(left, kind="stable")[::-1]',
+        'order = np.argsort(ranked, kind="stable")',
+        'order = np.argsort(ranked, kind="stable")[::-1]',
         FINGERPRINT,
     ),
     "after a refused probe causes are held to other probes' answers": Fault(
@@ -328,6 +383,42 @@ FAULTS = {
         "others.append([distance(seen.top, c.answers, i) for",
         "others.append([distance(seen.top, c.answers, len(own) - 1) for",
         FINGERPRINT,
+    ),
+    "a cause is named that explains half of a deviation": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "_EXPLAINED = 0.75",
+        "_EXPLAINED = 0.5",
+        FINGERPRINT,
+    ),
+    "a pair of causes is named where one explains as much": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "2 * x + _FLOOR if pair else x for",
+        "x / 2 if pair else x for",
+        FINGERPRINT,
+    ),
+    "a server that answers single tokens alone is the same": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "missing > _MISSING * every:",
+        "not len(compared.places):",
+        FINGERPRINT,
+    ),
+    "an edited fingerprint is read": Fault(
+        "ropewalk/evaluation/served/fingerprint.py",
+        "if not is_signed(text.encode()):",
+        "if not text:",
+        FINGERPRINT,
+    ),
+    "a server's true counts as a length of 1": Fault(
+        "ropewalk/evaluation/served/server.py",
+        "if type(length) is int and",
+        "if isinstance(length, int) and",
+        ("tests/evaluation/served/test_server.py",),
+    ),
+    "an answer that breaks off is read": Fault(
+        "ropewalk/evaluation/served/client.py",
+        "if response.length:",
+        "if response.length and not said:",
+        ("tests/evaluation/served/test_client.py",),
     ),
     "a cut prompt is scored": Fault(
         "ropewalk/evaluation/served/server.py",

@@ -61,7 +61,7 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "query_scales", "models.config", "models.placement"),
-            "models.source",
+            *("models.logits", "models.source"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
@@ -181,6 +181,7 @@ ROOMS = {
     ),
     "gguf.header": Row(("errors", "schedule"), needs=("numpy",)),
     "gguf.sizes": Row(("gguf.header",)),
+    "gguf.tensors": Row(("gguf.header",)),
     "gguf.architectures": Row(),
     "gguf.parts": Row(("errors", "gguf.header")),
     "gguf.carried": Row(("gguf.header",)),
@@ -259,19 +260,19 @@ ROOMS = {
             *("exporting.configs", "exporting.features", "exporting.manifest"),
             *("exporting.parity", "exporting.places", "exporting.staging", "exporting.tokens"),
             *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
-            *("gguf.rewriting", "gguf.settings"),
+            *("gguf.rewriting", "gguf.settings", "gguf.tensors"),
         ),
         needs=("numpy",),
         wires=True,  # what it is compared with needs torch, and the export does not
     ),
     "exporting.parity": Row(("errors", "values")),
-    "exporting.manifest": Row(("errors", "untrusted", "values")),
+    "exporting.manifest": Row(("errors", "outputs", "untrusted", "values")),
     "exporting.places": Row(("errors", "outputs", "exporting.manifest")),
     "exporting.tokens": Row(),
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *("models.stock_config", "exporting.configs", "exporting.features"),
+            *("models.logits", "models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
@@ -285,8 +286,9 @@ ROOMS = {
         (
             *("errors", "extras", "untrusted", "models.config", "audit.finding"),
             *("audit.files.check", "exporting.manifest", "exporting.tokens"),
-            *("gguf.carried", "gguf.header", "gguf.sizes"),
+            *("gguf.carried", "gguf.header", "gguf.rewriting", "gguf.sizes", "gguf.tensors"),
         ),
+        needs=("numpy",),
         lazily=("tokenizers", "transformers"),
     ),
     "audit.result": Row(

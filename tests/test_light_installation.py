@@ -21,6 +21,7 @@ from ropewalk.errors import MissingExtra
 from ropewalk.exporting import llama_cpp
 from ropewalk.extras import EXTRAS, required_by
 from ropewalk.reports.figures import keep_figures
+from tests.gguf.gguf_cases import unproven
 
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "ropewalk" / "models" / "bundled"
@@ -68,7 +69,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("light") / "model.gguf"
-    llama_cpp.export("bundled", rw.plan("bundled", "1k", "linear").plan, path, check=False)
+    unproven(llama_cpp.export)("bundled", rw.plan("bundled", "1k", "linear").plan, path)
     return path
 
 

@@ -182,3 +182,16 @@ def test_damage_to_what_decides_nothing_does_not_stop_a_run(
     assert run_directory.resumed
     run_directory.close()
     assert (tmp_path / "run" / "events.damaged.jsonl").read_bytes()[:20] == content[:20]
+
+
+@pytest.mark.parametrize("arguments", [["methods"], ["extend"], ["report", "run"]])
+def test_a_deleted_working_directory_is_named(tmp_path: Path, arguments: list[str]) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    leave = f'cd {gone} && rmdir {gone} && exec "$@"'
+    done = subprocess.run(
+        ["bash", "-c", leave, "bash", *COMMAND, *arguments],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: the working directory was deleted")

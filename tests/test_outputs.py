@@ -126,3 +126,46 @@ def test_a_full_disk_is_no_mistake_of_the_user() -> None:
     assert (type(full), full.exit_status) == (RopewalkError, 1)
     forbidden = cannot_write("plan.json", OSError(13, "Permission denied"))
     assert (type(forbidden), forbidden.exit_status) == (InputError, 2)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    """A run with a trained model in it, an export and a token store, by their marks alone."""
+    for name, mark in (("run", "run.json"), ("export", "ropewalk.manifest.json")):
+        (tmp_path / name / "model").mkdir(parents=True)
+        (tmp_path / name / mark).write_text("{}")
+    for name in ("plan.json", "training.jsonl", "model/model.safetensors", "figures.png"):
+        (tmp_path / "run" / name).write_text("kept")
+    (tmp_path / "export" / "config.json").write_text("kept")
+    (tmp_path / "alone.gguf").write_text("kept")
+    (tmp_path / "aside").symlink_to(tmp_path / "run")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("run/run.json", "run/training.jsonl", "run/model/model.safetensors", "run/figures.png"),
+        *("run/plan.json", "export/config.json", "export/ropewalk.manifest.json", "alone.gguf"),
+        *("run/../run/run.json", "aside/run.json"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_no_part_of_a_run_an_export_or_a_model_is_replaced(
+    places: Path, name: str, overwrite: bool
+) -> None:
+    with pytest.raises(InvalidValue, match=r"belongs to the (run|export)|is a model's weights"):
+        check_file(places / name, overwrite=overwrite)
+
+
+def test_our_own_plan_in_a_run_is_no_exception(places: Path) -> None:
+    written(places / "run" / "plan.json")
+    assert is_ours(places / "run" / "plan.json")
+    with pytest.raises(InvalidValue, match="belongs to the run"):
+        check_file(places / "run" / "plan.json")
+
+
+def test_a_new_file_and_a_page_may_stand_in_a_run(places: Path) -> None:
+    check_file(places / "run" / "mine.json")
+    (places / "run" / "report.html").write_text("a page")
+    check_file(places / "run" / "report.html", overwrite=True)

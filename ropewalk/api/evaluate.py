@@ -318,7 +318,7 @@ def evaluate(
         journal = directory = None
         if run is not None:
             configuration = {
-                **run_identity(loaded, documents),
+                **run_identity(loaded, documents, evaluation.weights),
                 "conditions": [
                     {**condition._asdict(), "plan": condition.plan and condition.plan.to_json()}
                     for condition in conditions

@@ -41,7 +41,7 @@ from ropewalk.evaluation.effective_length import effective_lengths
 from ropewalk.evaluation.results import means, summarise
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.lengths import format_length
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model
 from ropewalk.outputs import write_atomically
 from ropewalk.progress import Notice, Progress, share
@@ -200,6 +200,11 @@ def evaluate_server(
     def compared(directory: RunDirectory | None) -> Verdict | None:
         made = own
         verdict = _verdict(directory)
+        if verdict is not None and own is not None and verdict.plan_id != own.plan_id:
+            raise InputError(
+                f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
+                f"is that of the plan {own.plan_id}; give the former one, or begin another run"
+            )
         if verdict is None:
             if made is None and model is not None:
                 made = _made(model, plan, documents, seed, dtype, device, allow_download, progress)
@@ -355,6 +360,7 @@ def _ends(
     if own is not None:
         return own.original_length, own.target_length
     if info.length is not None:
+        check_measured(info.length, "the length that the server says it serves")
         return info.length, info.length
     raise InputError(
         f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
@@ -452,7 +458,7 @@ def _check_canary(server: Server, tokens: Sequence[int], directory: RunDirectory
 def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:
     try:
         return [(int(token), float(number)) for token, number in value["top"]]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return []
 
 

@@ -15,6 +15,7 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Model, Source, resolve
+from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.values import Result, check_member
 
@@ -90,6 +91,7 @@ def export(
     if dtype is not None:
         _check_dtype(dtype, runtime)
     given, out = as_plan(plan), as_path(out, "out")
+    check_no_part(out, "out")
     source = resolve(model, allow_download=allow_download)
     inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
     if source.kind == "GGUF file" and runtime == LLAMA_CPP:

@@ -41,7 +41,7 @@ def fingerprint(
 
     The probes are beginnings of one text of `corpus` up to the plan's target, single tokens and
     short texts. They are answered as planned, as healthy servers round, and under each known cause
-    of deviation: some thirty forwards over the target length. `check_server` compares a server with
+    of deviation: about sixty forwards over the target length. `check_server` compares a server with
     the result, on any machine: no weights are needed then.
     """
     check_seed(seed)

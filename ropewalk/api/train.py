@@ -27,6 +27,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.api.report import keep_report
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data.mixtures import check_domains
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.extras import required_by
@@ -175,7 +176,7 @@ def train(
         from ropewalk.models.load import load_tokenizer
 
         words = load_tokenizer(folder)
-        check_store(store, words)
+        on_first(lambda: check_store(store, words, folder, progress))
         planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
         found = TrainingRun(
             source=folder,
@@ -296,10 +297,11 @@ def train_preview(model: Model, **settings: Any) -> TrainPreview:
 
 def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:
     """The arguments, how they are executed, and where; what a run refuses is refused here."""
+    domains = _domains(given)  # first: without text, nothing else matters
     asked = _ask(given)
+    check_domains(given["shares"] or {}, domains)
     execution = _execution(given)
     asked.check(execution)
-    _check_texts(given)
     length = format_length(asked.settings.stages[-1].length)
     path = (
         as_path(given["run"], "run")
@@ -310,24 +312,16 @@ def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:
     return asked, execution, path
 
 
-def _check_texts(given: Mapping[str, Any]) -> None:
-    """Whether there are such texts, and such domains; nothing is read yet."""
+def _domains(given: Mapping[str, Any]) -> list[str]:
+    """The domains of the text, which is there; nothing of it is read yet."""
+    if (given["corpus"] is None) == (given["data"] is None):
+        raise InputError("give either text to train on (`corpus`) or a folder of tokens (`data`)")
     if given["data"] is not None:
-        domains = list(_opened(as_path(given["data"], "data")).domains)
-    else:
-        corpora = _corpora(given)
-        for corpus in corpora.values():
-            if isinstance(corpus, str | Path) and not Path(corpus).exists():
-                documents_in(corpus, given["field"])  # refuses what is no corpus either
-        domains = list(corpora)
-    for name, share in (given["shares"] or {}).items():
-        if share and name not in domains:
-            raise InvalidValue(
-                f"shares.{name}",
-                share,
-                "the corpus has no text of this domain",
-                f"choose from {', '.join(domains)}",
-            )
+        return list(_opened(as_path(given["data"], "data")).domains)
+    corpora = _corpora(given)
+    for corpus in corpora.values():
+        documents_in(corpus, given["field"])  # refuses what is no corpus
+    return list(corpora)
 
 
 def _corpora(given: Mapping[str, Any]) -> Mapping[str, Corpus]:
@@ -360,8 +354,6 @@ def _epochs(asked: _Asked, data: str | Path | None, stage: StageSettings) -> flo
 
 
 def _ask(given: Mapping[str, Any]) -> _Asked:
-    if (given["corpus"] is None) == (given["data"] is None):
-        raise InputError("give either text to train on (`corpus`) or a folder of tokens (`data`)")
     known = None if given["recipe"] is None else recipes.named(given["recipe"])
     plans, method = _plans(given["plan"]), given["method"]
     if plans and method is not None:

@@ -127,9 +127,9 @@ def _of_folder(
     lengths = {served, length or served}
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
-    weighed = weights(path, config)
+    weighed = weights(path, config, _at(progress, 0.0, "reading weights"))
     words = tokenizer(path, config, weighed.rows)
-    content = of_folder(path, _comparing(progress))
+    content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
     readings = tuple(
         _measured(config, layers, sorted(lengths))
         if name == STOCK
@@ -212,11 +212,12 @@ def _of_file(
         planned=plan is not None,
         asked=plan is not None or length is not None,
     )
-    weighed, words = gguf_file.weights(header, parts), gguf_file.tokenizer(header)
+    looking = _at(progress, 0.0, "reading weights")
+    weighed, words = gguf_file.weights(header, parts, looking), gguf_file.tokenizer(header)
     if len(parts) > 1:
-        content = of_parts(path.parent, _comparing(progress))
+        content = of_parts(path.parent, _at(progress, 0.15, "comparing bytes"))
     else:
-        content = of_file(header, _comparing(progress))
+        content = of_file(header, _at(progress, 0.15, "comparing bytes"))
     found = [*weighed.findings, *words.findings, *content.findings]
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]
@@ -256,8 +257,8 @@ def _of_file(
     )
 
 
-def _comparing(progress: Progress) -> Callable[[float], None]:
-    return lambda done: progress(Status("verify", 0.3 * done, "comparing bytes"))
+def _at(progress: Progress, begin: float, what: str) -> Callable[[float], None]:
+    return lambda done: progress(Status("verify", begin + 0.15 * done, what))
 
 
 def _established(check: Check, how: str) -> Check:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,6 +146,8 @@ def command(
                 progress=progress,
                 notice=notify,
             )
+    if output is not None and output != STANDARD_OUTPUT:
+        found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     write_plan(found.plan, output)
     save_plot(found.figure, plot)
     if as_json:
@@ -155,6 +159,12 @@ def command(
     else:
         _show_comparison(found, saved=output is not None)
     show_written(output, plot, as_json=as_json)
+
+
+def _naming(row: Serving, output: Path) -> Serving:
+    """The same lines with the name that the plan was saved under."""
+    usual, own = (f"--plan {shlex.quote(str(path))}" for path in (USUAL_PLAN, output))
+    return replace(row, lines=tuple(line.replace(usual, own) for line in row.lines))
 
 
 def _show_plan(found: Planned, *, saved: bool) -> None:

@@ -170,12 +170,14 @@ def in_words(schedule: RotarySchedule) -> str:
     """A schedule in one line: its methods, its factors, and what stands beside them."""
     factors = schedule.rescale_factors
     steps = (str(_without_defaults(step)) for step in schedule.recipe)
-    parts = [" then ".join(steps) or "plain frequencies"]
+    parts = [told] if (told := " then ".join(steps)) else []
     low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
     if low != high:
         parts.append(f"factors {low} to {high}")
     elif low != "1":
         parts.append(f"every factor {low}")
+    elif not parts:
+        parts.append("plain frequencies")
     if schedule.attention_scaling != 1:
         parts.append(f"cos and sin times {schedule.attention_scaling:.6g}")
     if schedule.softmax_scaling != 1:

@@ -259,8 +259,9 @@ def command(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="Number format of the weights while they are trained: auto, float32 or bfloat16; "
-            "auto is float32, with bfloat16 products on an accelerator.",
+            help="Number format in which weights are trained and written: float32 or bfloat16; "
+            "auto trains in float32, with bfloat16 products on an accelerator, and writes the "
+            "model's own format.",
         ),
     ] = "auto",
     device: DeviceOption = "auto",
@@ -380,6 +381,8 @@ def _show(found: Trained) -> None:
         )
     console.print(rows)
     say(found.exported.summary())
+    for warning in found.exported.warnings:
+        say(f"  {warning}")
     if found.adapter is not None:
         say(f"the adapter alone: {found.adapter}")
     count = len(found.kept)

@@ -50,10 +50,12 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
             f"folder, {HELD_OUT!r} for the text that ships with ropewalk, or {STANDARD_LIBRARY!r} "
             "for the standard library of this Python"
         )
+    if not path.is_file():  # a pipe or a device may have no end
+        raise InputError(f"{source}: is not a regular file; write its text to one, and name that")
     reader = _BY_ENDING.get(path.suffix.lower())
     if reader is not None:
         return reader(path, field)
-    return iter([Document(path.name, _text(path))])
+    return (Document(each.name, _text(each)) for each in (path,))
 
 
 def fingerprint(documents: Iterable[Document]) -> str:
@@ -86,6 +88,13 @@ def _folder(path: Path) -> Iterator[Document]:
             f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or "
             ".parquet file itself"
         )
+    within = path.resolve()
+    for file in files:  # a corpus from elsewhere must not lead to files of its user
+        if not file.resolve().is_relative_to(within):
+            raise InputError(
+                f"{file}: is a link to a file outside {path}, which is not read; put a copy in its "
+                "place, or name the file itself"
+            )
     return (Document(file.relative_to(path).as_posix(), _text(file)) for file in files)
 
 

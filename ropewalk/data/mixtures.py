@@ -12,7 +12,7 @@ worker and no rank can change them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -152,21 +152,32 @@ def _of_domain(
             yield Group(label, own, wanted, int(lengths[own].sum()))
 
 
-def _shares(mixture: Mixture, tokens: Mapping[str, float]) -> dict[str, float]:
-    """The share of every domain, which add up to 1."""
-    total = sum(tokens.values())
-    if mixture.shares is None:
-        return {name: own / max(total, 1) for name, own in tokens.items()}
-    named = dict(mixture.shares)
-    for name, share in named.items():
-        if share and not tokens.get(name):
-            there = [known for known, own in tokens.items() if own]
+def check_domains(shares: Mapping[str, float], there: Sequence[str]) -> None:
+    """Refuse shares that the domains of a corpus cannot have."""
+    for name, share in shares.items():
+        if share and name not in there:
             raise InvalidValue(
                 f"shares.{name}",
                 share,
                 "the corpus has no text of this domain",
                 f"choose from {', '.join(there)}",
             )
+        if len(there) == 1 and name in there and share != 1:
+            raise InvalidValue(
+                f"shares.{name}",
+                share,
+                "must be 1, since the corpus has no other domain",
+                "leave it out, or add text of another domain",
+            )
+
+
+def _shares(mixture: Mixture, tokens: Mapping[str, float]) -> dict[str, float]:
+    """The share of every domain, which add up to 1."""
+    total = sum(tokens.values())
+    if mixture.shares is None:
+        return {name: own / max(total, 1) for name, own in tokens.items()}
+    named = dict(mixture.shares)
+    check_domains(named, [name for name, own in tokens.items() if own])
     others = {name: own for name, own in tokens.items() if own and name not in named}
     given = sum(named.values())
     if not others:

@@ -145,9 +145,15 @@ class _Build:
     def run(self) -> None:
         for number, shard in enumerate(self._done):
             self._again(shard, number)
-        if (self._directory.path / MANIFEST).exists():
+        file = self._directory.path / MANIFEST
+        if file.exists():
             if next(self._documents, None) is not None:
                 raise self._changed("the store was finished")
+            if file.read_text(encoding="utf-8") != self._manifest():
+                raise InputError(
+                    f"{file}: was edited since it was written; remove it, and run the same "
+                    "command again to have it written anew"
+                )
             return
         waiting: list[_Tokenised] = []
         size = 0
@@ -161,13 +167,16 @@ class _Build:
             raise InputError("the corpus contains no tokens; give one with text in it")
         if waiting:
             self._write(waiting)
+        self._directory.write(MANIFEST, self._manifest())
+
+    def _manifest(self) -> str:
         manifest = {
             "format": FORMAT,
             "tokenizer_sha256": self._directory.configuration["tokenizer_sha256"],
             "domains": self._names,
             "shards": [shard.to_json() for shard in self._done],
         }
-        self._directory.write(MANIFEST, json.dumps(manifest, indent=1) + "\n")
+        return json.dumps(manifest, indent=1) + "\n"
 
     def _again(self, shard: Shard, number: int) -> None:
         """Read the texts of a finished shard; tokenise them only if its files are damaged."""
@@ -331,14 +340,20 @@ class TokenStore:
             return np.zeros(0, dtype=np.int64)
         return np.asarray(self._mapped(number)[begin + start : begin + end], dtype=np.int64)
 
-    def check(self, progress: Progress = silent) -> None:
-        """Compare every file with its checksum."""
+    def check(self, progress: Progress = silent, *, vocabulary: int | None = None) -> None:
+        """Compare every file with its checksum, and every token with the size of a vocabulary."""
         for number, shard in enumerate(self.shards):
-            progress(Status("checking", number / len(self.shards)))
+            progress(Status("checking tokens", number / len(self.shards)))
             for kind, expected in shard.checksums.items():
                 path = self.folder / _name(kind, number)
                 if _checksum(path) != expected:
                     raise _damaged(path, "its checksum is not the one in the manifest")
+            largest = int(self._mapped(number).max(initial=0))
+            if vocabulary is not None and largest >= vocabulary:
+                raise InputError(
+                    f"{self.folder / _name('tokens', number)}: holds the token {largest}, and the "
+                    f"model's vocabulary has {vocabulary}; build the folder with this model"
+                )
 
     def _mapped(self, number: int) -> NDArray[np.uint32]:
         if number not in self._maps:

@@ -22,7 +22,9 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import Sample, generate
 
-RULES = ("recall", "any_reference")
+RULES = {
+    rule.__name__: rule for rule in (references.string_match_all, references.string_match_part)
+}
 
 _CALLED = '''
 
@@ -37,12 +39,12 @@ def samples(file: str = "", **_: object) -> dict:
     return {"test": datasets.Dataset.from_list([json.loads(line) for line in lines])}
 
 
-def score_recall(doc: dict, results: list[str]) -> dict[str, float]:
-    return {"score": recall(results[0], tuple(doc["references"]))}
+def score_string_match_all(doc: dict, results: list[str]) -> dict[str, float]:
+    return {"score": string_match_all(results[0], tuple(doc["references"]))}
 
 
-def score_any_reference(doc: dict, results: list[str]) -> dict[str, float]:
-    return {"score": any_reference(results[0], tuple(doc["references"]))}
+def score_string_match_part(doc: dict, results: list[str]) -> dict[str, float]:
+    return {"score": string_match_part(results[0], tuple(doc["references"]))}
 '''
 
 _TASK = """task: ropewalk-{name}
@@ -64,7 +66,7 @@ def check_exportable(names: Sequence[str]) -> None:
     """Refuse tasks that the folder cannot score."""
     for name in names:
         task = tasks.named(name)
-        if task.score not in (references.recall, references.any_reference):
+        if task.score not in RULES.values():
             able = [t.name for t in tasks.every().values() if t.metric in RULES]
             raise Unsupported(
                 f"{name}: its score is code of its own, and a folder for the harness has only the "

@@ -7,26 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ropewalk.data.corpora import Document, fingerprint
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel
 
+AT_ONCE = 16
+"""Tensors that wait to be hashed."""
 
-def run_identity(loaded: LoadedModel, documents: Sequence[Document]) -> dict[str, object]:
-    """The part of a run's configuration that all commands share; settings come as keys beside it.
 
-    Under ranks, all that share the weights must call this, since reading them takes all of them.
+def run_identity(
+    loaded: LoadedModel, documents: Sequence[Document], weights: str | None = None
+) -> dict[str, object]:
+    """The part of a run's configuration that all commands share; settings come as further keys.
+
+    `weights` is their fingerprint, if it is known already. Under ranks, all that share the weights
+    must call this, since reading them takes all of them.
     """
     encoder = Encoder(loaded.tokenizer)
     return {
         "config_sha256": config_fingerprint(loaded.model.config),
         "present_plan": loaded.present_plan.id,
-        "weights_sha256": weights_fingerprint(loaded.model),
+        "weights_sha256": weights or weights_fingerprint(loaded.model),
         "tokenizer_sha256": encoder.fingerprint,
         "corpus_sha256": fingerprint(documents),
         "bos": bool(encoder.bos),
@@ -50,13 +61,26 @@ def _without_origin(value: object) -> object:
 
 
 def weights_fingerprint(model: Any) -> str:
-    """A SHA-256 of 64 values spread over every parameter: any training step changes it."""
+    """A SHA-256 of all weights: one changed bit changes it.
+
+    Several tensors are hashed at the same time, since hashing does not hold Python's lock: an
+    8B model in bfloat16 (16 GB) takes 16 seconds on one core, 8 on two.
+    """
     digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, DTensor):  # shared with other ranks, which compute this too
-            parameter = parameter.full_tensor()
-        flat = parameter.detach().flatten()
-        part = flat[:: max(1, len(flat) // 64)].float().cpu().numpy()
-        digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(part.tobytes())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting: deque[Future[bytes]] = deque()
+        for name, tensor in model.state_dict().items():
+            if isinstance(tensor, DTensor):  # shared with other ranks, which compute this too
+                tensor = tensor.full_tensor()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            waiting.append(pool.submit(_sha256, tensor))
+            if len(waiting) > AT_ONCE:  # whole copies of what ranks share must not pile up
+                digest.update(waiting.popleft().result())
+        for each in waiting:
+            digest.update(each.result())
     return digest.hexdigest()
+
+
+def _sha256(tensor: Tensor) -> bytes:
+    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(raw.numpy().data).digest()

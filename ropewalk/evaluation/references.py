@@ -1,4 +1,8 @@
-"""How much of what was asked for stands in a written text."""
+"""How much of what was asked for stands in a written text.
+
+These are RULER's two rules (`scripts/eval/synthetic/constants.py` of NVIDIA/RULER): a reference
+counts wherever the text holds it, also inside a longer word, and whatever the case.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,17 @@ import re
 from statistics import fmean
 
 
-def recall(written: str, references: tuple[str, ...]) -> float:
+def string_match_all(written: str, references: tuple[str, ...]) -> float:
     """The share of the references that the text holds."""
-    return fmean(_holds(written, reference) for reference in references)
+    text = _cleaned(written)
+    return fmean(reference.lower() in text for reference in references)
 
 
-def any_reference(written: str, references: tuple[str, ...]) -> float:
-    """1 where the text holds one of them."""
-    return float(any(_holds(written, reference) for reference in references))
+def string_match_part(written: str, references: tuple[str, ...]) -> float:
+    """1 if the text holds one of the references."""
+    text = _cleaned(written)
+    return float(any(reference.lower() in text for reference in references))
 
 
-def _holds(written: str, reference: str) -> bool:
-    """As a whole, whatever the case: `926333` does not hold `92633`.
-
-    A number may follow letters: the terse forms write it right after its key.
-    """
-    before = r"\d" if reference.strip()[0].isdigit() else r"[\w-]"
-    pattern = rf"(?<!{before}){re.escape(reference.strip())}(?![\w-])"
-    return re.search(pattern, written, re.IGNORECASE) is not None
+def _cleaned(written: str) -> str:
+    return re.sub(r"[\x00-\x1f]", "\n", written).strip().lower()

@@ -83,9 +83,8 @@ class Evaluation:
         records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
         done = {record.key for record in records}
         total, behind = len(conditions) * sum(self.settings.lengths), 0.0
-        weights = weights_fingerprint(self.loaded.model)[:16]
         for condition in conditions:
-            subject = Subject(weights, condition.plan_id, condition.method)
+            subject = Subject(self.weights[:16], condition.plan_id, condition.method)
             for length in self.settings.lengths:
                 share = length / len(self.settings.tasks)
                 with self._under(condition, length):
@@ -110,6 +109,11 @@ class Evaluation:
             if name in perplexity.DEFINITIONS:
                 for length in self.settings.lengths:
                     perplexity.DEFINITIONS[name].windows(self._request(length))
+
+    @cached_property
+    def weights(self) -> str:
+        """Their fingerprint, as the evaluation began."""
+        return weights_fingerprint(self.loaded.model)
 
     @cached_property
     def encoder(self) -> Encoder:

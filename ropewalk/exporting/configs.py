@@ -6,7 +6,7 @@ shows it before there are any weights.
     longrope    vLLM and SGLang take the attention scaling from short_mscale and long_mscale only.
                 SGLang looks up the wrong row for the one position at the original length, so there
                 the original length stands at the target: with equal lists, nothing else depends on
-                it
+                it, except the growth of queries (Ministral 3), which needs it where it is
     yarn        vLLM reads attention_factor; SGLang multiplies its own by attn_factor
     linear      both multiply max_position_embeddings by the factor, so it stays at the original
 """
@@ -100,7 +100,7 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
     for layer_type, setting in rope_settings(inner).items():
         schedule = plan.longest(layer_type or next(iter(plan.schedules)))
         kind = setting["rope_type"]
-        if kind == "longrope" and engine == "sglang":
+        if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):
             setting["original_max_position_embeddings"] = plan.target_length
             if "original_max_position_embeddings" in inner:
                 inner["original_max_position_embeddings"] = plan.target_length
@@ -114,6 +114,15 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
                 "original_max_position_embeddings": original,
             }
     return written
+
+
+def loses_a_position(setting: Mapping[str, object]) -> bool:
+    """Whether SGLang, when decoding, rotates the token at the original length as the first one.
+
+    Its longrope does so unless the original length stands at the target, and the steps in which
+    queries grow are of that length too, in transformers and beside rope_parameters in SGLang.
+    """
+    return setting["rope_type"] == "longrope" and bool(setting.get(GROWTH_IN_ROPE))
 
 
 def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:

@@ -39,6 +39,7 @@ from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import stock_run
 from ropewalk.exporting.parity import Parity
 from ropewalk.models.install import applied, install
+from ropewalk.models.logits import check_finite
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 TOLERANCE = 1e-5
@@ -225,6 +226,8 @@ def compare(
         differences.append((logits - answer.logits).abs().max())
         spreads.append(logits.std())
     difference = float(torch.stack(differences).max())  # unlike Python's max, it keeps a NaN
+    if not math.isfinite(difference):
+        check_finite(model)
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
     tolerance, usual = widened(
         difference,

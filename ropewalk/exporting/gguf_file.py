@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
+from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.features import Cell
 from ropewalk.exporting.manifest import Manifest
@@ -26,9 +26,9 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
-from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings
+from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings, tensors
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.llama_cpp_run import Flags, LogProbabilities
+from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
 from ropewalk.progress import Progress, Status, silent
@@ -39,6 +39,8 @@ MOST_BYTES = 2**30
 """Of a model that is run after its export."""
 MOST_TOKENS = 8192
 """How long a sequence it is run on."""
+_SHORT = 64
+"""The context in which a file is only loaded."""
 BEYOND = 256
 """How many positions are compared, beyond the trained length where the plan goes there."""
 SAME = 1e-3
@@ -62,12 +64,12 @@ def export(
     *,
     approximate: bool = False,
     overwrite: bool = False,
-    check: bool = True,
     progress: Progress = silent,
 ) -> Exported:
     """Write the file, or the folder of a split model, and run it before it is there.
 
-    A split model becomes one file where `out` ends in .gguf, and else a folder of the same parts.
+    What llama.cpp cannot load is an error, and nothing is left. A split model becomes one file
+    where `out` ends in .gguf, and else a folder of the same parts.
     """
     parts = read_parts(source)
     model = whole(parts)
@@ -78,6 +80,9 @@ def export(
         )
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
+    why = _not_run(parts)
+    if why and (told := next(tensors.problems(model), "")):
+        raise InputError(f"{model.path}: {told}, so no llama.cpp loads it; convert it again")
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     check_export_place(
         out,
@@ -113,12 +118,13 @@ def export(
     ) as place:
         written = _write(parts, place, changes, plan, as_folder, progress)
         exported = exported.with_warnings((f"written: {setting.said}",))
-        why = _not_compared(parts, check)
         if why:
-            return exported.with_warnings((f"not compared: {why}; {_VERIFY}",))
+            return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
         progress(Status("export", 0.6, "running llama.cpp"))
         try:
             parity = _parity(parts, written, schedule, setting, plan.target_length)
+        except CannotLoad as error:
+            raise _refused(out, parts, error) from None
         except NotCompared as error:
             return exported.with_warnings((f"not compared: {error}; {_VERIFY}",))
         exported = replace(exported, parity=parity)
@@ -204,15 +210,28 @@ def _told(plan: ContextPlan) -> str:
     return replace(plan, model=carried.name_of(plan.model)).dumps()
 
 
-def _not_compared(parts: Sequence[GGUFHeader], check: bool) -> str:
+def _not_run(parts: Sequence[GGUFHeader]) -> str:
     """Why the file is not run; empty where it is."""
-    if not check:
-        return "as asked"
     if size(parts) > MOST_BYTES:
         return f"it is larger than {MOST_BYTES / 2**30:g} GiB"
     if not llama_cpp_run.available():
         return str(llama_cpp_run.absent())
     return ""
+
+
+def _refused(out: Path, parts: Sequence[GGUFHeader], error: CannotLoad) -> GateFailed:
+    """The error for a file that llama.cpp does not load: is it the fault of its source?"""
+    try:
+        with llama_cpp_run.running(parts[0].path, length=_SHORT):
+            source = f"it loads {parts[0].path}, so this is a fault of ropewalk: report it"
+    except CannotLoad:
+        source = (
+            f"it cannot load {parts[0].path} either; copy or convert that file again, or update "
+            "xllamacpp if the file is newer"
+        )
+    return GateFailed(
+        f"{out} was not written", [f"llama.cpp cannot load it: {error.reason}", source]
+    )
 
 
 class NotCompared(Exception):
@@ -229,7 +248,10 @@ def _parity(
     if setting.yarn != 1:  # by flags, llama.cpp serves what YaRN's factor comes to, and no more
         length = min(length, int(schedule.geometry.original_length * setting.yarn))
     run = _on(parts, schedule, length)
-    said = _said(parts, written, run)
+    if run is None:
+        with llama_cpp_run.running(written, length=_SHORT):
+            raise NotCompared("the file holds no vocabulary")
+    said = llama_cpp_run.log_probabilities(written, run.tokens, start=run.start)
     if setting.by_flags:
         if not settings.flags_reach_all_layers(whole(parts)):
             raise NotCompared(
@@ -312,32 +334,20 @@ def difference(one: LogProbabilities, other: LogProbabilities) -> float:
         known = [
             abs(v - beside[t]) for t, v in zip(tokens.tolist(), values, strict=True) if t in beside
         ]
-        # The likeliest token of one must be among the likeliest of the other.
-        found = max(found, *known) if tokens[0] in beside else np.inf
+        # The likeliest token of one must be among the likeliest of the other. NaN is no number.
+        worst = max(known) if tokens[0] in beside and np.isfinite(known).all() else np.inf
+        found = max(found, worst)
     return float(found)
 
 
-def _on(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> _Run:
-    """Random tokens beyond the trained length, as far as that is bearable."""
+def _on(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> _Run | None:
+    """Random tokens beyond the trained length, as far as that is bearable; None without any."""
     vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 0)
     if not vocabulary:
-        raise NotCompared("the file holds no vocabulary")
+        return None
     count = min(schedule.geometry.original_length + BEYOND, length - 1, MOST_TOKENS)
     tokens = np.random.default_rng(8).integers(vocabulary, size=max(2, count)).tolist()
     return _Run(tokens, max(0, len(tokens) - BEYOND))
-
-
-def _said(parts: Sequence[GGUFHeader], written: Path, run: _Run) -> LogProbabilities:
-    """What llama.cpp says of the file; a source that it cannot load either proves nothing."""
-    try:
-        return llama_cpp_run.log_probabilities(written, run.tokens, start=run.start)
-    except InputError:
-        try:
-            with llama_cpp_run.running(parts[0].path, length=64):
-                pass
-        except InputError as error:
-            raise NotCompared(str(error)) from None
-        raise
 
 
 def _nearest(
@@ -381,7 +391,7 @@ def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
     """A text in the file's own tokens, or random ones where nothing here can tokenize."""
     if llama_cpp_run.available():
         try:
-            with llama_cpp_run.running(parts[0].path, length=64) as llama:
+            with llama_cpp_run.running(parts[0].path, length=_SHORT) as llama:
                 once = llama.tokenize(PROBE)
             return (once * (1 + length // max(1, len(once))))[:length]
         except RopewalkError:

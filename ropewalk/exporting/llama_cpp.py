@@ -30,7 +30,7 @@ from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.families import family, rotation_of
-from ropewalk.gguf.llama_cpp_run import LlamaCpp, LogProbabilities
+from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.tokenizer import GGUFTokenizer
@@ -68,6 +68,7 @@ BEYOND = 500
 _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
+_CHECK = "run `ropewalk verify` on the model's folder"
 _VERIFY = "run `ropewalk verify` on it"
 
 
@@ -78,13 +79,9 @@ def export(
     *,
     dtype: str = "F32",
     overwrite: bool = False,
-    check: bool = True,
     progress: Progress = silent,
 ) -> Exported:
-    """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there.
-
-    `check=False` leaves out the comparison, which holds the model twice in memory.
-    """
+    """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there."""
     check_installed()
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
     own = family(ConfigReader(checkpoint.config).model_type)
@@ -128,15 +125,17 @@ def export(
         progress(Status("export", 0.0, "writing"))
         model.write(path, plan if folded is None else folded.plan, words)
         carried.seal(path)
-        if not check:
-            return exported.with_warnings((f"not compared, as asked: {_VERIFY}",))
         if not llama_cpp_run.available():
             return exported.with_warnings(
-                (f"not compared: {llama_cpp_run.absent()}; then {_VERIFY}",)
+                (f"written, and not run: {llama_cpp_run.absent()}; then {_VERIFY}",)
             )
         progress(Status("export", 0.4, "running llama.cpp and the planned model"))
-        with gate.named_as(out, path):
-            parity = _parity(model, plan, path, words)
+        try:
+            with gate.named_as(out, path):
+                parity = _parity(model, plan, path, words)
+        except CannotLoad as error:
+            told = f"llama.cpp cannot load it: {error.reason}"
+            raise GateFailed(f"{out} was not written", [told, _CHECK]) from None
         exported = replace(exported, parity=parity)
         if not parity.passed:
             raise NotTheSame(exported, parity)

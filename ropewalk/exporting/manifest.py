@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.outputs import EXPORT_FILE
 from ropewalk.untrusted import read_json
 from ropewalk.values import RESTORE, Value
 
-MANIFEST = "ropewalk.manifest.json"
+MANIFEST = EXPORT_FILE
 MOST_FILES = 100_000
 MOST_BYTES = 32 * 2**20
 _CHUNK = 2**18

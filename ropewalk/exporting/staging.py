@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import RopewalkError
 from ropewalk.exporting.places import check_export_place
-from ropewalk.outputs import TEMPORARY, cannot_write
+from ropewalk.outputs import TEMPORARY, cannot_write, check_room
 
 _LOCK, _REPLACED = "lock", "replaced"
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
@@ -44,15 +44,7 @@ def staged(
     check_export_place(out, sources=sources, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(out.parent).free
-    except OSError as error:
-        raise cannot_write(out, error) from None
-    if free < needs_bytes + _SPARE_BYTES:
-        raise InputError(
-            f"{out}: needs {_gigabytes(needs_bytes + _SPARE_BYTES)}, and its disk has "
-            f"{_gigabytes(free)} free; free some space, or write to another disk"
-        )
-    try:
+        check_room(out, needs_bytes + _SPARE_BYTES, "an export")
         room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)

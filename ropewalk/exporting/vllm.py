@@ -16,13 +16,22 @@ from ropewalk.exporting.configs import (
     ENGINES,
     SERVE,
     changes,
+    loses_a_position,
+    rope_settings,
     serving_config,
     tokenizer_limit,
 )
 from ropewalk.exporting.features import untold
 from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.exporting.parity import Exported
+from ropewalk.models.config import text_config
 from ropewalk.progress import Progress, silent
+
+ONE_POSITION = (
+    "SGLang, when decoding, rotates the token at the original length as the first one: where "
+    "queries grow with their position, its longrope cannot avoid that; plan with ntk, linear or "
+    "yarn and --from-original"
+)
 
 
 def export(
@@ -57,6 +66,7 @@ def export(
     )
     if tokenizer_limit(job.checkpoint.folder) < plan.target_length:
         command = ""  # the source's own files would be held against it
+    ropes = rope_settings(text_config(job.config)).values()
     return export_folder(
         engine,
         job,
@@ -67,6 +77,7 @@ def export(
         progress=progress,
         caveats=(
             *(f"unknown: {said}" for said in untold(plan, job.checkpoint.config, engine)),
+            *((ONE_POSITION,) if engine == "sglang" and any(map(loses_a_position, ropes)) else ()),
             f"not verified in {engine} itself, whose engine does not run here: compared in "
             "transformers, and its rotary modules by tests/external/serving_rotary.py",
         ),

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,7 +31,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError, shortened
 from ropewalk.extras import missing
 
 TOP = 64
@@ -38,6 +40,10 @@ _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a complaint: when, and how grave it is."""
+_INVALID = "has invalid data"
+"""What it says of a tensor whose numbers are NaN or infinite."""
+_DYING = 1.0
+"""Seconds to wait for the end of a process that no longer answers."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 
@@ -98,6 +104,17 @@ def runtime() -> str:
     return f"llama.cpp (xllamacpp {version('xllamacpp')})"
 
 
+class CannotLoad(InputError):
+    """llama.cpp refuses a file, or ends while it loads it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: llama.cpp cannot load it: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CannotLoad, (self.path, self.reason)
+
+
 class Serving(NamedTuple):
     """A llama.cpp that runs: where, and in which process."""
 
@@ -106,8 +123,13 @@ class Serving(NamedTuple):
     complaints: IO[str]
 
     def end(self) -> str | None:
-        """Why it ended; None where it runs."""
-        if self.process.poll() is None:
+        """Why it ended; None while it runs.
+
+        A process that dies closes its connections a moment before its end can be seen.
+        """
+        try:
+            self.process.wait(_DYING)
+        except subprocess.TimeoutExpired:
             return None
         return _reason(self.complaints, self.process)
 
@@ -121,11 +143,8 @@ def running(
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
     itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
-    with (
-        serving(path, length=length, threads=threads, flags=flags) as served,
-        closing(LlamaCpp(Path(path), *served)) as llama,
-    ):
-        yield llama
+    with serving(path, length=length, threads=threads, flags=flags) as served:
+        yield LlamaCpp(Path(path), served)
 
 
 @contextmanager
@@ -166,6 +185,7 @@ def serving(
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # else a debugger writes first
         )
         with process:  # waits for its end, and closes its pipes
             try:
@@ -173,9 +193,7 @@ def serving(
                 address = process.stdout.readline().strip()
                 if not address:
                     process.wait()
-                    raise InputError(
-                        f"{path}: llama.cpp cannot load it: {_reason(complaints, process)}"
-                    )
+                    raise CannotLoad(Path(path), _reason(complaints, process))
                 yield Serving(address, process, complaints)
             finally:
                 process.kill()
@@ -184,12 +202,8 @@ def serving(
 class LlamaCpp:
     """A llama.cpp that runs, and answers."""
 
-    def __init__(
-        self, path: Path, address: str, process: subprocess.Popen[str], complaints: IO[str]
-    ) -> None:
-        self._path, self._process, self._complaints = path, process, complaints
-        split = urlsplit(address)
-        self._connection = HTTPConnection(split.hostname or "", split.port)
+    def __init__(self, path: Path, served: Serving) -> None:
+        self._path, self._served = path, served
 
     def tokenize(self, text: str) -> list[int]:
         """A text as tokens; with BOS and EOS where the file says so, and special tokens as such."""
@@ -218,16 +232,15 @@ class LlamaCpp:
         return LogProbabilities(
             start=start,
             tokens=np.array([[entry["id"] for entry in row] for row in rows]),
-            values=np.array([[entry["logprob"] for entry in row] for row in rows]),
+            values=np.array(  # what is not a number is null in JSON
+                [[entry["logprob"] for entry in row] for row in rows], dtype=np.float64
+            ),
         )
 
     def generate(self, tokens: Sequence[int], count: int) -> list[int]:
         """The likeliest continuation, greedily, up to `count` tokens or the end of the text."""
         generated: list[int] = self._complete(tokens, count)["tokens"]
         return generated
-
-    def close(self) -> None:
-        self._connection.close()
 
     def _complete(self, tokens: Sequence[int], count: int, **settings: object) -> Any:
         asked = {
@@ -242,23 +255,43 @@ class LlamaCpp:
         return self._ask("/completion", asked)
 
     def _ask(self, endpoint: str, asked: dict[str, object]) -> Any:
+        where = urlsplit(self._served.address)
         try:
-            self._connection.request(
-                "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
-            )
-            answer = json.loads(self._connection.getresponse().read())
-        except (OSError, ValueError):
-            self._process.kill()
-            self._process.wait()
-            reason = _reason(self._complaints, self._process)
-            raise RopewalkError(f"{self._path}: llama.cpp ended while it ran: {reason}") from None
+            # A connection of its own: llama.cpp closes one that was idle for five seconds.
+            with closing(HTTPConnection(where.hostname or "", where.port)) as connection:
+                connection.request(
+                    "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
+                )
+                answer = json.loads(connection.getresponse().read())
+        except (OSError, HTTPException, ValueError) as error:
+            if (reason := self._served.end()) is not None:
+                told = f"llama.cpp ended while it ran: {reason}"
+            else:
+                told = f"llama.cpp runs, and its answer cannot be read ({_said(error)})"
+            raise RopewalkError(f"{self._path}: {told}; run the command again") from None
         if "error" in answer:
             raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
         return answer
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {shortened(str(error))}"
 
 
 def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:
     """The first thing that llama.cpp complained of; what follows are its callers' complaints."""
     complaints.seek(0)
     lines = [_STAMP.sub("", line.strip()) for line in complaints if line.strip()]
-    return lines[0] if lines else f"no reason given, exit status {process.returncode}"
+    if not lines:
+        return f"no reason given, {_status(process.returncode)}"
+    tensors = [line for line in lines if _INVALID in line]  # its first line names none
+    return f"{tensors[0]} ({lines[0]})" if tensors else lines[0]
+
+
+def _status(code: int) -> str:
+    """An exit status in words: below zero, it is the signal that ended the process."""
+    if code >= 0:
+        return f"exit status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"ended by {name}{memory}"

@@ -17,6 +17,9 @@ ERRORS_ONLY = 1
 def main() -> None:
     import xllamacpp
 
+    # llama.cpp prints some complaints to standard output, which is for the address alone.
+    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Ctrl-C in a terminal reaches this process too. The one that started it decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.argv[1])
@@ -34,6 +37,7 @@ def main() -> None:
     params.fit_params = False  # it would lower n_ctx without a word
     params.cache_ram_mib = 0
     params.n_ctx_checkpoints = 0
+    params.check_tensors = True  # else weights that are NaN load, and no answer is right
     params.warmup = False
     params.verbosity = ERRORS_ONLY
     if flags := asked.get("flags"):
@@ -48,7 +52,7 @@ def main() -> None:
         server = xllamacpp.Server(params)
     except RuntimeError:
         sys.exit(1)  # llama.cpp has written its reason to standard error
-    print(server.listening_address, flush=True)
+    print(server.listening_address, file=answer, flush=True)
     sys.stdin.read()
     os._exit(0)  # not when a prompt has been read, which may take hours
 

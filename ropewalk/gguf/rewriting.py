@@ -188,6 +188,11 @@ def spans(header: GGUFHeader) -> dict[str, int]:
                 f"{header.path}: {name} does not begin at a multiple of {header.alignment} bytes; "
                 "convert it again"
             )
+        if end < whole and room - size >= header.alignment:
+            raise InputError(
+                f"{header.path}: {name} would end {room - size:,} bytes before the tensor behind "
+                "it, so its type or shape is not the one that was written; convert it again"
+            )
         found[name] = size
     return found
 
@@ -196,7 +201,7 @@ def copy_span(
     source: int, start: int, out: int, place: int, size: int, progress: Callable[[int], None]
 ) -> None:
     """Copy bytes between open files, without the holes among them."""
-    for begin, end in _data(source, start, start + size):
+    for begin, end in stretches(source, start, start + size):
         progress_from = begin
         while begin < end:
             count = _copied(source, begin, out, place + begin - start, min(end - begin, _AT_ONCE))
@@ -218,7 +223,7 @@ def _copied(source: int, start: int, out: int, place: int, count: int) -> int:
     return os.pwrite(out, content, place) if content else 0
 
 
-def _data(source: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+def stretches(source: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The stretches of a file that are no holes; all of it where the system cannot tell."""
     at = start
     while at < end:

@@ -19,7 +19,13 @@ from typing import Any
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.models.families import FAMILIES, NOT_ATTENTION, UNKNOWN, WITHOUT_ROPE
+from ropewalk.models.families import (
+    FAMILIES,
+    NOT_ATTENTION,
+    ROTATES_OTHERWISE,
+    UNKNOWN,
+    WITHOUT_ROPE,
+)
 from ropewalk.scaling import (
     doublings,
     dynamic_ntk,
@@ -201,6 +207,11 @@ class ConfigReader:
         self._refuse_what_does_not_rotate(config)
 
     def _refuse_what_does_not_rotate(self, outer: Config) -> None:
+        if how := ROTATES_OTHERWISE.get(self.model_type):
+            raise Unsupported(
+                f"model type {shortened(self.model_type)} rotates {how}; ropewalk does not extend "
+                "that: use a model type of the table in docs/families.md"
+            )
         other = WITHOUT_ROPE.get(self.model_type)
         because = ""
         if other is None and self.flag("alibi"):
@@ -314,8 +325,8 @@ class ConfigReader:
             if setting["rope_theta"] is None:
                 raise Unsupported(
                     f"the config of model type {shortened(self.model_type)} has no rope_theta, "
-                    f"rope_parameters or rotary_emb_base{self._in_part}, so there is no RoPE to "
-                    "change"
+                    f"rope_parameters or rotary_emb_base{self._in_part}, so it has no RoPE that "
+                    "ropewalk can change"
                 )
         return layers
 

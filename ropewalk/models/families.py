@@ -235,3 +235,15 @@ WITHOUT_ROPE: Mapping[str, str] = {
     ),
 }
 """Model types that do not rotate, and how they tell positions apart instead."""
+
+ROTATES_OTHERWISE: Mapping[str, str] = {
+    **dict.fromkeys(("gptj", "codegen"), "by a base of 10000 that stands in its code"),
+    **dict.fromkeys(("clvp", "clvp_encoder", "clvp_decoder"), "in speech, by a base in its code"),
+    **dict.fromkeys(
+        ("seamless_m4t", "wav2vec2-conformer"),
+        "in speech, by rotary_embedding_base, where position_embeddings_type = 'rotary'",
+    ),
+    "roformer": "by a table of sines that is as long as max_position_embeddings",
+    **dict.fromkeys(("esm", "esmfold2"), "in proteins, where position_embedding_type = 'rotary'"),
+}
+"""Model types that rotate, and by what, in code of their own that no plan reaches."""

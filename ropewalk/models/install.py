@@ -33,6 +33,7 @@ from ropewalk.models.anatomy import (
     default_kind,
 )
 from ropewalk.models.heads import HeadLayout, head_layouts
+from ropewalk.models.logits import check_finite
 from ropewalk.models.queries import LogitScaling, QueryFactors, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.verify import verify
@@ -83,13 +84,16 @@ def install(
     model._ropewalk = installation  # type: ignore[assignment]
     if check:
         try:
-            verify(
+            found = verify(
                 model,
                 plan,
                 length=length,
                 exact_angles=exact_angles,
                 by_current_length=by_current_length,
-            ).raise_for_problems()
+            )
+            if found.problems:
+                check_finite(model)  # of these, every problem is a consequence
+            found.raise_for_problems()
         except BaseException:
             _restore(model, previous)
             raise

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import InputError, RopewalkError, Unsupported
 
 
 class Head:
@@ -54,7 +54,23 @@ class Head:
             )
 
 
+def check_finite(model: Any) -> None:
+    """Refuse weights that are no numbers: what they compute says nothing of a plan."""
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise InputError(
+                f"{name_of(model)}: {name} holds NaN or infinite values, so all that it computes "
+                "is NaN; copy the weights again, or train again from a checkpoint before the loss "
+                "became NaN"
+            )
+
+
 def not_numbers(model: Any, length: int) -> RopewalkError:
+    """The error for logits that are no numbers, whether by the weights or by what is computed."""
+    try:
+        check_finite(model)
+    except InputError as error:
+        return error
     return RopewalkError(
         f"{name_of(model)}: its logits are not numbers (NaN or infinite) at a length of "
         f"{length}; try float32 (`dtype`), and check its weights and its plan"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
+from ropewalk.outputs import check_room
 from ropewalk.pipeline.results import read_result, run_id
 from ropewalk.pipeline.settings import Settings
 from ropewalk.pipeline.stage import Stage, Start, Work
@@ -117,8 +118,12 @@ class Extended(Result):
 
 def check(start: Start, settings: Settings) -> None:
     """Refuse a run that would fail in a later stage, before it has a directory."""
-    for each in stages(settings):
+    to_do = stages(settings)
+    for each in to_do:
         each.check(start)
+    if start.place is not None:
+        needed = sum(each.bytes_to_write(start, start.place) for each in to_do)
+        check_room(start.place, needed, "the run")
 
 
 def extend(

@@ -87,6 +87,10 @@ class Stage(Generic[R]):
     def check(self, start: Start) -> None:
         """Refuse a run that this stage could not finish, before anything is computed or kept."""
 
+    def bytes_to_write(self, start: Start, place: Path) -> int:
+        """The room on disk that it still needs for models, in a run directory at `place`."""
+        return 0
+
     def run(self, work: Work, progress: Progress) -> R:
         """Do the work; what is on disk already is not done again."""
         raise NotImplementedError

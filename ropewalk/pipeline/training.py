@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from transformers import AutoConfig
 
 from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
 from ropewalk.data.store import TokenStore
@@ -36,7 +37,7 @@ from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
-from ropewalk.outputs import write_atomically
+from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
@@ -53,9 +54,9 @@ from ropewalk.training.stage import (
     Execution,
     StageJob,
     bytes_on_disk,
-    check_room,
     check_stage,
     train_stage,
+    written_bytes,
 )
 from ropewalk.untrusted import read_json
 
@@ -152,6 +153,8 @@ class TrainingRun:
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
         self.progress(Status("export", 0.0))
         found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
+        if job.rounding:
+            found = found.with_warnings((job.rounding,))
         write_atomically(proof, json.dumps(found.to_json(), indent=2) + "\n")
 
     def _train(self, job: StageJob, number: int) -> None:
@@ -199,7 +202,8 @@ class TrainingRun:
         check_documents(self.store, present.target_length, job, self.notice)
         if number == 1:
             whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
-            check_room(self.path, bytes_on_disk(whole, self.settings))
+            needed = bytes_on_disk(whole, self.settings) - written_bytes(self.path)
+            check_room(self.path, needed, "training")
         if found.epochs > 1:
             self.notice(
                 f"the text fills {found.available:,} windows of {format_length(job.stage.window)}, "
@@ -242,13 +246,15 @@ def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notic
         notice(f"{told}; they hold {share:.1%} of the tokens: `long_share` reads them more often")
 
 
-def check_store(store: TokenStore, tokenizer: Any) -> None:
-    """Refuse tokens of another tokenizer."""
+def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progress) -> None:
+    """Refuse tokens of another tokenizer, changed ones, and ids that the model does not know."""
     if store.tokenizer_sha256 != Encoder(tokenizer).fingerprint:
         raise InputError(
             f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
             "with this model (`ropewalk data build`), or give the model that it was built for"
         )
+    config = AutoConfig.from_pretrained(str(model))
+    store.check(progress, vocabulary=config.get_text_config().vocab_size)
 
 
 def with_original(plan: ContextPlan) -> ContextPlan:

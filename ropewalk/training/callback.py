@@ -25,9 +25,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.install import install
+from ropewalk.outputs import check_room
 from ropewalk.training.mixing import check_mixing
-from ropewalk.training.ranks import any_rank
-from ropewalk.training.saving import causal_of, check_room, save_whole
+from ropewalk.training.ranks import any_rank, on_first
+from ropewalk.training.saving import causal_of, save_whole
 
 TERMINATED = 128 + signal.SIGTERM
 KEPT = "evaluate"
@@ -73,7 +74,8 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         **_: Any,
     ) -> None:
         self._check_same(state)
-        check_room(Path(args.output_dir), self.bytes_written(model), "the models that are kept")
+        place, needed = Path(args.output_dir), self.bytes_written(model)
+        on_first(lambda: check_room(place, needed, "room for the models that are kept"))
         causal = causal_of(model)
         with _as_written(causal):
             check_mixing(causal)

@@ -63,11 +63,14 @@ def save(
     part = _part_of(folder)
     tensors = {**weights(model), **_optimizer_state(model, optimizer)}
     tensors |= {f"{_RANK}{rank()}.{key}": value for key, value in {**_random(), **own}.items()}
+    tensors = dict(sorted(tensors.items()))  # a resumed optimizer holds its state in another order
     on_first(lambda: _empty(part))
     writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
     try:
         with _alone():
             save_shards(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
+        for shard in part.glob(f"shard-{rank() + 1:05d}-*"):
+            _order_header(shard)
     except (CheckpointException, RuntimeError, OSError) as error:
         on_first(lambda: shutil.rmtree(part, ignore_errors=True))
         raise RopewalkError(
@@ -83,6 +86,20 @@ def save(
     ]
     whole = {"format": FORMAT, "ranks": ranks(), "groups": groups, "state": dict(state)}
     on_first(lambda: _finish(part, folder, whole, digests, files))
+
+
+def _order_header(shard: Path) -> None:
+    """Sort the metadata in a file's header, which safetensors writes in a random order."""
+    with shard.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= length, "the same keys and values take the same room"
+        file.seek(8)
+        file.write(text.ljust(length))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _empty(part: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import InputError
 from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
@@ -41,22 +39,6 @@ def save_whole(
             Manifest.of(staging).write(staging)
 
     on_first(write)
-
-
-def check_room(folder: Path, needed: int, what: str) -> None:
-    """Refuse a disk with too little room, on all ranks together, before any work is lost."""
-
-    def look() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if free < needed:
-            raise InputError(
-                f"{folder}: {what} need {needed / 2**30:.3g} GiB, and its disk has "
-                f"{free / 2**30:.3g} GiB free; free some space, keep fewer, or write to another "
-                "disk"
-            )
-
-    on_first(look)
 
 
 def causal_of(model: Any) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -70,8 +69,9 @@ class Execution:
 
     device: str = "auto"
     dtype: str = "auto"
-    """Of the weights: float32, or bfloat16. `auto` keeps float32 weights, and computes in bfloat16
-    on an accelerator."""
+    """Of the weights, while they are trained and as they are written: float32, or bfloat16. `auto`
+    trains float32 weights, computes in bfloat16 on an accelerator, and writes in the model's own
+    type."""
     sequence: int = 1
     replicate: int = 1
     windows_at_once: int = 1
@@ -79,6 +79,11 @@ class Execution:
     """Compute activations again in the backward pass, which saves memory."""
     save_every: int = 100
     report_to: tuple[str, ...] = ()
+
+    @property
+    def trained_in(self) -> str:
+        """The number format of the weights while they are trained."""
+        return "float32" if self.dtype == "auto" else self.dtype
 
     @property
     def on_cpu(self) -> bool:
@@ -145,9 +150,35 @@ class StageJob:
         return (self.place / TRAINED / "config.json").is_file()
 
     @cached_property
+    def stored_in(self) -> torch.dtype:
+        """The number format of the weights that it starts from."""
+        return Checkpoint.open(str(self.source)).dtype
+
+    @property
+    def written_in(self) -> torch.dtype:
+        """The number format of the trained weights on disk."""
+        auto = self.execution.dtype == "auto"
+        return self.stored_in if auto else getattr(torch, self.execution.dtype)
+
+    @property
+    def rounding(self) -> str:
+        """A sentence on what writing does to the trained weights; empty if it keeps them."""
+        if self.execution.trained_in == _name_of(self.written_in):
+            return ""
+        return (
+            f"the weights were trained in {self.execution.trained_in} and are written in "
+            f"{_name_of(self.written_in)}, the model's own format; this rounds them, and moves "
+            f"logits. To keep them as trained, set `dtype` to {self.execution.trained_in}"
+        )
+
+    @cached_property
     def reading(self) -> Reading:
         """Packing a large store takes a while."""
         return _reading(self)
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)
@@ -285,20 +316,7 @@ def bytes_on_disk(whole: int, settings: Settings, *, keeps: bool = True) -> int:
     return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
-def check_room(place: Path, most: int) -> None:
-    """Refuse a disk with too little room for what a run will write beyond what it has written."""
-    nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
-    free = shutil.disk_usage(nearest).free
-    needed = most - _written(place)
-    if free < needed:
-        raise InputError(
-            f"{place}: training writes up to {needed / 2**30:.3g} GiB of checkpoints and models, "
-            f"and its disk has {free / 2**30:.3g} GiB free; free some space, or give another "
-            "directory (`run`)"
-        )
-
-
-def _written(place: Path) -> int:
+def written_bytes(place: Path) -> int:
     """The bytes of checkpoints and models that a run holds already."""
     patterns = (f"{checkpoint.PREFIX}*", KEPT, "model", TRAINED, ADAPTER)
     folders = [own for pattern in patterns for own in place.glob(pattern)]
@@ -318,8 +336,7 @@ def train_stage(
     """Train, from the last whole checkpoint on. All ranks take part."""
     if job.done:
         return
-    dtype = "float32" if job.execution.dtype == "auto" else job.execution.dtype
-    loaded = load(str(job.source), dtype=dtype, device="cpu")
+    loaded = load(str(job.source), dtype=job.execution.trained_in, device="cpu")
     model, read = loaded.model, job.reading
     if job.settings.lora is not None:
         model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
@@ -346,7 +363,9 @@ def train_stage(
         trainer.train(resume_from_checkpoint=_resumed(job, journal, notice))
         if adapted:
             save_whole(trainer.model, job.place / ADAPTER)
-        write_trained(trainer.model, job.source, job.place / TRAINED)
+        write_trained(trainer.model, job, job.place / TRAINED)
+        if job.rounding and first():
+            notice(job.rounding)
 
 
 def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str | None:
@@ -425,17 +444,16 @@ def digest_of(store: TokenStore) -> str:
 
 
 def write_trained(
-    model: Any, source: Path, folder: Path, *, plan: ContextPlan | None = None
+    model: Any, job: StageJob, folder: Path, *, plan: ContextPlan | None = None
 ) -> None:
     """Write whole plain weights with all else that the model came with, on all ranks together.
 
-    Weights are stored in the type that the source's are. With `plan`, the config follows it.
+    With `plan`, the config follows it.
     """
-    stored = Checkpoint.open(str(source)).dtype
-    weights = {}
+    source, weights = job.source, {}
     for name, weight in plain_weights(model):
         if first():
-            weights[name] = weight.to("cpu", stored, copy=True)
+            weights[name] = weight.to("cpu", job.written_in, copy=True)
 
     def write() -> None:
         size = sum(weight.nbytes for weight in weights.values())
@@ -444,6 +462,9 @@ def write_trained(
             copy_companions(source, staging)
             config = read_json(source / "config.json")
             assert isinstance(config, dict)
+            if job.written_in != job.stored_in:
+                config.pop("torch_dtype", None)  # transformers 4's key
+                config["dtype"] = _name_of(job.written_in)
             if plan is not None:
                 config = stock_config(config, plan)
                 write_json(staging / PLAN, plan.to_json())
@@ -454,7 +475,7 @@ def write_trained(
 
 
 def _keep(job: StageJob, model: Any, name: Path) -> None:
-    write_trained(model, job.source, job.place / KEPT / name, plan=job.plan)
+    write_trained(model, job, job.place / KEPT / name, plan=job.plan)
 
 
 @contextmanager

@@ -34,14 +34,15 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from ropewalk.data.windows import Window
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.outputs import check_room
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
 from ropewalk.training.mixing import check_mixing
 from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
-from ropewalk.training.ranks import fingerprint
-from ropewalk.training.saving import causal_of, check_room, save_whole
+from ropewalk.training.ranks import fingerprint, on_first
+from ropewalk.training.saving import causal_of, save_whole
 
 FINAL = "final"
 """Where `save_model` writes without a folder: the output folder holds the checkpoints."""
@@ -271,7 +272,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         held = [path for own in checkpoint.checkpoints_in(run) for path in own.iterdir()]
         models = sum(callback.bytes_written(self.model) for callback in self._ours())
         missing = one * many + models - sum(path.stat().st_size for path in held)
-        check_room(run, missing, f"{many} checkpoints and the models that are kept")
+        kept = f"room for {many} checkpoints and the models that are kept"
+        on_first(lambda: check_room(run, missing, kept))
 
     def _ours(self) -> list[RopewalkCallback]:
         callbacks = self.callback_handler.callbacks

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.statistics import mean_interval, t_interval
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from studies.ranking.cells import ALSO, SUBJECTS, TUNED, UNTOUCHED
 from studies.ranking.quantities import QUANTITIES, Case
@@ -25,6 +25,8 @@ RETRIEVED = 2  # in a row of a cell: loss of the text, loss of the answers, shar
 MOST = 3  # quantities of a rule
 SHRINKAGE = 0.05  # keeps the weights of a rule finite where it separates all pairs
 SPLITS = 200  # into halves of documents
+FLOOR = 0.05
+"""A method that retrieves less works no more, and any rule tells it from one that does."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,25 @@ def by_rule(rule: Rule) -> Order:
     return lambda group, method: rule(group.quantities[method])
 
 
-def rightly_ordered(found: Sequence[Group], order: Order) -> tuple[float, int]:
-    """How many separated pairs are ordered rightly, a tie counting half, and how many there are."""
-    right = 0.0
-    pairs = [(group, pair) for group in found for pair in group.separated]
-    for group, (better, worse) in pairs:
-        first, second = order(group, better), order(group, worse)
-        right += 0.5 if first == second else float(first < second)
-    return right, len(pairs)
+def ordered(group: Group, order: Order, least: float = -np.inf) -> list[float]:
+    """Of each separated pair of which both methods retrieve so much, 1 if it is ordered rightly.
+
+    A tie is a half.
+    """
+    found = []
+    for better, worse in group.separated:
+        if group.mean(worse) >= least:
+            first, second = order(group, better), order(group, worse)
+            found.append(0.5 if first == second else float(first < second))
+    return found
+
+
+def rightly_ordered(
+    found: Sequence[Group], order: Order, least: float = -np.inf
+) -> tuple[float, int]:
+    """How many of these pairs are ordered rightly, and how many there are."""
+    each = [right for group in found for right in ordered(group, order, least)]
+    return sum(each), len(each)
 
 
 def fitted(found: Sequence[Group], names: Sequence[str]) -> Rule | None:
@@ -280,6 +293,43 @@ def summary(found: Sequence[Group]) -> dict[str, Any]:
             }
             for group in found
         ],
+        "llama3_less_yarn": [
+            {"subject": group.subject, **_difference(group, "llama3", "yarn")}
+            for group in found
+            if (group.factor, group.steps) == (4, 0)
+        ],
+    }
+
+
+def _difference(group: Group, first: str, second: str) -> dict[str, Any]:
+    """In retrieval on the same documents, with its interval over texts."""
+    difference = group.retrieved[first] - group.retrieved[second]
+    interval = mean_interval(difference, clusters=group.texts)
+    return {"difference": round(float(difference.mean()), 5), "interval": _ends(interval, 5)}
+
+
+def trained_less_yarn(
+    found: Sequence[Group], factor: int = 4, steps: int = 200
+) -> dict[str, Any] | None:
+    """Retrieval under base_change after training, less that under YaRN without any.
+
+    Models are the unit: the interval is Student's t over them.
+    """
+    by_key = {(group.subject, group.factor, group.steps): group for group in found}
+    by_subject = {
+        subject: group.mean("base_change") - by_key[subject, factor, 0].mean("yarn")
+        for (subject, own, count), group in by_key.items()
+        if (own, count) == (factor, steps) and "base_change" in group.retrieved
+    }
+    if not by_subject:
+        return None
+    values = list(by_subject.values())
+    return {
+        "factor": factor,
+        "steps": steps,
+        "by_subject": {name: round(value, 4) for name, value in by_subject.items()},
+        "mean": round(float(np.mean(values)), 4),
+        "interval": _ends(t_interval(values)),
     }
 
 
@@ -292,6 +342,7 @@ def _rule(fit: Sequence[Group], check: Sequence[Group]) -> dict[str, Any] | None
     rows = []
     for group in check:
         right, pairs = rightly_ordered([group], order)
+        both_right, both = rightly_ordered([group], order, FLOOR)
         gap, interval = behind(group, order)
         scores = [order(group, method) for method in group.retrieved]
         rates = [-group.mean(method) for method in group.retrieved]
@@ -303,14 +354,20 @@ def _rule(fit: Sequence[Group], check: Sequence[Group]) -> dict[str, Any] | None
                 "right": right,
                 "pairs": pairs,
                 "right_by_names": rightly_ordered([group], names)[0],
+                "right_above_floor": both_right,
+                "pairs_above_floor": both,
+                "right_by_names_above_floor": rightly_ordered([group], names, FLOOR)[0],
                 "correlation": _rounded(rank_correlation(scores, rates)),
                 "ceiling": _rounded(ceiling(group)),
                 "first": min(group.retrieved, key=lambda method: order(group, method)),
                 "behind": round(gap, 4),
-                "interval": interval and [round(end, 4) for end in interval],
+                "interval": _ends(interval),
             }
         )
+    above = [(i, right) for i, group in enumerate(check) for right in ordered(group, order, FLOOR)]
+    share = mean_interval([right for _, right in above], clusters=[i for i, _ in above])
     return {
+        "interval_above_floor": _ends(share),
         "weights": {name: round(weight, 2) for name, weight in best.rule.weights.items()},
         "pairs_of_the_fit": sum(len(group.separated) for group in fit),
         "models_of_the_fit": sorted({group.subject for group in fit}),
@@ -326,6 +383,10 @@ def _rule(fit: Sequence[Group], check: Sequence[Group]) -> dict[str, Any] | None
 def _alone(fit: Sequence[Group], name: str) -> float:
     right, pairs = rightly_ordered(fit, lambda group, method: group.quantities[method][name])
     return right / pairs
+
+
+def _ends(interval: tuple[float, float] | None, digits: int = 4) -> list[float] | None:
+    return interval and [round(end, digits) for end in interval]
 
 
 def _rounded(value: float) -> float | None:

@@ -23,7 +23,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.measured import FILE_PATH
-from studies.ranking.analysis import Group, groups, measured_rows, summary
+from studies.ranking.analysis import Group, groups, measured_rows, summary, trained_less_yarn
 from studies.ranking.cells import SUBJECTS, VERSION, Cell, all_cells, decides, schedules, work
 
 REPOSITORY = Path(__file__).parents[2]
@@ -59,6 +59,7 @@ def report(finished: Sequence[dict[str, Any]]) -> None:
     found = groups(finished)
     whole = whole_groups(found)
     value = summary(whole) | {
+        "trained_less_yarn": trained_less_yarn(found),
         "cells": len(finished),
         "unfinished": [
             [group.subject, group.factor, group.steps] for group in found if group not in whole

@@ -23,6 +23,7 @@ import torch
 
 import ropewalk as rw
 from benchmarks.machine import machine, measured_on
+from docs.figures import Sentence
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.records import PERPLEXITY
@@ -36,6 +37,7 @@ MODELS = ("bundled", "bundled:2", "bundled:3")
 TARGET, WINDOW = 2048, 512
 STEPS, BATCH, LEARNING_RATE = 60, 1, 1e-3
 SAMPLES = 30
+YARN = "yarn, untrained"
 TASKS = ("passkey", "needle", "kv", "perplexity")
 SHARES = STAGES[1].shares
 """What the models saw last while they were first trained, so that only the length is new."""
@@ -87,7 +89,7 @@ def measured(name: str, runs: Path) -> dict[str, Any]:
     arms: dict[str, dict[str, Any]] = {
         "as it is": {"model": name, "methods": ["none"]},
         "its plan, untrained": {"model": name, "plans": [trained.plan]},
-        "yarn, untrained": {"model": name, "methods": ["yarn"], "to": TARGET},
+        YARN: {"model": name, "methods": ["yarn"], "to": TARGET},
         "trained": {"model": str(own / "train" / "model"), "methods": ["none"]},
     }
     results = {}
@@ -128,6 +130,36 @@ def blocks() -> dict[str, str]:
     return {} if kept is None else {"docs/training.md": _page(kept)}
 
 
+def sentences() -> list[Sentence]:
+    kept = recorded()
+    if kept is None:
+        return []
+    own = kept["models"]["bundled"]
+
+    def right(label: str) -> dict[str, float]:
+        """By task, and their mean, at the target."""
+        rows = [row for row in own["results"][label] if row["length"] == TARGET]
+        names = (*TASKS[:-1], "retrieval")
+        return {row["task"]: row["value"] for row in rows if row["task"] in names}
+
+    yarn, trained = right(YARN), right("trained")
+    page = "docs/training.md"
+    return [
+        Sentence(
+            page,
+            "gives as many right answers to `needle` as YaRN does",
+            holds=trained["needle"] == yarn["needle"],
+        ),
+        Sentence(
+            page,
+            "one less to `kv`",
+            holds=round(SAMPLES * (yarn["kv"] - trained["kv"])) == 1,
+        ),
+        Sentence(page, "On `passkey` it answers nothing", holds=trained["passkey"] == 0),
+        Sentence(page, "Untrained YaRN was right {} of the time", (f"{yarn['retrieval']:.0%}",)),
+    ]
+
+
 def _page(kept: Mapping[str, Any]) -> str:
     """Retrieval and perplexity at the window and at the target, by model and arm."""
     lines = [
@@ -140,9 +172,33 @@ def _page(kept: Mapping[str, Any]) -> str:
                 _cell(rows, length, is_loss) for is_loss in (False, True) for length in (512, 2048)
             ]
             lines.append(f"| `{name}` | {label} | {' | '.join(cells)} |")
-    lines += ["", *_differences(kept), ""]
+    lines += ["", *_by_task(kept), "", *_differences(kept), ""]
     lines.append(measured_on(kept["machine"], "python -m studies.training.measure") + ".")
     return "\n".join(lines)
+
+
+def _by_task(kept: Mapping[str, Any]) -> list[str]:
+    """The answers behind the means, at the target: right ones of those asked."""
+    lines = [
+        f"Right answers at 2k, of {SAMPLES} each, and each task's difference from YaRN without "
+        "training (95% intervals over samples):",
+        "",
+        f"| model | | {' | '.join(TASKS[:-1])} |",
+        "|---|---|---|---|---|",
+    ]
+    for name, own in kept["models"].items():
+        for label, rows in own["results"].items():
+            found = {r["task"]: r for r in rows if _is_answer(r)}
+            cells = [f"{found[task]['value'] * found[task]['samples']:.0f}" for task in TASKS[:-1]]
+            lines.append(f"| `{name}` | {label} | {' | '.join(cells)} |")
+        compared = {r["task"]: r for r in own["differences"][YARN] if _is_answer(r)}
+        cells = [_ends(compared[task]["comparison"]) for task in TASKS[:-1]]
+        lines.append(f"| `{name}` | trained less yarn, untrained | {' | '.join(cells)} |")
+    return lines
+
+
+def _is_answer(row: Mapping[str, Any]) -> bool:
+    return bool(row["length"] == TARGET and row["metric"] == "exact_match")
 
 
 def _cell(rows: list[dict[str, Any]], length: int, is_loss: bool) -> str:
@@ -184,7 +240,11 @@ def _differences(kept: Mapping[str, Any]) -> list[str]:
 
 def _difference(row: Mapping[str, Any]) -> str:
     found = row["comparison"]
-    told = f"{row['task']} {found['difference']:+.2f}"
+    return f"{row['task']} {_ends(found)}"
+
+
+def _ends(found: Mapping[str, Any]) -> str:
+    told = f"{found['difference']:+.2f}"
     if found["low"] is None:
         return told
     return f"{told} ({found['low']:+.2f} to {found['high']:+.2f})"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 import ropewalk as rw
 from benchmarks.llama_server import serving
-from ropewalk.api.evaluate_server import EvaluatedServer
+from ropewalk.api.evaluate_server import CANARY, EvaluatedServer
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.records import EvalRecord
@@ -214,6 +215,47 @@ def test_what_only_a_server_takes() -> None:
 def test_longer_than_it_serves(llama: str) -> None:
     with pytest.raises(InvalidValue, match=r"lengths = 2048: http.* serves 1,024 tokens"):
         evaluated(llama, lengths=[2048])
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        ({"data": 7}, "lists no model"),
+        ({"data": [{"id": "m", "max_model_len": 10**300}]}, "does not say how long a sequence"),
+        ({"data": [{"id": "m", "max_model_len": True}]}, "does not say how long a sequence"),
+        ({"data": [{"id": "m", "max_model_len": 2**39}]}, "must be at most 16777216"),
+    ],
+)
+def test_a_server_that_says_nonsense_of_itself(models: object, told: str) -> None:
+    with (
+        misbehaving(lambda asked, n: said(completed(asked)), models=lambda: said(models)) as wire,
+        pytest.raises(InputError, match=told),
+    ):
+        evaluated(wire.url, plans=[], lengths=None)
+
+
+@pytest.mark.parametrize("pair", [[40, 10**350], [10**350, 1], [40, True], ["x", 1], [], 7])
+def test_a_canary_that_was_damaged(pair: object, tmp_path: Path) -> None:
+    """It is another answer, and no crash."""
+    top = {"content": [{"top_logprobs": [{"id": 40, "logprob": -0.1}]}]}
+    choices = [{"text": " 1", "logprobs": top}]
+    with misbehaving(lambda asked, n: said(completed(asked, choices=choices))) as wire:
+        evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
+        (tmp_path / "run" / CANARY).write_text(json.dumps({"top": [pair]}), "utf-8")
+        with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
+            evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
+
+
+def test_a_run_goes_on_with_the_fingerprint_that_it_began_with(tmp_path: Path) -> None:
+    own, run = made.fingerprint(), tmp_path / "run"
+    asked = {"plans": [], "tasks": ["passkey"], "samples": 1}
+    with misbehaving(lambda asked, n: said(completed(asked))) as wire:
+        found = evaluated(wire.url, run, fingerprint=own, **asked)
+        assert found.verdict is not None
+        assert evaluated(wire.url, run, fingerprint=own, **asked).verdict == found.verdict
+        other = replace(own, plan_id="another")
+        with pytest.raises(InputError, match="the fingerprint given is that of the plan another"):
+            evaluated(wire.url, run, fingerprint=other, **asked)
 
 
 @pytest.mark.parametrize(

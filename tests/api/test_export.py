@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -108,6 +110,20 @@ def test_the_options_reach_the_folder(source: str, tmp_path: Path) -> None:
     assert load_config(out)["dtype"] == "bfloat16"
     assert made.warnings[0].startswith("approximated: log-n")
     assert made.warnings[1].startswith("approximation cost: ")
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("runtime", ["transformers", "vllm", "llama.cpp"])
+def test_weights_that_are_no_numbers_are_named(source: str, tmp_path: Path, runtime: str) -> None:
+    broken = Path(shutil.copytree(source, tmp_path / "broken"))
+    weights = load_file(broken / "model.safetensors")
+    name = "model.layers.1.self_attn.q_proj.weight"
+    weights[name][3, 5] = float("nan")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    told = name if runtime != "llama.cpp" else r"blk\.1\.attn_q\.weight"
+    with pytest.raises(RopewalkError, match=told):
+        rw.export(broken, planned(source), tmp_path / "out", runtime)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
 
 @pytest.mark.usefixtures("in_process")

@@ -30,7 +30,7 @@ def test_the_folder_holds_the_samples_of_an_evaluation_and_its_rules(tmp_path: P
         docs = [json.loads(line) for line in lines]
         assert len({doc["id"] for doc in docs}) == 3
         for doc in docs:
-            score = rules["score_recall"]
+            score = rules["score_string_match_all"]
             assert score(doc, [" ".join(doc["references"])]) == {"score": 1}
             assert score(doc, [""]) == {"score": 0}
         assert f"file: {name}-512.jsonl" in (folder / f"{name}-512.yaml").read_text()

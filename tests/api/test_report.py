@@ -128,9 +128,9 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
     assert "At the original length, on the beginnings of the same documents" in shown
 
 
-def refused(*runs: Path, out: Path | None = None) -> str:
+def refused(*runs: Path, out: Path | None = None, overwrite: bool = False) -> str:
     with pytest.raises(InputError) as caught:
-        rw.report(*runs, out=out)
+        rw.report(*runs, out=out, overwrite=overwrite)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -147,11 +147,15 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     assert "is a run of bench, which has no report" in refused(tmp_path / "strange")
     for count in ((), (run, run, run)):
         assert "one run, or of two" in refused(*count)
-    plan = copied / "plan.json"
+    plan = tmp_path / "plan.json"
     plan.write_text(rw.plan("llama-2-7b", "8k", "linear").plan.dumps())
     kept = plan.read_bytes()
     assert "is not a report" in refused(copied, out=plan)
     assert plan.read_bytes() == kept
+    for own in (copied / "run.json", copied / "records.jsonl"):
+        kept = own.read_bytes()
+        assert "belongs to the run" in refused(copied, out=own, overwrite=True)
+        assert own.read_bytes() == kept
     (copied / "report.html").write_text("mine")
     assert "ropewalk did not write it" in refused(copied)
     (copied / "report.html").unlink()

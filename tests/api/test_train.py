@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
@@ -306,6 +307,9 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"method": "dynamic_ntk"}, "stock transformers cannot follow this plan exactly"),
         ({"corpus": "no-such-file.txt"}, "there is no such file or folder"),
         ({"shares": {"books": 0.5}}, "the corpus has no text of this domain; choose from text"),
+        ({"shares": {"text": 2}}, "must be 1, since the corpus has no other domain"),
+        ({"corpus": "no-such-file.txt", "steps": None}, "there is no such file or folder"),
+        ({"corpus": "/dev/zero"}, "is not a regular file"),
         ({"report_to": ["nonsense"]}, "unknown report_to 'nonsense'"),
         ({"report_to": ["clearml"]}, "report_to = 'clearml': is not installed here"),
         ({"seed": 2**32}, "seed = 4294967296: must be at most 4294967295"),
@@ -335,6 +339,65 @@ def test_bad_input_is_refused_before_anything_is_trained(
 def previewed(model: Path, run: Path, **more: Any) -> TrainPreview:
     given = {"corpus": TEXTS, "to": TARGET, "method": "linear", "steps": STEPS, "batch": 2, **more}
     return rw.train_preview(str(model), run=run, **given)
+
+
+@pytest.fixture(scope="module")
+def half(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, stored in bfloat16."""
+    folder = tmp_path_factory.mktemp("half") / "model"
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: weight.bfloat16() for name, weight in weights.items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written"), [("auto", torch.bfloat16), ("float32", torch.float32)]
+)
+def test_the_rounding_of_trained_weights_is_told_or_left_out(
+    half: Path, tmp_path: Path, dtype: str, written: torch.dtype
+) -> None:
+    told: list[str] = []
+    run = tmp_path / "run"
+    found = trained(half, run, dtype=dtype, steps=2, notice=told.append)
+    rounds = dtype == "auto"
+    assert any("trained in float32 and are written in bfloat16" in text for text in told) == rounds
+    assert any("written in bfloat16" in text for text in found.exported.warnings) == rounds
+    assert ("written in bfloat16" in (run / "report.html").read_text()) == rounds
+    weights = load_file(run / "model" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {written}
+    loaded = AutoModelForCausalLM.from_pretrained(run / "model")
+    assert loaded.dtype == written
+    assert found.exported.parity is not None
+    assert found.exported.parity.passed
+
+
+def test_a_store_that_was_overwritten_is_not_trained_on(model: Path, tmp_path: Path) -> None:
+    tokens, run = tmp_path / "tokens", tmp_path / "run"
+    rw.build_data(model, TEXTS, tokens)
+    trained(model, run, corpus=None, data=tokens, steps=2)
+    shard = tokens / "tokens-00000.bin"
+    content = shard.read_bytes()
+    shard.write_bytes(content[4:] + content[:4])
+    for place in (run, tmp_path / "other"):
+        with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
+            trained(model, place, corpus=None, data=tokens, steps=2)
+
+
+def test_tokens_that_the_model_does_not_know_are_refused(model: Path, tmp_path: Path) -> None:
+    """In a store whose checksums hold: only the ids are not of this model."""
+    tokens = tmp_path / "tokens"
+    rw.build_data(model, TEXTS, tokens)
+    shard, manifest = tokens / "tokens-00000.bin", tokens / "manifest.json"
+    before = hashlib.sha256(shard.read_bytes()).hexdigest()
+    shard.write_bytes(b"\xff\xff\x00\x00" + shard.read_bytes()[4:])
+    after = hashlib.sha256(shard.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(before, after))
+    with pytest.raises(InputError, match="holds the token 65535, and the model's vocabulary has"):
+        trained(model, tmp_path / "run", corpus=None, data=tokens)
 
 
 def test_a_run_does_not_stand_in_its_texts(model: Path, tmp_path: Path) -> None:
@@ -453,14 +516,15 @@ def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
 def test_room_is_asked_for_what_is_not_written_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ropewalk.training.stage import check_room
+    from ropewalk.outputs import check_room
+    from ropewalk.training.stage import written_bytes
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
     (tmp_path / "stage-1" / "model").mkdir(parents=True)
     (tmp_path / "stage-1" / "model" / "model.safetensors").write_bytes(bytes(60))
-    check_room(tmp_path, 160)
+    check_room(tmp_path, 160 - written_bytes(tmp_path), "training")
     with pytest.raises(InputError, match="free some space"):
-        check_room(tmp_path, 161)
+        check_room(tmp_path, 161 - written_bytes(tmp_path), "training")
 
 
 def test_a_disk_without_room_is_found_before_a_run_has_anything(
@@ -469,7 +533,7 @@ def test_a_disk_without_room_is_found_before_a_run_has_anything(
     """Not the plan either: with the same tokens, another run may begin there."""
     rw.build_data(model, TEXTS, tmp_path / "tokens")
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
-    with pytest.raises(InputError, match="training writes up to"):
+    with pytest.raises(InputError, match="training needs up to"):
         trained(model, tmp_path / "runs" / "run", corpus=None, data=tmp_path / "tokens")
     assert not (tmp_path / "runs").exists()
 

@@ -31,7 +31,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
-from tests.gguf.gguf_cases import start_of, tiny_folder
+from tests.gguf.gguf_cases import start_of, tiny_folder, unproven
 from tests.gguf.gguf_files import PAIRS, header_only, rewritten
 
 TARGET = 4096
@@ -175,7 +175,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     start = present_plan(BUNDLED_FOLDER).longest()
     schedule = replace(extend(start, TARGET, "ntk_mixed"), attention_scaling=1.05)
     out = tmp_path_factory.mktemp("gguf") / "model.gguf"
-    llama_cpp.export("bundled", plan_of(schedule), out, check=False)
+    unproven(llama_cpp.export)("bundled", plan_of(schedule), out)
     return out
 
 
@@ -213,7 +213,7 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     schedule = extend(start_of(folder), 64, "ntk_mixed")
     plan = ContextPlan("tiny", {FULL_ATTENTION: (PlanStep(64, schedule),)})
     out = tmp_path / "model.gguf"
-    llama_cpp.export(str(folder), plan, out, dtype=dtype, check=False)
+    unproven(llama_cpp.export)(str(folder), plan, out, dtype=dtype)
     header = read_header(out)
     assert header.architecture == "llama"
     assert compared(header, schedule).passed
@@ -239,7 +239,7 @@ def test_a_file_with_a_layer_that_attends_by_nothing_is_compared_too(
         "tiny", {FULL_ATTENTION: (PlanStep(64, extend(start_of(folder), 64, "yarn")),)}
     )
     out = tmp_path / "model.gguf"
-    llama_cpp.export(str(folder), plan, out, check=False)
+    unproven(llama_cpp.export)(str(folder), plan, out)
     parity = audit(out, plan=plan).parity
     assert parity is not None
     assert parity.passed

@@ -121,6 +121,9 @@ def ministral(**more: Any) -> Config:
 def test_queries_that_grow_with_their_position_are_lost_under_another_name(tmp_path: Path) -> None:
     lost = "position-scaling-lost"
     config = {**ministral(), "max_position_embeddings": TARGET}
+    # SGLang reads the growth, and takes the length of a step beside rope_parameters.
+    assert found(verified(tmp_path / "step", config))[lost] == {"vllm", "sglang"}
+    config["original_max_position_embeddings"] = WINDOW
     assert found(verified(tmp_path / "beta", config))[lost] == {"vllm"}
     both = {"beta": BETA, "original_max_position_embeddings": WINDOW}
     config["llama_4_scaling"] = both

@@ -57,6 +57,22 @@ def test_the_interval_alone_decides(difference: float, verdict: str) -> None:
     assert (few["at_the_end"]["interval"], few["at_the_end"]["verdict"]) == (None, "undecided")
 
 
+def test_verdicts_are_counted_again_when_all_of_them_are_tests() -> None:
+    reference = {seed: line("evolution", seed, 4.0) for seed in range(5)}
+    clear, weak = runs("adaptive", 3.0), runs("adaptive", 3.98)
+    compared = {
+        name: search.against(one, reference)
+        for name, one in {"clear": clear, "weak": weak, "none": runs("adaptive", 4.0)}.items()
+    }
+    assert compared["weak"]["at_the_end"]["verdict"] == "ahead"
+    told = search.several({"rows": [{"subject": "wide", "compared": compared}]})
+    assert "Of these 3 comparisons" in told
+    assert "2 are significant alone" in told
+    many = {f"none {i}": compared["none"] for i in range(9)} | compared
+    told = search.several({"rows": [{"subject": "wide", "compared": many}]})
+    assert " ".join(told.split()).endswith("1 after Holm's adjustment for all 12: wide: clear.")
+
+
 def test_equal_tokens_are_the_reference_when_it_had_spent_as_many() -> None:
     reference = {s: line("evolution", s, {1 / 128: 5.0, 0.25: 4.5, 1.0: 4.0}) for s in range(5)}
     found = search.against(runs("adaptive", 4.2), reference)

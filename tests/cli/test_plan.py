@@ -16,9 +16,10 @@ from ropewalk.cli.shared import show_steps
 from ropewalk.cli.terminal import Terminal
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.gguf.header import FREQUENCIES
 from ropewalk.models.config import present_plan
 from ropewalk.query_scales import QueryScales
-from tests.cli.test_cli import CONFIGS
+from tests.cli.test_cli import CONFIGS, ropewalk
 from tests.gguf.gguf_files import header_only
 
 LLAMA2 = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
@@ -193,3 +194,24 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     assert "add -o" not in saved
     compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json").stdout
     assert "vllm serve MODEL --max-model-len 16384" in compared
+
+
+@pytest.mark.parametrize("more", [("--method", "ntk_mixed"), ()])
+def test_the_lines_name_the_plan_as_it_was_saved(more: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "b c.json"
+    args = (LLAMA2, "--to", "16k", *more, "-o", file)
+    text = planned(*args).stdout
+    assert f"--plan '{file}' --runtime" in text
+    assert "--plan plan.json" not in text
+    lines = json.loads(planned(*args, "--json", "--overwrite").stdout)["serving"]
+    assert f"--plan '{file}' --runtime" in json.dumps(lines)
+
+
+def test_factors_without_a_method_are_not_called_plain(tmp_path: Path) -> None:
+    """A GGUF file holds the factors of YaRN, and no name for them."""
+    path = header_only(tmp_path / "a.gguf", tensors={FREQUENCIES: np.linspace(1, 8, 8, dtype="f4")})
+    told = ropewalk("inspect", path)
+    assert "full_attention: factors 1 to 8\n" in told
+    plain = header_only(tmp_path / "b.gguf")
+    told = ropewalk("inspect", plain)
+    assert "full_attention: plain frequencies\n" in told

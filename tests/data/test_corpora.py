@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from itertools import islice
 from pathlib import Path
@@ -101,3 +102,36 @@ def test_parquet(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 no more")
     with pytest.raises(InputError, match="is not a readable Parquet file"):
         list(read_documents(path))
+
+
+@pytest.mark.parametrize("name", ["corpus.txt", "corpus.jsonl", "corpus.parquet", "corpus"])
+def test_what_may_have_no_end_is_not_read(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is not a regular file"):
+        read_documents(tmp_path / name)
+    with pytest.raises(InputError, match="is not a regular file"):
+        read_documents("/dev/zero")
+
+
+def test_a_folder_does_not_lead_out_of_itself(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "secret.txt"
+    folder.mkdir()
+    outside.write_text("secret")
+    (folder / "own.txt").write_text("own")
+    (folder / "again.txt").symlink_to("own.txt")
+    assert [document.text for document in read_documents(folder)] == ["own", "own"]
+    (folder / "more.txt").symlink_to(outside)
+    with pytest.raises(InputError, match="is a link to a file outside"):
+        read_documents(folder)
+    (folder / "more.txt").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "other.txt").write_text("other")
+    (folder / "below").symlink_to(tmp_path / "elsewhere")
+    assert {document.text for document in read_documents(folder)} == {"own"}
+
+
+def test_a_folder_that_is_itself_a_link_is_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "own.txt").write_text("own")
+    (tmp_path / "link").symlink_to("folder")
+    assert [document.text for document in read_documents(tmp_path / "link")] == ["own"]

@@ -163,3 +163,11 @@ def test_shares_that_cannot_be_given_are_refused(settings: dict[str, Any], messa
     lengths, domains = corpus()
     with pytest.raises(InvalidValue, match=message):
         groups(lengths, domains, NAMES, Mixture(**settings))
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_a_domain_alone_has_no_other_share_than_all(share: float) -> None:
+    lengths, domains = np.array([5, 7]), np.zeros(2, dtype=np.int64)
+    with pytest.raises(InvalidValue, match="must be 1, since the corpus has no other domain"):
+        groups(lengths, domains, ("text",), Mixture(shares={"text": share}))
+    assert groups(lengths, domains, ("text",), Mixture(shares={"text": 1.0}))

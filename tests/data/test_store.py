@@ -216,3 +216,37 @@ def test_documents_are_read_as_they_are_needed(tmp_path: Path) -> None:
 
     build(tmp_path, {"a": stream()}, seen, tokenizer="bytes", shard=200)
     assert encoded == 500
+
+
+def test_a_file_of_the_same_size_is_told_by_its_checksum(tmp_path: Path) -> None:
+    found = built(tmp_path / "store")
+    for name in ("tokens-00001.bin", "documents-00000.bin"):
+        path = tmp_path / "store" / name
+        content = path.read_bytes()
+        path.write_bytes(content[16:] + content[:16])
+        with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
+            TokenStore(found.folder).check()
+        path.write_bytes(content)
+    TokenStore(found.folder).check()
+
+
+def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
+    built(tmp_path / "store")
+    path = tmp_path / "store" / "manifest.json"
+    kept = path.read_text()
+    for edited in (kept.replace('"bytes"', '"words"'), kept.replace('"prose"', '"verse"'), "{}"):
+        assert edited != kept
+        path.write_text(edited)
+        with pytest.raises(InputError, match=r"manifest\.json: was edited since it was written"):
+            built(tmp_path / "store")
+    path.unlink()
+    built(tmp_path / "store")
+    assert path.read_text() == kept
+
+
+def test_tokens_beyond_the_vocabulary_are_named(tmp_path: Path) -> None:
+    found = built(tmp_path / "store")
+    most = max(int(found.tokens(i).max(initial=0)) for i in range(len(found)))
+    found.check(vocabulary=most + 1)
+    with pytest.raises(InputError, match=f"holds the token {most}, and the model's vocabulary"):
+        found.check(vocabulary=most)

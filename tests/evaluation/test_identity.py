@@ -32,5 +32,10 @@ def test_it_changes_with_each_thing_that_decides_numbers() -> None:
     with torch.no_grad():
         trained.model.lm_head.weight[0, 0] += 1
     assert changed(run_identity(trained, tiny.documents())) == {"weights_sha256"}
+    for bits in (1, 1 << 15):  # one bit, anywhere
+        flipped = replace(tiny.loaded(), model=copy.deepcopy(tiny.model()))
+        weight = flipped.model.model.layers[-1].mlp.down_proj.weight.detach().view(torch.int32)
+        weight[-1, -2] ^= bits
+        assert changed(run_identity(flipped, tiny.documents())) == {"weights_sha256"}
     half = replace(tiny.loaded(), model=copy.deepcopy(tiny.model()).to(torch.float16))
     assert "dtype" in changed(run_identity(half, tiny.documents()))

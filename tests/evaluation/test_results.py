@@ -79,13 +79,13 @@ def test_an_answer_that_is_right_in_part_counts_as_that_part() -> None:
 
 
 def test_a_task_may_name_a_metric_of_its_own() -> None:
-    own = [replace(_record("none", i, 0.25, "recall"), mode="generate") for i in range(8)]
+    own = [replace(_record("none", i, 0.25, "own_rule"), mode="generate") for i in range(8)]
     [result] = summarise(own)
-    assert (result.metric, result.value) == ("recall", 0.25)
+    assert (result.metric, result.value) == ("own_rule", 0.25)
     assert (result.low, result.high) == wilson(2, 8)
     assert is_main(result)
     assert not is_main(replace(result, mode="teacher_forced"))
-    with pytest.raises(InvalidValue, match=r"recall must be from 0 to 1"):
+    with pytest.raises(InvalidValue, match=r"own_rule must be from 0 to 1"):
         replace(own[0], score=1.5)
 
 

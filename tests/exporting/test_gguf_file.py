@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ from ropewalk.models.config import BUNDLED
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN
 from tests.gguf import tiny_architectures
-from tests.gguf.gguf_cases import named_plan, searched, tiny_folder
+from tests.gguf.damages import DAMAGES, QUERIES, damaged, own_keys
+from tests.gguf.gguf_cases import named_plan, searched, tiny_folder, unproven
 from tests.gguf.gguf_files import header_only, raw_file, split
 from tests.gguf.tiny_architectures import ORIGINAL
 
@@ -61,11 +63,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     start = named_plan("plain").longest()
     plan = ContextPlan(BUNDLED, {FULL_ATTENTION: (PlanStep(512, start),)})
     for dtype in ("F32", "F16", "Q8_0"):
-        llama_cpp.export(BUNDLED, plan, folder / f"{dtype}.gguf", dtype=dtype, check=False)
+        unproven(llama_cpp.export)(BUNDLED, plan, folder / f"{dtype}.gguf", dtype=dtype)
     quantized(folder / "F32.gguf", folder / "Q4_0.gguf", gguf.GGMLQuantizationType.Q4_0)
     tiny = tiny_folder(folder / "qwen2", "qwen2")
     own = ContextPlan("q", {FULL_ATTENTION: (PlanStep(512, named_plan("plain", tiny).longest()),)})
-    llama_cpp.export(tiny, own, folder / "qwen2.gguf", check=False)
+    unproven(llama_cpp.export)(tiny, own, folder / "qwen2.gguf")
     return folder
 
 
@@ -257,7 +259,7 @@ def test_k_quants_follow_the_plan(kind: str, method: str, tmp_path: Path) -> Non
 
 def test_a_plan_replaces_the_scaling_that_the_file_has(sources: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "one.gguf", tmp_path / "two.gguf"
-    export(sources / "F32.gguf", plan_of(sources / "F32.gguf", "ntk_mixed"), first, check=False)
+    unproven(export)(sources / "F32.gguf", plan_of(sources / "F32.gguf", "ntk_mixed"), first)
     again = rw.plan(first, 2048, "linear", from_original=True).plan
     assert proven(export(first, again, second)).passed
     header = read_header(second)
@@ -338,7 +340,7 @@ def test_a_split_model_becomes_a_folder_or_one_file(sources: Path, tmp_path: Pat
         assert audit(out, run=False).verdict == "well"
     with pytest.raises(InputError, match="exists already"):
         export(parts[0], plan, tmp_path / "out")
-    export(parts[0], plan, tmp_path / "out", overwrite=True, check=False)
+    unproven(export)(parts[0], plan, tmp_path / "out", overwrite=True)
     changed = tmp_path / "out" / parts[1].name
     changed.write_bytes(changed.read_bytes()[:-1] + b"!")
     assert audit(changed, run=False).verdict == "wrong"
@@ -391,16 +393,41 @@ def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> 
     assert audit(out, run=False).verdict != "wrong"
 
 
-def test_a_file_that_this_llama_cpp_cannot_load_is_written_unproven(
-    sources: Path, tmp_path: Path
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_llama_cpp_cannot_load_is_not_written(
+    name: str, sources: Path, tmp_path: Path
 ) -> None:
-    """A type of tomorrow is copied, and nothing is claimed of it; damage of ours is an error."""
-    strange = [("token_embd.weight", (64, 8), 4711, b"?" * 64)]
-    source = raw_file(tmp_path / "a.gguf", _own_keys(sources / "F32.gguf"), strange)
-    exported = export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
-    assert exported.parity is None
-    assert any("a.gguf: llama.cpp cannot load it" in said for said in exported.warnings)
-    assert list(copied(source, tmp_path / "b.gguf")) == ["token_embd.weight"]
+    change, told = DAMAGES[name]
+    source = damaged(sources / "F32.gguf", tmp_path / "a.gguf", change)
+    with pytest.raises(GateFailed, match=rf"llama\.cpp cannot load it: .*({told})") as caught:
+        export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
+    assert f"it cannot load {source} either" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
+    assert caught.value.exit_status == 1
+
+
+@pytest.mark.parametrize("kind", [1, 24])
+def test_a_type_of_other_numbers_is_refused(kind: int, sources: Path, tmp_path: Path) -> None:
+    """The bytes behind its end would be cut off, and the copy would load."""
+    source = tmp_path / "a.gguf"
+    data = bytearray((sources / "F32.gguf").read_bytes())
+    at = data.index(QUERIES.encode()) + len(QUERIES)
+    struct.pack_into("<I", data, at + 4 + 8 * 2, kind)
+    source.write_bytes(data)
+    with pytest.raises(InputError, match=r"attn_q\.weight would end .* before the tensor"):
+        export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
+    assert not (tmp_path / "b.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["a tensor renamed", "another shape", "a block less than stated"])
+def test_a_file_that_is_not_run_is_refused_by_its_header(
+    name: str, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = damaged(sources / "F32.gguf", tmp_path / "a.gguf", DAMAGES[name][0])
+    monkeypatch.setattr(gguf_file, "MOST_BYTES", 0)  # as of a large file
+    with pytest.raises(InputError, match=r"so no llama\.cpp loads it; convert it again"):
+        export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
+    assert not (tmp_path / "b.gguf").exists()
 
 
 def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> None:
@@ -448,7 +475,7 @@ def test_a_source_is_never_written_to(sources: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError):
             export(source, plan, out, overwrite=True)
     # A second name of the same file is replaced by rename, and the source keeps its bytes.
-    export(source, plan, tmp_path / "linked.gguf", overwrite=True, check=False)
+    unproven(export)(source, plan, tmp_path / "linked.gguf", overwrite=True)
     assert source.read_bytes() == (sources / "F32.gguf").read_bytes()
 
 
@@ -466,7 +493,7 @@ def test_a_plan_of_another_original_length_is_refused(sources: Path, tmp_path: P
     other = header_only(tmp_path / "other.gguf", keys=like)
     assert replace(geometry_of(read_header(other)), original_length=512) == geometry
     with pytest.raises(InvalidValue, match=r"original length 256': this file has .* length 512;"):
-        export(source, plan_of(other, "linear"), tmp_path / "b.gguf", check=False)
+        unproven(export)(source, plan_of(other, "linear"), tmp_path / "b.gguf")
     assert not (tmp_path / "b.gguf").exists()
 
 
@@ -475,7 +502,7 @@ def test_a_plan_of_a_file_of_another_name_is_told_of(sources: Path, tmp_path: Pa
     renamed = tmp_path / "renamed.gguf"
     renamed.write_bytes(source.read_bytes())
     for asked, told in ((plan_of(source, "linear"), False), (plan_of(renamed, "linear"), True)):
-        found = export(source, asked, tmp_path / f"{told}.gguf", check=False).warnings
+        found = unproven(export)(source, asked, tmp_path / f"{told}.gguf").warnings
         assert any("created from 'renamed.gguf'" in warning for warning in found) == told
 
 
@@ -522,9 +549,9 @@ def test_a_folder_for_the_comparison_without_room_is_named(
 
 def test_the_load_line_is_quoted(sources: Path, tmp_path: Path) -> None:
     source, out = sources / "F32.gguf", tmp_path / "it's $(id).gguf"
-    exported = export(source, plan_of(source, "linear"), out, check=False)
+    exported = unproven(export)(source, plan_of(source, "linear"), out)
     assert shlex.split(exported.load)[:3] == ["llama-server", "-m", str(out)]
-    again = llama_cpp.export(BUNDLED, named_plan("linear"), tmp_path / "a b.gguf", check=False)
+    again = unproven(llama_cpp.export)(BUNDLED, named_plan("linear"), tmp_path / "a b.gguf")
     assert shlex.split(again.load)[:3] == ["llama-cli", "-m", str(tmp_path / "a b.gguf")]
 
 
@@ -532,7 +559,7 @@ def test_a_disk_too_small_is_seen_before_writing(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewriting, "needs", lambda parts: 2**60)
-    with pytest.raises(InputError, match=r"needs 1\.07e\+09 GiB, and its disk has"):
+    with pytest.raises(InputError, match=r"needs up to 1\.07e\+09 GiB, and its disk has"):
         export(sources / "F32.gguf", plan_of(sources / "F32.gguf", "linear"), tmp_path / "b.gguf")
     assert list(tmp_path.iterdir()) == []
 
@@ -557,7 +584,7 @@ def test_neither_torch_nor_transformers_is_needed(sources: Path, tmp_path: Path)
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "not compared: it is larger than" in done.stdout
+    assert "written, and not run: it is larger than" in done.stdout
     assert audit(tmp_path / "b.gguf", run=False).verdict == "well"
 
 
@@ -566,7 +593,7 @@ def test_killed_at_any_moment_nothing_half_written_stands_there(
 ) -> None:
     source = raw_file(
         tmp_path / "a.gguf",
-        _own_keys(sources / "F32.gguf"),
+        own_keys(sources / "F32.gguf"),
         [("token_embd.weight", (64, 2**19), 0, os.urandom(2**27))],
     )
     before = source.stat()
@@ -585,19 +612,10 @@ def test_killed_at_any_moment_nothing_half_written_stands_there(
         assert not out.exists() or read_header(out).values["llama.context_length"] == TARGET
         out.unlink(missing_ok=True)
     assert killed
-    export(source, plan_of(source, "linear"), out, check=False)
-    assert list(out.parent.iterdir()) == [out]  # what the killed ones left is removed by the next
+    with pytest.raises(GateFailed):  # it is no model
+        export(source, plan_of(source, "linear"), out)
+    assert list(out.parent.iterdir()) == []  # what the killed ones left is removed by the next
     assert (source.stat().st_mtime_ns, source.stat().st_size) == (
         before.st_mtime_ns,
         before.st_size,
     )
-
-
-def _own_keys(path: Path) -> dict[str, bytes]:
-    """The keys of a file as they stand in it, without the architecture."""
-    header, data = read_header(path), path.read_bytes()
-    return {
-        key: data[start + 8 + len(key.encode()) : end]
-        for key, (start, end) in header.spans.items()
-        if key not in ("general.architecture",) and not key.startswith("ropewalk.")
-    }

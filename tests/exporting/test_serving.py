@@ -23,7 +23,7 @@ from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
-from tests.gguf.gguf_cases import named_plan
+from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import header_only
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
@@ -296,7 +296,7 @@ def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
     )
     monkeypatch.setattr(llama_cpp_run, "_SERVER", server)
     file = tmp_path / "plain.gguf"  # it states 4k, and turns as pretrained
-    llama_cpp.export(BUNDLED, named_plan("plain"), file, check=False)
+    unproven(llama_cpp.export)(BUNDLED, named_plan("plain"), file)
     loaded = load(BUNDLED, dtype="float32", device="cpu")
     tokens = np.random.default_rng(8).integers(len(loaded.tokenizer), size=600)
     with llama_cpp_run.running(file, length=601) as llama:

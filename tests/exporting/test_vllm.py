@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
 from ropewalk.exporting import vllm
 from ropewalk.exporting.configs import ENGINES, serving_config
+from ropewalk.exporting.vllm import ONE_POSITION
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.exporting.folders import TARGET, saved
@@ -108,3 +110,28 @@ def test_the_kept_results_of_the_released_modules_are_whole() -> None:
         assert kept[engine]["worst"] == max(measured)
         assert len(lines) == 32
     assert kept["sglang"]["error_at_original_length"] > 0.1
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("method", ["linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band"])
+def test_queries_grow_by_the_length_that_they_were_trained_with(
+    engine: str, method: str, tmp_path: Path
+) -> None:
+    """Factors by pair need the original length at the target in SGLang, and the growth does not."""
+    growing = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "mscale": 1.0}
+    growing |= {"mscale_all_dim": 1.0, "original_max_position_embeddings": 8}
+    source = saved(
+        tmp_path / "source",
+        "ministral3",
+        rope_parameters={**growing, "llama_4_scaling_beta": 0.3},
+    )
+    present, yarn = present_plan(source), method == "yarn"
+    plan = extend_plan(present, 2 * present.target_length, method, from_original=yarn)
+    exported = rw.export(source, plan, tmp_path / "out", engine)
+    assert exported.parity is not None
+    assert exported.parity.passed
+    config = load_config(tmp_path / "out")
+    assert config["original_max_position_embeddings"] == 8, "by which SGLang counts steps"
+    loses = engine == "sglang" and not yarn
+    assert (ONE_POSITION in exported.warnings) == loses

@@ -90,7 +90,7 @@ def test_a_disk_too_small_is_told_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100 * 2**20))
     with (
-        pytest.raises(InputError, match=r"needs 1\.03 GiB, and its disk has 0\.0977 GiB"),
+        pytest.raises(InputError, match=r"needs up to 1\.03 GiB, and its disk has 0\.0977 GiB"),
         staged(tmp_path / "out", needs_bytes=2**30),
     ):
         raise AssertionError("entered")

@@ -7,16 +7,20 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
+import pytest
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.exporting.parity import Exported
+from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.scaling import linear, ntk, ntk_mixed, yarn
 from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import model_of, tiny_config
 
+Given = ParamSpec("Given")
 TARGET = 4096
 FOUND = Path(__file__).parents[1] / "exporting" / "searched.json"
 """What `ropewalk search bundled --to 2k -o tests/exporting/searched.json` found."""
@@ -55,6 +59,17 @@ def plan_of(schedule: RotarySchedule, length: int = TARGET) -> ContextPlan:
 
 def named_plan(name: str, folder: Path = BUNDLED_FOLDER) -> ContextPlan:
     return plan_of(SCHEDULES[name](start_of(folder)))
+
+
+def unproven(export: Callable[Given, Exported]) -> Callable[Given, Exported]:
+    """An export without its comparison, as on a machine without llama.cpp."""
+
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Exported:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(llama_cpp_run, "available", lambda: False)
+            return export(*args, **kwargs)
+
+    return run
 
 
 def bundled_folder(path: Path, **tokenizer: Any) -> Path:

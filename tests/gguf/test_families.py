@@ -35,7 +35,7 @@ from ropewalk.gguf.settings import Setting, setting_in
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json
+from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json, unproven
 from tests.gguf.tiny_families import GEMMA, OTHER_WINDOWS, fields, tiny, weights
 
 PLANS = ("linear", "ntk", "yarn")
@@ -198,7 +198,7 @@ def test_layers_with_a_window_keep_their_own_base_and_nothing_else(tmp_path: Pat
 
 def test_experts_stand_together_in_the_order_of_the_checkpoint(tmp_path: Path) -> None:
     folder, out = tiny(tmp_path / "model", "mixtral", num_local_experts=12), tmp_path / "m.gguf"
-    export(folder, planned(folder, "ntk"), out, check=False)
+    unproven(export)(folder, planned(folder, "ntk"), out)
     source, written = load_file(folder / "model.safetensors"), weights(out)
     for name, own in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
         experts = [
@@ -212,12 +212,12 @@ def test_a_missing_expert_is_named(tmp_path: Path) -> None:
     folder = tiny(tmp_path / "model", "mixtral")
     edit_json(folder / "config.json", num_local_experts=5)
     with pytest.raises(InputError, match=r"holds 4 experts for blk\.0.*its config states 5"):
-        export(folder, planned(folder, "ntk"), tmp_path / "model.gguf", check=False)
+        unproven(export)(folder, planned(folder, "ntk"), tmp_path / "model.gguf")
 
 
 def test_what_apertus_learned_of_its_activation_is_in_the_metadata(tmp_path: Path) -> None:
     folder, out = tiny(tmp_path / "model", "apertus"), tmp_path / "model.gguf"
-    export(folder, planned(folder, "ntk"), out, check=False)
+    unproven(export)(folder, planned(folder, "ntk"), out)
     source = load_file(folder / "model.safetensors")
     for name in ("alpha_n", "alpha_p", "beta", "eps"):
         learned = [float(source[f"model.layers.{i}.mlp.act_fn.{name}"]) for i in range(2)]
@@ -299,7 +299,7 @@ def test_damaged_weights_are_refused_in_one_line(
         metadata={"format": "pt"},
     )
     with pytest.raises(InputError, match=complaint):
-        export(folder, plan, tmp_path / "model.gguf", check=False)
+        unproven(export)(folder, plan, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
 
 
@@ -318,7 +318,7 @@ def test_a_damaged_config_is_refused_in_one_line(
     plan = planned(folder, "ntk")
     edit_json(folder / "config.json", **changes)
     with pytest.raises(InputError, match=complaint):
-        export(folder, plan, tmp_path / "model.gguf", check=False)
+        unproven(export)(folder, plan, tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_one_tensor_in_two_forms_is_refused(tmp_path: Path) -> None:
     again = {"language_model.model.norm.weight": content["model.norm.weight"].clone()}
     save_file({**content, **again}, path, metadata={"format": "pt"})
     with pytest.raises(InputError, match="which are one tensor of the file"):
-        export(folder, planned(folder, "ntk"), tmp_path / "model.gguf", check=False)
+        unproven(export)(folder, planned(folder, "ntk"), tmp_path / "model.gguf")
 
 
 def test_damaged_packs_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_damaged_packs_are_refused_in_one_line(tmp_path: Path) -> None:
         content = {name: value for name, value in {**whole, **changes}.items() if value is not None}
         save_file(content, path, metadata={"format": "pt"})
         with pytest.raises(InputError, match=complaint):
-            export(folder, plan, tmp_path / "model.gguf", check=False)
+            unproven(export)(folder, plan, tmp_path / "model.gguf")
 
 
 def test_a_gemma_that_reads_pictures_is_written_as_the_language_model(tmp_path: Path) -> None:

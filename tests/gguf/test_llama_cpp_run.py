@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,7 @@ from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.llama_cpp_run import LlamaCpp, log_probabilities, running
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
-from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder
+from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
 
 LENGTH = 256
 
@@ -23,7 +26,7 @@ LENGTH = 256
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
-    export(BUNDLED, plan_of(start_of(), LENGTH), path, check=False)
+    unproven(export)(BUNDLED, plan_of(start_of(), LENGTH), path)
     return path
 
 
@@ -65,7 +68,7 @@ def test_the_likeliest_come_first(llama: LlamaCpp) -> None:
 def test_half_a_character_is_a_token_like_others(tmp_path: Path) -> None:
     """llama.cpp on its own gives no probabilities where it cannot go on with whole text."""
     folder = tiny_folder(tmp_path / "model")
-    export(folder, plan_of(start_of(folder), LENGTH), tmp_path / "model.gguf", check=False)
+    unproven(export)(folder, plan_of(start_of(folder), LENGTH), tmp_path / "model.gguf")
     likeliest = log_probabilities(tmp_path / "model.gguf", some_tokens(100), top=1).tokens[:, 0]
     decode = load_tokenizer(folder).decode
     assert any("\ufffd" in decode(token) for token in likeliest)
@@ -119,14 +122,32 @@ def test_a_file_that_is_none_is_refused_in_llama_cpps_words(tmp_path: Path, file
 
 def test_an_end_of_its_process_is_an_error_of_ours(file: Path) -> None:
     with running(file, length=LENGTH) as llama:
-        llama._process.kill()
-        with pytest.raises(RopewalkError, match=r"llama\.cpp ended while it ran: .*status -9"):
+        llama._served.process.kill()
+        with pytest.raises(RopewalkError, match=r"llama\.cpp ended while it ran: .*by SIGKILL"):
             llama.generate([0], 1)
+
+
+@pytest.mark.slow
+def test_it_answers_after_a_pause(llama: LlamaCpp) -> None:
+    """llama.cpp closes a connection that was idle for five seconds."""
+    before = llama.generate([0], 1)
+    time.sleep(6)
+    assert llama.generate([0], 1) == before
+
+
+def test_a_broken_answer_is_no_end_of_its_process(file: Path) -> None:
+    with running(file, length=LENGTH) as llama, closing(socket.create_server(("", 0))) as broken:
+        port = broken.getsockname()[1]
+        broken.close()  # nobody answers there
+        served = llama._served._replace(address=f"http://127.0.0.1:{port}")
+        with pytest.raises(RopewalkError, match=r"llama\.cpp runs, and .*ConnectionRefused"):
+            LlamaCpp(file, served).generate([0], 1)
+        assert llama.generate([0], 1)
 
 
 def test_its_process_ends_with_the_block(file: Path) -> None:
     with running(file, length=LENGTH) as llama:
-        process = llama._process
+        process = llama._served.process
         assert process.poll() is None
     assert process.returncode is not None
 

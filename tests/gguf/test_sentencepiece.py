@@ -25,7 +25,7 @@ from ropewalk.gguf.sentencepiece import (
 from ropewalk.gguf.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, GGUFTokenizer
 from ropewalk.models.load import load_tokenizer
 from tests.gguf import sentencepiece_tokenizer
-from tests.gguf.gguf_cases import named_plan, tiny_folder
+from tests.gguf.gguf_cases import named_plan, tiny_folder, unproven
 from tests.gguf.sentencepiece_tokenizer import AFTER_SPACES, METASPACE, PREPEND, RUNS
 
 VOCABULARY = 1056
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
     """transformers' tokenizer, and llama.cpp with the file that was made from it."""
     out = folder.parent / "spaces.gguf"
-    export(folder, named_plan("plain", folder), out, check=False)
+    unproven(export)(folder, named_plan("plain", folder), out)
     with running(out, length=64) as llama:
         yield load_tokenizer(folder), llama
 
@@ -60,7 +60,7 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def both_gemma(gemma: Path) -> Iterator[tuple[Any, LlamaCpp]]:
     out = gemma.parent / "gemma.gguf"
-    export(gemma, named_plan("plain", gemma), out, check=False)
+    unproven(export)(gemma, named_plan("plain", gemma), out)
     with running(out, length=64) as llama:
         yield load_tokenizer(gemma), llama
 

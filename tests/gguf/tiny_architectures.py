@@ -1,6 +1,7 @@
 """Tiny files of many architectures, of random weights, that the real llama.cpp loads.
 
-    python -m tests.gguf.tiny_architectures [ARCHITECTURE …]    writes tiny_architectures.json
+    python -m tests.gguf.tiny_architectures [ARCHITECTURE …]    writes tiny_architectures.json,
+                                                    and from it gguf/required_tensors.json
 
 Which tensors an architecture has, and of which shapes, llama.cpp itself tells: it is given a file
 without tensors, and names the first that it misses, or whose shape it expects otherwise, until it
@@ -21,6 +22,8 @@ from typing import Any
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+
+from ropewalk.gguf.tensors import TABLE as REQUIRED
 
 TABLE = Path(__file__).with_name("tiny_architectures.json")
 ORIGINAL = 32
@@ -226,6 +229,28 @@ def _mended(complaint: str, tensors: dict[str, list[int]]) -> bool:
     return True
 
 
+def required() -> dict[str, list[list[str]]]:
+    """The tensors that each architecture asks for: of the model, and of each block."""
+    found = {}
+    for name, made in json.loads(TABLE.read_text("utf-8")).items():
+        blocks: dict[str, list[str]] = {}
+        whole: list[str] = []
+        for tensor in made["tensors"]:
+            block = re.fullmatch(r"blk\.(\d+)\.(.+)", tensor)
+            if block is None:
+                whole.append(tensor)
+            else:
+                blocks.setdefault(block[1], []).append(block[2])
+        every = [own for own in blocks["0"] if all(own in names for names in blocks.values())]
+        found[name] = [sorted(whole), sorted(every)]
+    return found
+
+
+def write_required() -> None:
+    rows = (f"  {json.dumps(name)}: {json.dumps(own)}" for name, own in required().items())
+    REQUIRED.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+
+
 def main(wanted: Iterable[str]) -> None:
     found = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {}
     for architecture in wanted:
@@ -236,6 +261,7 @@ def main(wanted: Iterable[str]) -> None:
         print(f"{architecture}: {len(own['tensors'])} tensors", flush=True)
         found[architecture] = own
         TABLE.write_text(json.dumps(dict(sorted(found.items()))) + "\n", encoding="utf-8")
+    write_required()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_the_harness_gives_the_scores_of_ropewalk(tmp_path: Path) -> None:
     own = rw.evaluate(
         "bundled", tasks=TASKS, lengths=[512], samples=6, mode="generate", methods=["none"]
     )
-    values = {r.task: r.value for r in own.results if r.metric in ("recall", "any_reference")}
+    values = {r.task: r.value for r in own.results if r.metric.startswith("string_match")}
     assert set(values) == set(TASKS)
     assert len(set(values.values())) > 1, "else the test says little"
     for name, value in values.items():

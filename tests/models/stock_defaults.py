@@ -19,6 +19,7 @@ _KEYS = (
     *("max_position_embeddings", "model_max_length", "original_max_position_embeddings"),
     *("head_dim", "global_head_dim", "qk_rope_head_dim", "qk_nope_head_dim", "rope_interleave"),
     *("full_attention_interval", "no_rope_layer_interval", "kv_channels"),
+    *("hidden_size", "num_attention_heads"),
 )
 
 

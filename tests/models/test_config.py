@@ -219,7 +219,7 @@ def expected_schedules(name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 READ = [p.stem for p in sorted((GOLDEN / "configs").glob("*.json")) if expected_schedules(p.stem)]
-REFUSED = {"gpt-j-6b": "has no rope_theta"}
+REFUSED = {"gpt-j-6b": "rotates by a base of 10000"}
 
 
 @pytest.mark.parametrize("name", [name for name in READ if name not in REFUSED])
@@ -272,8 +272,8 @@ def llama(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' has no rope_theta"),
-        ({"model_type": "codegen"}, "'codegen' has no rope_theta"),
+        ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' rotates by a base of 10000"),
+        ({"model_type": "codegen"}, "'codegen' rotates by a base of 10000"),
         (
             {"model_type": "qwen3_next", "num_hidden_layers": 2,
              "layer_types": ["linear_attention"] * 2},
@@ -296,7 +296,7 @@ def llama(**values: Any) -> dict[str, Any]:
         (llama(partial_rotary_factor=0.1), "config.partial_rotary_factor = 0.1: makes 3"),
         (llama(num_attention_heads=0), "num_attention_heads = 0"),
         (llama(alibi=True), "ALiBi"),
-        ({"model_type": "llama"}, "config.num_attention_heads = None"),
+        ({"model_type": "any", "rope_theta": 1e4, "max_position_embeddings": 8}, "_heads = None"),
         (llama(rope_scaling={"type": "su", "factor": 2.0, "long_factor": [1.0]}), "1 values"),
         (
             llama(rope_scaling={"type": "su", "factor": 2.0, "long_factor": [1.0] * 16,
@@ -334,3 +334,31 @@ def test_plans_never_name_layers_that_do_not_rotate() -> None:
     assert extend_plan(present, 65536, "yarn").longest(SLIDING_ATTENTION).method == "yarn"
     with pytest.raises(Unsupported, match="no rotating layers of type full_attention"):
         extend_plan(present, 65536, "yarn", layer_types=["full_attention"])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "told"),
+    [
+        ("gptj", "by a base of 10000 that stands in its code"),
+        ("codegen", "by a base of 10000 that stands in its code"),
+        ("roformer", "by a table of sines"),
+        ("esm", "in proteins, where position_embedding_type = 'rotary'"),
+        ("wav2vec2-conformer", "in speech, by rotary_embedding_base"),
+    ],
+)
+def test_a_type_that_rotates_in_its_own_code_is_not_said_to_have_no_rope(
+    model_type: str, told: str
+) -> None:
+    config = {"model_type": model_type, "rope_theta": 1e4, "hidden_size": 64}
+    with pytest.raises(Unsupported, match=f"rotates {told}.*ropewalk does not extend that"):
+        present_plan({**config, "num_attention_heads": 4, "max_position_embeddings": 64})
+
+
+def test_a_wrapper_states_only_what_differs_from_the_class_of_its_text_part() -> None:
+    """As the published LLaVA 1.5: Llama's class says 4096 wide, in 32 heads."""
+    inner = {"model_type": "llama", "max_position_embeddings": 4096}
+    for outer in ("llava", "vipllava", "llava_next", "video_llava"):
+        geometry = present_plan({"model_type": outer, "text_config": inner}).longest().geometry
+        assert (geometry.head_dim, geometry.original_length) == (128, 4096)
+    mistral = {"model_type": "mistral", "hidden_size": 8192, "rope_theta": 1e4}
+    assert present_plan(mistral).longest().geometry.head_dim == 256

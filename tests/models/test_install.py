@@ -16,7 +16,7 @@ from transformers import AutoConfig
 
 from ropewalk import attention
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install, uninstall
 from ropewalk.models.rotary import PlannedRotary
@@ -220,6 +220,16 @@ def test_phi3_generates_past_its_original_length_what_a_full_recompute_gives() -
             best = logits(model, ids, use_cache=False)[:, -1:].argmax(dim=-1)
             ids = torch.cat((ids, best), dim=1)
     assert torch.equal(found, ids)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_named_instead_of_their_consequences(value: float) -> None:
+    model = model_of(tiny_config("llama"))
+    plan = planned(model)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.q_proj.weight[0, 3] = value
+    with pytest.raises(InputError, match=r"layers\.1\.self_attn\.q_proj\.weight holds NaN or inf"):
+        install(model, plan)
 
 
 def test_exact_angles_remove_the_error_of_float32() -> None:

@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
 from ropewalk.errors import InputError
+from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
-from ropewalk.pipeline.extend import Extended
-from ropewalk.pipeline.settings import parted
+from ropewalk.pipeline.extend import Extended, check
+from ropewalk.pipeline.settings import parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.search import Search
@@ -96,31 +97,34 @@ def test_text_that_the_evaluation_reads_is_not_trained_on(folder: Path, run: Pat
         Train(TARGET, 5, 1e-3, 2).check(start)
 
 
-def test_a_disk_without_room_for_training_is_found_before_any_work(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("steps", [0, 50])
+def test_a_disk_without_room_for_all_stages_is_found_before_any_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """Checkpoints with their moments, the trained model and its export, but none to evaluate."""
+    """Checkpoints with their moments and the trained model; a folder and a GGUF file."""
     loaded, run = load(str(folder)), tmp_path / "runs" / "run"
-    weights = sum(own.numel() * 4 for own in loaded.model.parameters())
-    most = weights * (3 * 3 + 1 + 1)
+    weights = Checkpoint.open(str(folder)).bytes(torch.float32)
+    most = weights * (3 * 3 + 1 if steps else 0) + Checkpoint.open(str(folder)).bytes() + weights
     start = Start(str(folder), loaded, TARGET, *parted(tiny.documents(8)), place=run)
-    stage = Train(TARGET, 50, 1e-3, 2)
+    settings = settings_for(loaded.present_plan, TARGET, train_steps=steps, batch=2)
 
     def free(room: int) -> None:
         monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=room))
 
     free(most)
-    stage.check(start)
+    check(start, settings)
     free(most - 1)
-    stage.check(replace(start, place=None))
-    with pytest.raises(InputError, match=r"training writes up to .* \(`run`\)"):
-        stage.check(start)
-    with pytest.raises(InputError, match="training writes up to"):
-        with_training(folder, run)
+    check(replace(start, place=None), settings)
+    with pytest.raises(InputError, match="the run needs up to"):
+        check(start, settings)
+    if steps:
+        with pytest.raises(InputError, match="the run needs up to"):
+            with_training(folder, run)
     assert not run.parent.exists()
-    (run / "train" / "trained").mkdir(parents=True)
-    (run / "train" / "trained" / "config.json").touch()
-    stage.check(start)  # trained already
+    if steps:
+        (run / "train" / "trained").mkdir(parents=True)
+        (run / "train" / "trained" / "config.json").touch()
+        check(start, settings)  # trained already
 
 
 def test_a_copy_of_five_lines_is_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ropewalk.scaling import linear, ntk, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from studies.ranking import tables
 from studies.ranking.analysis import (
+    FLOOR,
     Group,
     behind,
     by_rule,
@@ -26,6 +28,7 @@ from studies.ranking.analysis import (
     measured_rows,
     rank_correlation,
     rightly_ordered,
+    trained_less_yarn,
 )
 from studies.ranking.cells import Cell, all_cells, schedules
 from studies.ranking.measure import CELLS, lines, whole_groups
@@ -47,7 +50,7 @@ def group(rates: dict[str, float], documents: int = 40, subject: str = "narrow")
         0,
         tuple(map(str, range(documents))),
         {m: rate + moods + rng.normal(0, 0.02, documents) for m, rate in rates.items()},
-        {m: Case(PLAIN, made[m].schedule(PLAIN, 512), 512) for m in rates},
+        {m: Case(PLAIN, made[m].schedule(PLAIN, 512), 512) for m in rates if m in made},
     )
 
 
@@ -64,6 +67,33 @@ def test_a_rule_is_fitted_to_the_order_and_has_positive_weights() -> None:
     upside_down = [group({"linear": 0.8, "ntk": 0.4, "yarn": 0.0})]
     assert fitted(upside_down, ("fast_stretch",)) is None
     assert rightly_ordered(upside_down, by_rule(rule)) == (0, 3)
+
+
+def test_pairs_with_a_method_that_retrieves_nothing_are_counted_apart() -> None:
+    rates = {"yarn": 0.9, "ntk": 0.5, "linear": 0.02}
+    found = group(rates)
+    by_rate = {method: -rate for method, rate in rates.items()}
+    assert rightly_ordered([found], lambda _, method: by_rate[method]) == (3, 3)
+    assert rightly_ordered([found], lambda _, method: by_rate[method], FLOOR) == (1, 1)
+
+
+def test_training_is_compared_with_yarn_untrained_over_models() -> None:
+    before = [group({"yarn": 0.5}, subject=f"model {i}") for i in range(6)]
+    after = [group({"base_change": 0.7}, subject=f"model {i}") for i in range(5)]
+    found = trained_less_yarn(
+        [replace(g, factor=4, steps=0) for g in before]
+        + [replace(g, factor=4, steps=200) for g in after]
+    )
+    assert found is not None
+    assert len(found["by_subject"]) == 5
+    assert found["mean"] == pytest.approx(
+        np.mean(
+            [b.mean("base_change") - a.mean("yarn") for a, b in zip(before, after, strict=False)]
+        ),
+        abs=1e-4,
+    )
+    low, high = found["interval"]
+    assert low <= found["mean"] <= high
 
 
 def test_what_is_behind_is_not_flattered_by_choosing_the_best_on_the_same_documents() -> None:

@@ -1,4 +1,5 @@
-"""A GGUF file, by its header: all its tensors in the file, of the sizes and the count that it says.
+"""A GGUF file: all tensors in it, by the names and shapes that llama.cpp asks for, each of finite
+numbers.
 
 llama.cpp refuses a file whose tensors do not follow each other, each at the next multiple of the
 alignment. The sizes of its types are GGML's.
@@ -9,18 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.finite import Blocks, Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.finding import Finding
-from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
-from ropewalk.gguf.sizes import bytes_of
+from ropewalk.gguf import tensors
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
+from ropewalk.gguf.sizes import BLOCKS, bytes_of
+from ropewalk.gguf.tensors import EMBEDDING
 
-EMBEDDING, TOKENS = "token_embd.weight", "tokenizer.ggml.tokens"
+TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+# By GGML's number of a type: how a number is stored, or where the scales of a block are, in F16.
+_FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
+_SCALES = {
+    2: (0,),
+    3: (0, 2),
+    6: (0,),
+    7: (0, 2),
+    8: (0,),
+    10: (80, 82),
+    11: (108,),
+    12: (0, 2),
+    13: (0, 2),
+    14: (208,),
+}
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
 _AGAIN = "copy the file again, or convert it again"
 
 
-def weights(header: GGUFHeader, parts: Sequence[GGUFHeader] = ()) -> Checked:
-    """The tensors: where they lie, and whether they are those of the model that the keys state.
+def weights(
+    header: GGUFHeader, parts: Sequence[GGUFHeader] = (), told: Told = lambda done: None
+) -> Checked:
+    """The tensors: where they lie, whether they are those of the model that the keys state, and
+    whether their numbers are finite.
 
     `parts` are the files of a split model, whose tensors `header` lists together.
     """
@@ -30,9 +51,14 @@ def weights(header: GGUFHeader, parts: Sequence[GGUFHeader] = ()) -> Checked:
     sizes = {name: bytes_of(place) for name, place in header.tensors.items()}
     strange = [name for name, size in sizes.items() if size is None]
     misplaced = (said for part in parts for said in _misplaced(part, sizes))
-    problems = list(misplaced) or list(_shapes(header))
+    problems = list(misplaced) or list(tensors.problems(header))
     if problems:
         return wrong("weights", *map(_damaged, problems))
+    all_numbers = [
+        numbers(part, name, place) for part in parts for name, place in part.tensors.items()
+    ]
+    if bad := not_finite(all_numbers, told):
+        return wrong("weights", not_numbers(bad))
     if strange:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"
@@ -40,6 +66,8 @@ def weights(header: GGUFHeader, parts: Sequence[GGUFHeader] = ()) -> Checked:
     if beyond := sum(_beyond(part, sizes) for part in parts):
         said = f"{beyond:,} bytes follow the last tensor, which no writer leaves there"
         return unknown("weights", said, _AGAIN)
+    if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
+        return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
     return well("weights", f"{len(sizes):,} tensors, all within {where}")
 
@@ -50,6 +78,10 @@ def tokenizer(header: GGUFHeader) -> Checked:
     if not count or not isinstance(header.values.get("tokenizer.ggml.model"), str):
         said = "the file holds no vocabulary"
         return unknown("tokenizer", said, "convert it again, with its tokenizer")
+    if header.values["tokenizer.ggml.model"] == "gpt2" and not header.lengths.get(MERGES):
+        return wrong(
+            "tokenizer", _broken(f"byte-level BPE (gpt2) needs {MERGES}, which is missing")
+        )
     place = header.tensors.get(EMBEDDING)
     rows = place.shape[-1] if place is not None and place.shape else None
     if rows is not None and rows != count:
@@ -107,16 +139,12 @@ def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
     return max(0, header.path.stat().st_size - end - padding)
 
 
-def _shapes(header: GGUFHeader) -> Iterator[str]:
-    width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
-    if place is None:
-        yield f"there is no tensor {EMBEDDING}"
-    elif width is not None and place.shape[:1] != (width,):
-        yield f"{EMBEDDING} is {place.shape[0]} wide, and embedding_length = {width}"
-    stated = header.count("block_count")
-    blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
-    if stated is not None and blocks != {str(i) for i in range(min(stated, 10_000))}:
-        yield f"{len(blocks)} blocks are there, and block_count = {stated}"
+def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
+    """Where the numbers of a tensor are, and how they are stored."""
+    _, size = BLOCKS.get(place.kind, (0, 0))
+    kind = _FLOATS.get(place.kind) or Blocks(size, _SCALES.get(place.kind, ()))
+    path = place.path or header.path
+    return Numbers(name, path, place.start, bytes_of(place) or 0, kind)
 
 
 def _damaged(what: str) -> Finding:

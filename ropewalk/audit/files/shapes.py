@@ -45,11 +45,11 @@ def compare(tensors: Shapes, config: Config) -> Compared:
     embedding = embeddings[0]
     model = _Model(reader, tensors, embedding["prefix"])
     problems = list(model.problems(embedding[0]))
-    rows, quantised = tensors[embedding[0]][:1], _quantised(config)
-    if quantised or (problems and reader.model_type not in USUAL):
+    rows = tensors[embedding[0]][:1]
+    if quantised(config) or (problems and reader.model_type not in USUAL):
         why = (
             "the weights are quantised"
-            if quantised
+            if quantised(config)
             else f"the naming of model type {reader.model_type[:40]!r} is not known here"
         )
         first = f" ({problems[0]})" if problems else ""
@@ -58,7 +58,8 @@ def compare(tensors: Shapes, config: Config) -> Compared:
     return Compared(tuple(problems), rows=rows[0] if rows else None)
 
 
-def _quantised(config: Config) -> bool:
+def quantised(config: Config) -> bool:
+    """Whether a config says that weights are quantised, as it does wherever they are."""
     inner = config.get("text_config")
     parts = (config, inner if isinstance(inner, Mapping) else {})
     return any(part.get("quantization_config") is not None for part in parts)

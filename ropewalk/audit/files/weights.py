@@ -1,18 +1,19 @@
 """The weights of a folder: every file whole, every tensor where the index says, as the config asks.
 
-Headers are read and no tensor, so it takes no longer for a large model than for a small one.
+Headers are compared with the config. Then every tensor is read once: are its numbers finite?
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
-from ropewalk.audit.files.shapes import compare
+from ropewalk.audit.files.shapes import compare, quantised
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
@@ -36,7 +37,7 @@ class Weights:
     """Of the embedding."""
 
 
-def weights(folder: Path, config: Config) -> Weights:
+def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Weights:
     """Look at the weights of a folder."""
     if not folder.is_dir():
         said = "only a config was given"
@@ -72,7 +73,23 @@ def weights(folder: Path, config: Config) -> Weights:
         return Weights(wrong("weights", _missing(str(error))))
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
-    return _compared(files, config)
+    found = _compared(files, config)
+    if found.checked.check.verdict != "wrong" and (bad := not_finite(numbers(files), told)):
+        return replace(found, checked=wrong("weights", not_numbers(bad)))
+    return found
+
+
+def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
+    """Where the numbers of all tensors are, and how they are stored."""
+    found = []
+    for path, tensors in files.items():
+        # The tensors fill the file from the end of its header to its last byte.
+        first = path.stat().st_size - max((own.end for own in tensors.values()), default=0)
+        found += [
+            Numbers(name, path, first + own.start, own.end - own.start, own.dtype)
+            for name, own in tensors.items()
+        ]
+    return found
 
 
 class _IndexError(InputError):
@@ -90,8 +107,15 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
-    if compared.problems:
-        differ = [_differs(problem) for problem in _first(compared.problems)]
+    whole_numbers = [
+        f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
+        for own in files.values()
+        for name, tensor in own.items()
+        if name.endswith(".weight") and tensor.dtype[0] in "BIU" and tensor.dtype != "BF16"
+    ]
+    problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
+    if problems:
+        differ = [_differs(problem) for problem in _first(problems)]
         return Weights(wrong("weights", *differ), tuple(files), compared.rows)
     if compared.unknown:
         remedy = "run it in transformers, which compares them (leave --no-run away)"

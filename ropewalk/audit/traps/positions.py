@@ -13,7 +13,10 @@ from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
-from ropewalk.models.config import DUAL_CHUNK
+from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
+
+_STEP_IN_SGLANG = 16384
+"""The default of its class for Ministral 3."""
 
 
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
@@ -27,6 +30,8 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
         key, value = _key_read(subject.config, reading.runtime), (stated or [own])[0]
         if value is None or key is None:
             continue
+        if reading.runtime == "sglang" and key == IN_ROPE and stated and value:
+            yield from _other_steps(inner)
         if not (stated if key == IN_ROPE else own if key == BESIDE else None):
             there, missing = (IN_ROPE, BESIDE) if stated else (BESIDE, IN_ROPE)
             yield Finding(
@@ -38,6 +43,22 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
                 f"write {missing} too (ropewalk export does, for vLLM)"
                 if key
                 else "serve it in a runtime that reads it",
+            )
+
+
+def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
+    """SGLang takes the length of a step beside rope_parameters, whatever stands in them."""
+    taken = inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
+    for rope in _stated_ropes(inner):
+        stated = rope.get(ORIGINAL_LENGTH)
+        if rope.get(IN_ROPE) and stated is not None and stated != taken:
+            yield Finding(
+                "position-scaling-lost",
+                ("sglang",),
+                f"queries are to grow in steps of {stated} positions, and SGLang takes {taken}, "
+                f"the {ORIGINAL_LENGTH} beside rope_parameters ({_STEP_IN_SGLANG} without it)",
+                "attention beyond the original length is not as sharp as the model was trained for",
+                f"write {ORIGINAL_LENGTH} beside rope_parameters too (ropewalk export does)",
             )
 
 

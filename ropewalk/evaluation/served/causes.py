@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,10 +16,20 @@ from ropewalk.schedule import MAX_FACTOR, RotarySchedule
 
 BASES = (1e4, 5e5, 1e6)
 """Bases that loaders fall back on."""
-BASE_RATIOS = (0.1, 0.25, 0.5, 2.0, 4.0, 10.0)
+BASE_RATIOS = (0.1, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0, 10.0)
 RATIOS = (0.25, 0.5, 2.0, 4.0)
 """By which a factor, or an original length, may be off."""
 METHODS = ("linear", "ntk", "yarn")
+AND = " and "
+"""Between the two causes of a pair, in its name and in what is told of it."""
+_PAIRED = (0.5, 2.0)
+"""The ratios of a factor or base that are tried together with another cause."""
+ROUNDED = {
+    "without any scaling",
+    "without its attention factor",
+    *(f"with {ratio:g} times its factor" for ratio in _PAIRED),
+}
+"""The causes that are tried together with weights or a cache of 4 bits, too."""
 
 
 class Cause(NamedTuple):
@@ -41,7 +51,8 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
     own = plan.longest(layer)
     found: list[Cause] = []
     seen = {_computed(own)}
-    for name, told, schedule in _schedules(own, present.longest(layer)):
+    start = present.longest(layer)
+    for name, told, schedule in (*_schedules(own, start), *_pairs(own, start)):
         if _computed(schedule) not in seen:
             seen.add(_computed(schedule))
             step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
@@ -62,8 +73,7 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
 def _schedules(
     own: RotarySchedule, present: RotarySchedule
 ) -> Iterator[tuple[str, str, RotarySchedule]]:
-    geometry = own.geometry
-    plain = RotarySchedule.plain(geometry)
+    plain = RotarySchedule.plain(own.geometry)
     m = own.attention_scaling
     yield "no scaling", "without any scaling", present
     yield "no scaling", "without any scaling", plain
@@ -88,12 +98,38 @@ def _schedules(
     for method in METHODS:
         if method != own.method:
             yield from _extended("another method", f"by {method} instead", plain, own, method)
-    yield from _other_factors(own, plain)
+    yield from _other_factors(own, plain, RATIOS)
     yield from _other_lengths(own)
-    for base in BASES:
+    yield from _bases(own, BASES, BASE_RATIOS)
+
+
+def _pairs(
+    own: RotarySchedule, present: RotarySchedule
+) -> Iterator[tuple[str, str, RotarySchedule]]:
+    """Two causes at once: a config that was lost loses the base and the scaling."""
+    plain = RotarySchedule.plain(own.geometry)
+    bare = replace(own, attention_scaling=1.0)
+    no_attention = ("attention factor", "without its attention factor")
+    factors = list(_other_factors(own, plain, _PAIRED))
+    for name, told, schedule in factors:
+        without = replace(schedule, attention_scaling=1.0)
+        yield f"{name}{AND}{no_attention[0]}", f"{told}{AND}{no_attention[1]}", without
+    for name, told, schedule in (
+        ("no scaling", "without any scaling", present),
+        (*no_attention, bare),
+        *factors,
+    ):
+        for other, also, changed in _bases(schedule, BASES[1:], _PAIRED):
+            yield f"{name}{AND}{other}", f"{told}{AND}{also}", changed
+
+
+def _bases(
+    own: RotarySchedule, bases: Sequence[float], ratios: Sequence[float]
+) -> Iterator[tuple[str, str, RotarySchedule]]:
+    for base in bases:
         yield "base", f"with base {base:,.0f}", _with_base(own, base)
-    for ratio in BASE_RATIOS:
-        yield "base", f"with {ratio:g} times its base", _with_base(own, geometry.base * ratio)
+    for ratio in ratios:
+        yield "base", f"with {ratio:g} times its base", _with_base(own, own.geometry.base * ratio)
 
 
 def _twice(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
@@ -108,10 +144,10 @@ def _twice(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
 
 
 def _other_factors(
-    own: RotarySchedule, plain: RotarySchedule
+    own: RotarySchedule, plain: RotarySchedule, ratios: Sequence[float]
 ) -> Iterator[tuple[str, str, RotarySchedule]]:
     original = own.geometry.original_length
-    for ratio in RATIOS:
+    for ratio in ratios:
         told = f"with {ratio:g} times its factor"
         if len(own.recipe) == 1:
             target = round(own.length * ratio)

@@ -34,6 +34,7 @@ LONGEST_WAIT = 120.0
 TIMEOUT = 600.0
 """Seconds for one request, from connecting to the last byte."""
 _CONNECTING = 20.0
+_PIECE = 65536
 _SAID = 200
 """Characters of what a server says that an error repeats."""
 _REPEATED = (408, 429, 500, 502, 503, 504)
@@ -78,6 +79,8 @@ def address(url: object) -> Address:
     try:
         split = urlsplit(url)
         port = split.port
+        (split.hostname or "").encode("idna")  # as it is looked up
+        split.path.encode("ascii")
     except ValueError:
         raise InvalidValue("server", url, "must be a URL", remedy) from None
     if "@" in split.netloc or split.query or split.fragment:
@@ -206,14 +209,15 @@ class Client:
             try:
                 connection.request(method, f"{self.where.path}{path}", body, headers)
                 response = connection.getresponse()
-                said = response.read(MAX_BYTES + 1)
+                with response:  # which holds the socket, too
+                    said = _body(response)
             finally:
                 timer.cancel()
                 with self._lock:
                     self._open.discard(own)
             if late.is_set():
                 raise TimeoutError
-            if len(said) > MAX_BYTES:
+            if said is None:
                 raise ServerError(
                     f"{self.where} answers with more than {MAX_BYTES:,} bytes; check that it is "
                     "the right server"
@@ -238,12 +242,14 @@ class Client:
                 f"{self.where} answers with nothing that is JSON; check that the address is that "
                 "of an OpenAI-compatible server"
             )
+        told = f"the answer of {self.where}"
         try:
-            return self._cleaned(parse_json(text, source=f"the answer of {self.where}"))
+            return self._cleaned(parse_json(text, source=told))
+        except RecursionError:
+            told = f"{told}: is nested too deeply"
         except InputError as error:
-            raise ServerError(
-                f"{self.clean(str(error))}; check that it is an OpenAI-compatible server"
-            ) from None
+            told = self.clean(str(error))
+        raise ServerError(f"{told}; check that it is an OpenAI-compatible server")
 
     def _cleaned(self, value: object) -> object:
         if not self.key:
@@ -297,6 +303,22 @@ class Client:
         return printable(line if len(line) <= _SAID else f"{line[:_SAID]}…")
 
 
+def _body(response: HTTPResponse) -> bytes | None:
+    """All of an answer; None where it is too long.
+
+    It is read piece by piece: `read` believes the size of a chunk, and reads without end where that
+    is negative.
+    """
+    said = bytearray()
+    while part := response.read1(_PIECE):
+        said += part
+        if len(said) > MAX_BYTES:
+            return None
+    if response.length:
+        raise HTTPException("the answer ends in its middle")
+    return bytes(said)
+
+
 def _shut(each: socket.socket) -> None:
     with suppress(OSError):  # closed already
         each.shutdown(socket.SHUT_RDWR)
@@ -307,11 +329,11 @@ def _wait(response: HTTPResponse) -> float | None:
     given = response.getheader("Retry-After")
     if not given:
         return None
-    if given.strip().isdigit() and len(given) < 10:
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", given):
         return float(given)
     try:
         until = parsedate_to_datetime(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)

@@ -10,6 +10,7 @@ times as far off. A deviation has a cause where the model under that cause answe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,27 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.served.probes import Probe
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.served.causes import AND
+from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.lengths import check_measured
-from ropewalk.outputs import UNSIGNED, signed
-from ropewalk.untrusted import read_json
-from ropewalk.values import Result, Value, check_filled
+from ropewalk.lengths import MAX_LENGTH, MAX_MEASURED_LENGTH
+from ropewalk.outputs import UNSIGNED, is_signed, signed
+from ropewalk.untrusted import parse_json, read_text
+from ropewalk.values import RESTORE, Result, Value
 
-FORMAT: Final = "ropewalk-fingerprint-1"
+FORMAT: Final = "ropewalk-fingerprint-2"
 MAX_BYTES = 64 * 2**20
 KEPT = 64
 """Of the likeliest tokens of an answer."""
+LEAST = -1000.0
+"""No log-probability is lower: the probability is zero in float64 long before."""
+MOST_VOCABULARY = 2**31 - 1
+"""Servers keep token ids in 32 bits."""
+_MOST_CANDIDATES = 1000
+_MOST_SPREAD = 0.1
+"""Squared distance a probe, on average, beyond which rounding would excuse every deviation: two
+answers that have nothing in common are 2 apart, and a threshold is `MARGIN` times this."""
 MARGIN = 4.0
 """How many times as far off as by rounding in process a healthy server may be (squared distances).
 Healthy ones are about as far off (`benchmarks.fingerprint`, on models, plans and prompts other than
@@ -38,8 +48,13 @@ _FLOOR = 1e-6
 """Of the squared distance of a probe: sums in another order."""
 _LESS_LIKELY = 0.7
 """How much less likely than the last token kept a token counts as that is not kept, in nats."""
-_EXPLAINED, _RESEMBLING = 0.25, 0.5
-"""Which part of a deviation a cause may leave over, to be named, or to be named as the nearest."""
+_EXPLAINED = 0.75
+"""The share of a deviation that a cause must explain to be named at all."""
+_NEAREST = 10.0
+"""How many thresholds the nearest cause may leave over: answers that have nothing in common with
+the plan's resemble each other."""
+_MISSING = 0.25
+"""The share of the longer probes that may go without an answer to compare."""
 _OTHER = 0.02
 """Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
 
@@ -55,15 +70,18 @@ class Answers(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if [len(row) for row in self.tokens] != [len(row) for row in self.log_probabilities]:
-            raise InvalidValue(
-                "log_probabilities", "other counts", "must be one a token", "make the file again"
-            )
-        for row in self.log_probabilities:
-            if not row or max(row) > 0.001:
-                raise InvalidValue(
-                    "log_probabilities", row[:4], "must be at most 0", "make the file again"
-                )
+        counts = [len(row) for row in self.log_probabilities]
+        equal = [len(ids) for ids in self.tokens] == counts
+        _check(equal, "log_probabilities", counts, "must be one for each token")
+        for i, (ids, row) in enumerate(zip(self.tokens, self.log_probabilities, strict=True)):
+            key = f"tokens[{i}]"
+            _check(1 <= len(ids) <= KEPT, key, len(ids), f"must be from 1 to {KEPT} tokens")
+            _check(len(set(ids)) == len(ids), key, ids[:4], "must name no token twice")
+            key = f"log_probabilities[{i}]"
+            inside = all(LEAST <= value <= 0.001 for value in row)
+            _check(inside, key, row[:4], f"must lie between {LEAST:,.0f} and 0")
+            total = sum(map(math.exp, row))
+            _check(total <= 1.001, key, total, "is the sum of probabilities, and must be at most 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +99,15 @@ class Candidate(Value):
 class Fingerprint(Result):
     """How a planned model answers the probes: as it should, as rounded, and under each cause."""
 
-    format: Literal["ropewalk-fingerprint-1"]
+    format: Literal["ropewalk-fingerprint-2"]
     model: str
     plan_id: str
     method: str
     original_length: int
     target_length: int
     tokenizer_sha256: str
+    vocabulary: int
+    """The number of tokens that the model has embeddings for."""
     bos: tuple[int, ...]
     sequence: tuple[int, ...]
     """The text of which the longer probes are beginnings."""
@@ -99,25 +119,55 @@ class Fingerprint(Result):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_filled(self.probes, "probes")
-        check_filled(self.healthy, "healthy")
-        check_measured(self.target_length, "target_length")
+        for key, value, least, most in (
+            ("target_length", self.target_length, 2 * SHORTEST + 1, MAX_MEASURED_LENGTH),
+            ("original_length", self.original_length, 1, MAX_LENGTH),
+            ("vocabulary", self.vocabulary, 1, MOST_VOCABULARY),
+            ("probes", len(self.probes), 1, MOST),
+            ("healthy", len(self.healthy), 1, _MOST_CANDIDATES),
+            ("candidates", len(self.candidates), 0, _MOST_CANDIDATES),
+        ):
+            _check(least <= value <= most, key, value, f"must be from {least:,} to {most:,}")
+        self._check_probes()
         every = [("answers", self.answers)]
         every += [(f"healthy[{i}]", each) for i, each in enumerate(self.healthy)]
         every += [(f"candidates[{i}].answers", c.answers) for i, c in enumerate(self.candidates)]
         for key, answers in every:
-            if len(answers.tokens) != len(self.probes):
-                raise InvalidValue(
-                    key, len(answers.tokens), "must be one a probe", "make the file again"
-                )
+            count = len(answers.tokens)
+            _check(count == len(self.probes), key, count, "must be one for each probe")
+            for i, ids in enumerate(answers.tokens):
+                self._check_ids(ids, f"{key}.tokens[{i}]")
+        spread = float(_spreads(self).mean())
+        _check(
+            spread <= _MOST_SPREAD,
+            "healthy",
+            round(spread, 3),
+            "is the mean squared distance of healthy answers, which must be at most "
+            f"{_MOST_SPREAD}: otherwise no server would deviate",
+        )
+
+    def _check_probes(self) -> None:
+        self._check_ids(self.bos, "bos")
+        self._check_ids(self.sequence, "sequence")
+        seen = set()
         for i, probe in enumerate(self.probes):
-            if probe.kind == "context" and not 1 <= probe.length <= len(self.sequence):
-                raise InvalidValue(
-                    f"probes[{i}].length",
-                    probe.length,
-                    f"the text has {len(self.sequence)} tokens",
-                    "make the file again",
-                )
+            key = f"probes[{i}]"
+            self._check_ids(probe.tokens, f"{key}.tokens")
+            longest = self.target_length - 1
+            if probe.kind == "context":
+                longest = min(longest, len(self.sequence))
+            _check(
+                probe.length <= longest, f"{key}.length", probe.length, f"must be at most {longest}"
+            )
+            prompt = probe.text or self.prompt(probe)
+            _check(prompt not in seen, key, probe.length, "must not repeat an earlier probe")
+            seen.add(prompt)
+        kinds = [probe.kind for probe in self.probes]
+        _check("context" in kinds, "probes", kinds, "must hold a beginning of the text")
+
+    def _check_ids(self, ids: tuple[int, ...], key: str) -> None:
+        wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
+        _check(wrong is None, key, wrong, f"must be from 0 to {self.vocabulary - 1}")
 
     def summary(self) -> str:
         longest = max(probe.length for probe in self.probes)
@@ -137,10 +187,25 @@ class Fingerprint(Result):
 
     @classmethod
     def read(cls, path: str | Path) -> Fingerprint:
-        value = read_json(path, max_bytes=MAX_BYTES)
-        if isinstance(value, dict):
-            value.pop("checksum", None)
+        """The fingerprint in a file, unless somebody changed the file since it was made."""
+        text = read_text(path, max_bytes=MAX_BYTES)
+        value = parse_json(text, source=str(path))
+        if not isinstance(value, dict) or not isinstance(value.pop("checksum", None), str):
+            raise InputError(
+                f"{path}: has no checksum of its own, so it is not a fingerprint that ropewalk "
+                "made; make it with `ropewalk fingerprint MODEL -o FILE`"
+            )
+        if not is_signed(text.encode()):
+            raise InputError(
+                f"{path}: its content does not have the checksum that stands in it, so it was "
+                "changed or damaged since it was made; restore the file, or create it again"
+            )
         return cls.from_json(value, f"{path}: ")
+
+
+def _check(holds: bool, key: str, value: object, rule: str) -> None:
+    if not holds:
+        raise InvalidValue(key, value, rule, RESTORE)
 
 
 class Observed(NamedTuple):
@@ -249,9 +314,15 @@ def compare(fingerprint: Fingerprint, observed: Sequence[Observed], info: Server
             Cause("tokenizer", "reads text as other tokens, as many as the plan's tokenizer makes")
         )
     status: Status = "deviates" if causes else "same"
-    if not causes and not len(tokens.places):
+    # Single tokens alone show no rotation, and a model that ends its text gives no alternatives.
+    every = int((kinds == "context").sum())
+    missing = every - int((kinds[compared.places] == "context").sum())
+    if not causes and missing > _MISSING * every:
         status = "unknown"
-        told = "gives no log-probabilities of what it writes, so it cannot be compared"
+        told = (
+            f"gives no log-probabilities after {missing} of {every} beginnings of the text, so it "
+            "cannot be compared"
+        )
         causes = [Cause("nothing to compare", told, certain=False)]
     distances = dict(zip(compared.places.tolist(), compared.own.tolist(), strict=True))
     spreads = _spreads(fingerprint)
@@ -321,18 +392,25 @@ def _added(more: set[int], what: str) -> Cause:
 
 
 def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
-    """The cause whose answers the server's are, or the nearest."""
+    """The cause whose answers the server's are, or the nearest.
+
+    A pair of causes is named only if it leaves less than half of what any single cause leaves.
+    """
     left = [float(each.sum()) for each in seen.others]
-    order = np.argsort(left, kind="stable")
+    pairs = [AND in each.name for each in fingerprint.candidates]
+    ranked = [2 * x + _FLOOR if pair else x for x, pair in zip(left, pairs, strict=True)]
+    order = np.argsort(ranked, kind="stable")
+    explained = 0.0
     if len(order):
         best, least = fingerprint.candidates[order[0]], left[order[0]]
-        if least <= seen.threshold and least <= _EXPLAINED * seen.distance:
+        explained = 1 - least / seen.distance
+        if least <= seen.threshold and explained >= _EXPLAINED:
             likely = [f"answers like the plan {best.told}"]
             names = {best.name}
             for i in order[1:]:
                 other = fingerprint.candidates[i]
                 near = left[i] <= min(seen.threshold, 4 * least + _FLOOR * len(seen.own))
-                if near and other.name not in names:
+                if near and pairs[i] <= pairs[order[0]] and other.name not in names:
                     names.add(other.name)
                     likely.append(other.told)
             return Cause(best.name, ", or ".join(likely), certain=len(likely) == 1)
@@ -348,12 +426,9 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
         )
         return Cause("weights", told, certain=False)
     where = _begins(fingerprint, seen.part(~single))
-    if len(order) and least <= _RESEMBLING * seen.distance:
-        return Cause(
-            best.name,
-            f"deviates{where}; the nearest known cause is the plan {best.told}",
-            certain=False,
-        )
+    if explained >= _EXPLAINED and least <= _NEAREST * seen.threshold:
+        told = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "
+        return Cause(best.name, f"{told}{explained:.0%} of the deviation", certain=False)
     return Cause("unknown", f"deviates{where}, of unknown cause", certain=False)
 
 

@@ -40,7 +40,10 @@ class _Tokenizer:
         self, text: str, *, add_special_tokens: bool = True, verbose: bool = True
     ) -> dict[str, list[int]]:
         asked = {"content": text, "add_special": add_special_tokens, "parse_special": True}
-        return {"input_ids": self._asked("/tokenize", asked, "tokens", list)}
+        found: list[int] = self._asked("/tokenize", asked, "tokens", list)
+        if not all(type(token) is int and 0 <= token < 2**31 for token in found):
+            raise ServerError(f"{self._client.where}: its answer to /tokenize is no list of tokens")
+        return {"input_ids": found}
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         asked: dict[str, object] = {"tokens": [int(token) for token in tokens]}

@@ -18,11 +18,12 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream, spread
 from ropewalk.evaluation.tasks.needle import draw_fact
-from ropewalk.values import Value
+from ropewalk.values import RESTORE, Value
 
 Kind = Literal["token", "context", "text"]
 
 SINGLE, TEXTS, CONTEXTS = 3, 3, 15
+MOST = SINGLE + TEXTS + CONTEXTS
 SHORTEST = 16
 """Tokens of the shortest beginning: each probe is at least so long, single tokens aside."""
 TEXT_WORDS = 24
@@ -41,6 +42,22 @@ class Probe(Value):
     """Empty for a beginning of the fingerprint's long text."""
     text: str = ""
     """What is sent in place of tokens, without BOS."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.kind == "text") != bool(self.text):
+            raise InvalidValue(
+                "text", self.text, f"does not suit a probe of kind {self.kind}", RESTORE
+            )
+        held = 0 if self.kind == "context" else self.length
+        if self.length < 1 or len(self.tokens) != held:
+            raise InvalidValue(
+                "length",
+                self.length,
+                f"must be at least 1, and a probe of kind {self.kind} with this length must hold "
+                f"{held} tokens",
+                RESTORE,
+            )
 
 
 @dataclass(frozen=True)
@@ -92,11 +109,12 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
     fill(target - 1)
     ends = tuple(tuple(range(n, max(1, n - _AHEAD), -1)) for n in lengths)
     common = dict.fromkeys([*encoder.bos, *tokens[:: max(1, len(tokens) // 256)]])
-    texts = []
+    texts: dict[str, tuple[int, ...]] = {}
     for i in range(4 * TEXTS):
         text = " ".join("".join(haystack.crop(spread(i, "short", *name), TEXT_WORDS)).split())
-        texts.append((text, tuple(encoder.sequence(text).tolist())))
-    return Draft(tuple(tokens), ends, tuple(common), tuple(texts))
+        if text:
+            texts[text] = tuple(encoder.sequence(text).tolist())
+    return Draft(tuple(tokens), ends, tuple(common), tuple(texts.items()))
 
 
 def probe_lengths(original: int, target: int) -> tuple[int, ...]:

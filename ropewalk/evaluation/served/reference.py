@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,15 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
 from ropewalk.evaluation.served import rounding
-from ropewalk.evaluation.served.causes import causes
-from ropewalk.evaluation.served.fingerprint import FORMAT, KEPT, Answers, Candidate, Fingerprint
+from ropewalk.evaluation.served.causes import AND, ROUNDED, causes
+from ropewalk.evaluation.served.fingerprint import (
+    FORMAT,
+    KEPT,
+    LEAST,
+    Answers,
+    Candidate,
+    Fingerprint,
+)
 from ropewalk.evaluation.served.probes import SINGLE, TEXTS, Draft, Probe, draft
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -70,6 +78,7 @@ def fingerprint(
         original_length=planned.original_length,
         target_length=planned.target_length,
         tokenizer_sha256=encoder.fingerprint,
+        vocabulary=loaded.vocabulary,
         bos=encoder.bos,
         sequence=drafted.tokens,
         probes=tuple(probes),
@@ -83,51 +92,36 @@ def fingerprint(
 
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
     """The plan as it is, as healthy servers round it, and as it may go wrong."""
-    coarse: list[_Way] = [
-        _Way(
-            "weights",
-            "with its weights rounded to 4 bits",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.four_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of 4 bits",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.four_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of 5 bits",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.five_bits),
-        ),
-        _Way(
-            "cache",
-            "with a cache of float8",
-            planned,
-            lambda: rounding.rounded_cache(model, rounding.float8),
-        ),
+    rotated = causes(planned, present)
+    weights = partial(rounding.rounded_weights, model)
+    cache = partial(rounding.rounded_cache, model)
+    told = "with its weights rounded to 4 bits"
+    coarse = [_Way("weights", told, planned, partial(weights, rounding.four_bits))]
+    if model.config.get_text_config()._attn_implementation == "sdpa":
+        kinds = {
+            "4 bits": rounding.four_bits,
+            "5 bits": rounding.five_bits,
+            "float8": rounding.float8,
+        }
+        for kind, rounded in kinds.items():
+            way = _Way("cache", f"with a cache of {kind}", planned, partial(cache, rounded))
+            coarse.append(way)
+    pairs = [
+        _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
+        for one in rotated
+        if one.told in ROUNDED
+        for two in coarse[:2]
     ]
-    if model.config.get_text_config()._attn_implementation != "sdpa":
-        coarse = coarse[:1]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    healthy = (
+        partial(weights, rounding.eight_bits, rounding.eight_bits),
+        partial(weights, rounding.bfloat16, outputs=rounding.bfloat16),
+    )
     return [
-        _Way("", "", planned),
-        _Way(
-            "",
-            "",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.eight_bits, rounding.eight_bits),
-        ),
-        _Way(
-            "",
-            "",
-            planned,
-            lambda: rounding.rounded_weights(model, rounding.bfloat16, outputs=rounding.bfloat16),
-        ),
-        *(_Way(*cause) for cause in causes(planned, present)),
+        *(_Way("", "", planned, rounded) for rounded in (nullcontext, *healthy)),
+        *(_Way(*cause) for cause in rotated),
         *coarse,
+        *pairs,
         *bos,
     ]
 
@@ -185,7 +179,8 @@ class _Asking:
         return Answers(
             tokens=tuple(tuple(top.tolist()) for top in kept),
             log_probabilities=tuple(
-                tuple(np.round(rows[i][top], 6).tolist()) for i, top in enumerate(kept)
+                tuple(np.round(np.maximum(rows[i][top], LEAST), 6).tolist())
+                for i, top in enumerate(kept)
             ),
         )
 

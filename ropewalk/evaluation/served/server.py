@@ -19,6 +19,7 @@ from typing import Any
 from ropewalk.errors import InputError, InvalidValue, UnknownName, printable
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
+from ropewalk.lengths import MAX_LENGTH
 from ropewalk.run_directory import differences
 from ropewalk.values import Value
 
@@ -27,6 +28,10 @@ TOP = 20
 """Alternatives to ask for: the most that vLLM gives unless it is told otherwise."""
 FEWER = 5
 """The most that OpenAI's own completions give."""
+MOST_NAMED = 1000
+"""Alternatives of one token that are read at all; a server that names more is refused."""
+MOST_WRITTEN = 1000
+"""Characters of a token that are believed."""
 MOST_TEXT = 300
 _OWNERS = {"llamacpp": LLAMA_CPP, "vllm": VLLM, "sglang": SGLANG, "library": OLLAMA}
 # What SGLang says of itself, where that decides answers.
@@ -87,19 +92,23 @@ class ChangedModel(ServerError):
 def discover(client: Client, model: str | None = None) -> ServerInfo:
     """What a server is, by its own words."""
     listed = client.get("/v1/models")
-    entries = listed.get("data") if isinstance(listed, dict) else None
-    models = [e for e in entries or [] if isinstance(e, dict) and isinstance(e.get("id"), str)]
+    models = [_object(entry) for entry in _list(_object(listed).get("data"))]
+    models = [entry for entry in models if isinstance(entry.get("id"), str)]
     names = [entry["id"] for entry in models]
     if model is None and len(names) != 1:
         if not names:
             raise InputError(f"{client.where}: lists no model (/v1/models); name it (`model_name`)")
         raise InputError(
             f"{client.where}: serves {len(names)} models; name one (`model_name`): "
-            f"{printable(', '.join(names[:8]))}"
+            f"{', '.join(map(_short, names[:8]))}"
         )
     if model is not None and names and model not in names:
-        raise UnknownName("served model", model, names[:32])
+        raise UnknownName("served model", model, map(_short, names[:8]))
     name = model if model is not None else names[0]
+    if not 0 < len(name) <= MOST_TEXT:
+        raise InvalidValue(
+            "model_name", name, f"must have from 1 to {MOST_TEXT} characters", "check the server"
+        )
     entry = next((e for e in models if e["id"] == name), {})
     kind = _OWNERS.get(str(entry.get("owned_by")), OTHER)
     told = _TELLERS.get(kind, _other)(client, entry, name)
@@ -109,8 +118,8 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
         url=str(client.where),
         kind=kind,
         version=_short(version) if isinstance(version, str) else "",
-        model=_short(name),
-        length=length if isinstance(length, int) and length > 0 else None,
+        model=name,
+        length=length if type(length) is int and 0 < length <= MAX_LENGTH else None,
         revealed={k: _short(v) if isinstance(v, str) else v for k, v in found.items()},
     )
 
@@ -163,6 +172,10 @@ _TELLERS = {LLAMA_CPP: _llama_cpp, VLLM: _vllm, SGLANG: _sglang, OLLAMA: _ollama
 
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _plain(members: Mapping[str, object]) -> dict[str, object]:
@@ -268,6 +281,8 @@ class Server:
             if self.info.kind == VLLM:
                 asked["return_tokens_as_token_ids"] = True
         answer = self._read(self._ask(asked))
+        if len(answer.text) > count * MOST_WRITTEN:
+            raise self._odd(f"has {len(answer.text):,} characters for {count:,} tokens")
         if check and answer.prompt_tokens != len(tokens):
             raise self.miscounted(answer.prompt_tokens, len(tokens))
         return answer
@@ -312,12 +327,11 @@ class Server:
         return answer
 
     def _read(self, answer: dict[str, Any]) -> Answer:
-        choices = answer.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+        choice = _object(next(iter(_list(answer.get("choices"))), None))
+        if not isinstance(choice.get("text"), str):
             raise self._odd("has no choices[0].text")
         read = _object(answer.get("usage")).get("prompt_tokens")
-        if not isinstance(read, int) or isinstance(read, bool):
+        if type(read) is not int or not 0 <= read <= MAX_LENGTH:
             raise self._odd(
                 "has no usage.prompt_tokens, without which a cut prompt would not be noticed"
             )
@@ -332,17 +346,25 @@ class Server:
     def _top(self, given: object) -> tuple[tuple[int, float], ...] | None:
         """The alternatives of the first token, from any of the forms that servers use."""
         told = _object(given)
-        content, rows = told.get("content"), told.get("top_logprobs")
+        content, rows = _list(told.get("content")), _list(told.get("top_logprobs"))
+        named: list[tuple[object, object, object]] = []
+        if content:
+            entries = map(_object, _list(_object(content[0]).get("top_logprobs")))
+            named = [(e.get("id"), e.get("token"), e.get("logprob")) for e in entries]
+        elif rows:
+            named = [(None, spelled, value) for spelled, value in _object(rows[0]).items()]
+        if len(named) > MOST_NAMED:
+            raise self._odd(
+                f"names {len(named):,} alternatives of a token, and {self.top} are asked for"
+            )
         found: dict[int, float] = {}
-        if isinstance(content, list) and content:
-            for entry in _object(content[0]).get("top_logprobs") or []:
-                token, value = _object(entry).get("id"), _object(entry).get("logprob")
-                if not isinstance(token, int):
-                    token = self._token(_object(entry).get("token"))
-                _put(found, token, value)
-        elif isinstance(rows, list) and rows:
-            for spelled, value in _object(rows[0]).items():
-                _put(found, self._token(spelled), value)
+        for given, spelled, value in named:
+            token = given if type(given) is int else self._token(spelled)
+            if token is None or not 0 <= token < 2**31 or isinstance(value, bool):
+                continue
+            # Some integers are too large for float.
+            if isinstance(value, int | float) and -1e300 < value <= 0.01:
+                found.setdefault(token, float(value))
         return tuple(found.items()) or None
 
     def _token(self, spelled: object) -> int | None:
@@ -350,7 +372,7 @@ class Server:
         if not isinstance(spelled, str):
             return None
         prefix, _, number = spelled.partition(":")
-        if prefix == "token_id" and number.isdigit() and len(number) < 10:
+        if prefix == "token_id" and number.isdecimal() and number.isascii() and len(number) < 11:
             return int(number)
         if self.encoder is None:
             return None
@@ -381,8 +403,3 @@ class Server:
                 "leave out the task, or use a server that takes tokens",
             )
         return text
-
-
-def _put(found: dict[int, float], token: object, value: object) -> None:
-    if isinstance(token, int) and isinstance(value, int | float) and value <= 0.01:
-        found.setdefault(token, float(value))

@@ -6,7 +6,7 @@ Both ask for the words in an order that the text gives, so that the answer can b
 from __future__ import annotations
 
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.references import recall
+from ropewalk.evaluation.references import string_match_all
 from ropewalk.evaluation.tasks import Draft, Scene, Task
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NAMES, NOUNS, numbered_name
 
@@ -95,9 +95,9 @@ TASKS = (
         "cwe-syn",
         "The ten words that occur most often in a list.",
         common_words,
-        recall,
+        string_match_all,
         continues=r"[\w-]",
-        metric=recall.__name__,
+        metric=string_match_all.__name__,
         allowance=120,
         fill=0.98,
         groups=("ruler-syn", "ruler-11-syn"),
@@ -106,8 +106,8 @@ TASKS = (
         "fwe-syn",
         "The three words that occur most often in a coded text.",
         frequent_words,
-        recall,
-        metric=recall.__name__,
+        string_match_all,
+        metric=string_match_all.__name__,
         allowance=50,
         fill=0.98,
         groups=("ruler-syn", "ruler-11-syn"),

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import noise, sentences
-from ropewalk.evaluation.references import recall
+from ropewalk.evaluation.references import string_match_all
 from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
 from ropewalk.evaluation.vocabulary import LETTERS, NAMES, numbered_name
 
@@ -171,9 +171,9 @@ def _task(name: str, summary: str, form: Form) -> Task:
         f"niah-{name}-syn",
         summary,
         form.draft,
-        recall,
+        string_match_all,
         continues=r"[\w-]",
-        metric=recall.__name__,
+        metric=string_match_all.__name__,
         allowance=128,
         fill=0.98,
         groups=("ruler-syn", "ruler-11-syn"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import TRADES, person, surname, town
-from ropewalk.evaluation.references import any_reference
+from ropewalk.evaluation.references import string_match_part
 from ropewalk.evaluation.tasks import Draft, Scene, Task
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NOUNS
 
@@ -136,8 +136,8 @@ TASKS = tuple(
         name,
         summary,
         draft,
-        any_reference,
-        metric=any_reference.__name__,
+        string_match_part,
+        metric=string_match_part.__name__,
         allowance=32,
         fill=0.98,
         groups=("ruler-syn",),

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
@@ -29,6 +31,11 @@ class Export(Stage[Exports]):
 
     def check(self, start: Start) -> None:
         Checkpoint.open(start.source)
+
+    def bytes_to_write(self, start: Start, place: Path) -> int:
+        model = Checkpoint.open(start.source)
+        folder = 0 if (place / FOLDER).exists() else model.bytes()
+        return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
 
     def run(self, work: Work, progress: Progress) -> Exports:
         plan, path = chosen_plan(work), work.directory.path

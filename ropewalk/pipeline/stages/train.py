@@ -28,8 +28,8 @@ from ropewalk.training.stage import (
     Execution,
     StageJob,
     bytes_on_disk,
-    check_room,
     train_stage,
+    written_bytes,
 )
 
 FOLDER = "train"
@@ -64,9 +64,13 @@ class Train(Stage[Training]):
         settings = self.settings
         _texts(start)
         Execution(start.loaded.model.device.type).accumulated(settings.batch)
-        if start.place is not None and not _trained_in(start.place):
-            whole = Checkpoint.open(str(resolve(start.source).folder)).bytes(torch.float32)
-            check_room(start.place / FOLDER, bytes_on_disk(whole, settings, keeps=False))
+
+    def bytes_to_write(self, start: Start, place: Path) -> int:
+        if _trained_in(place):
+            return 0
+        whole = Checkpoint.open(str(resolve(start.source).folder)).bytes(torch.float32)
+        most = bytes_on_disk(whole, self.settings, keeps=False) - whole  # exported later
+        return max(0, most - written_bytes(place / FOLDER))
 
     def recalled(self, work: Work, result: Training) -> Training | None:
         """The weights, if they are still there; the run directory may have moved."""
@@ -101,7 +105,13 @@ class Train(Stage[Training]):
         )
         check_documents(store, work.present.target_length, job, work.notice)
         journal = StepJournal(work.directory.journal(JOURNAL), 1)
-        train_stage(job, journal=journal, progress=progress, event=work.directory.event)
+        train_stage(
+            job,
+            journal=journal,
+            progress=progress,
+            event=work.directory.event,
+            notice=work.notice,
+        )
         stage = TrainedStage(
             length=self.target_length,
             window=self.target_length,

@@ -23,6 +23,7 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.progress import Status
 from tests.audit.files.folders import SINGLE, bundled, edit, judged
+from tests.gguf.gguf_cases import unproven
 from tests.gguf.gguf_files import rewritten
 
 
@@ -159,7 +160,7 @@ def test_a_manifest_is_a_value(folder: Path) -> None:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sealed") / "model.gguf"
     plan = extend_plan(present_plan(BUNDLED_FOLDER), 1024, "ntk_mixed")
-    llama_cpp.export(BUNDLED_FOLDER, plan, path, dtype="Q8_0", check=False)
+    unproven(llama_cpp.export)(BUNDLED_FOLDER, plan, path, dtype="Q8_0")
     return path
 
 

@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from safetensors.torch import load_file as load_torch
+from safetensors.torch import save_file as save_torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from ropewalk.audit.files.finite import not_finite
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.audit.files.safetensors import read_header
 from ropewalk.audit.files.shapes import USUAL, compare
+from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import ConfigReader
 from tests.audit.files.folders import (
@@ -396,3 +400,41 @@ def test_a_header_of_many_tensors_is_quick(tmp_path: Path) -> None:
     start = time.process_time()
     assert len(read_header(tmp_path / SINGLE)) == 20_000
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16", "F8_E5M2", "F8_E4M3"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_number_that_is_none_is_found_without_a_manifest(
+    dtype: str, value: str, tmp_path: Path
+) -> None:
+    own = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+    kind = getattr(torch, {**own, "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn"}[dtype])
+    whole, broken = torch.randn(7, 9), torch.randn(7, 9)
+    broken[-1, -1] = float(value)
+    save_torch({"a": whole.to(kind), "b": broken.to(kind)}, tmp_path / SINGLE)
+    stored = {tmp_path / SINGLE: read_header(tmp_path / SINGLE)}
+    # F8_E4M3 has no infinite values: torch writes its largest number for them.
+    none = dtype == "F8_E4M3" and value != "nan"
+    assert not_finite(numbers(stored)) == (() if none else ("b",))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_model_with_nan_is_wrong(sharded: bool, folder: Path) -> None:
+    weights = load_torch(folder / SINGLE)
+    weights[QUERIES][3, 5] = float("nan")
+    save_torch(weights, folder / SINGLE, metadata={"format": "pt"})
+    if sharded:
+        in_shards(folder)
+    found = judged(folder)
+    assert found.verdict == found.verdict_in("vllm") == "wrong"
+    (finding,) = found.wrong
+    assert finding.what == f"{QUERIES} holds NaN or infinite values"
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.bool])
+def test_weights_that_are_whole_numbers_are_wrong(kind: torch.dtype, folder: Path) -> None:
+    weights = load_torch(folder / SINGLE)
+    weights[QUERIES] = weights[QUERIES].to(kind)
+    save_torch(weights, folder / SINGLE, metadata={"format": "pt"})
+    (finding,) = judged(folder).wrong
+    assert f"{QUERIES} is stored as " in finding.what

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -45,7 +47,11 @@ def test_addresses(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "ftp://x", "http://", "http://a:b", "", 3, "a b"]
+    "url",
+    [
+        *("localhost:8000", "ftp://x", "http://", "http://a:b", "", 3, "a b", "http://a:99999"),
+        *("http://a..b", f"http://{'a' * 64}", "http://.", "http://[::1", "http://host/ä"),
+    ],
 )
 def test_what_is_no_address_is_refused(url: object) -> None:
     with pytest.raises(InvalidValue, match="server"):
@@ -214,22 +220,96 @@ def test_a_server_that_drips_is_left_in_time() -> None:
         assert time.monotonic() - begun < 3
 
 
-def test_what_is_no_http() -> None:
+@contextmanager
+def raw(*parts: bytes, forever: bytes = b"") -> Iterator[str]:
+    """A server that writes these bytes whatever it is asked, and then some for ever."""
     listening = socket.create_server(("127.0.0.1", 0))
 
-    def babble() -> None:
+    def serve() -> None:
         while True:
             try:
                 own, _ = listening.accept()
             except OSError:
                 return
-            with own:
-                own.sendall(b"\x00\x01 hello\r\n\r\n")
+            with own, suppress(OSError):
+                own.recv(65536)
+                own.sendall(b"".join(parts))
+                while forever:
+                    own.sendall(forever)
 
-    threading.Thread(target=babble, daemon=True).start()
+    threading.Thread(target=serve, daemon=True).start()
     with listening:
-        own = client(f"http://127.0.0.1:{listening.getsockname()[1]}", attempts=1)
-        assert "does not answer" in refusal(own)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_what_is_no_http() -> None:
+    with raw(b"\x00\x01 hello\r\n\r\n") as url:
+        assert "does not answer" in refusal(client(url, attempts=1))
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+PLAIN = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "forever"),
+    [
+        (CHUNKED + b"-5\r\n", b"x" * 65536),
+        (CHUNKED + b"-1\r\n", b"x" * 65536),
+        (CHUNKED + b"FFFFFFFFFFFFFFFF\r\n", b"x" * 65536),
+        (CHUNKED, (b"400\r\n" + b"x" * 1024 + b"\r\n") * 64),
+        (PLAIN + b"\r\n", b"x" * 65536),
+        (PLAIN + b"Content-Length: -5\r\n\r\n", b"x" * 65536),
+        (PLAIN + b"Content-Length: 99999999999999999999\r\n\r\n", b"x" * 65536),
+    ],
+)
+def test_bodies_without_end_are_left(begun: bytes, forever: bytes) -> None:
+    with raw(begun, forever=forever) as url:
+        begin = time.monotonic()
+        assert "answers with more than 16,777,216 bytes" in refusal(client(url, attempts=1))
+        assert time.monotonic() - begin < 8
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        CHUNKED + b"-5\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + "²\r\n{}\r\n0\r\n\r\n".encode(),
+        CHUNKED + b"9\r\n{}\r\n",
+        PLAIN + b"Content-Length: 100\r\n\r\n{}",
+        PLAIN + b"x: y\r\n" * 1000 + b"\r\n{}",
+        PLAIN + b"x" * 70000 + b"\r\n\r\n{}",
+        b"HTTP/1.1 -1 OK\r\n\r\n{}",
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_damaged(said: bytes) -> None:
+    with raw(said) as url:
+        text = refusal(client(url, attempts=1))
+        assert "does not answer" in text or "is not JSON" in text
+    if b"Content-Length" in said:
+        assert "the answer ends in its middle" in text
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "\xb2",
+        "-5",
+        "1e9",
+        "Fri, 31 Dec 99999999999999999999 23:59:59 GMT",
+        "Fri, 31 Dec 2100 23:59:59 +99999999999999",
+    ],
+)
+def test_a_wait_that_is_nonsense_is_none(wait: str) -> None:
+    with misbehaving(lambda asked, n: said({}, 429, Retry_After=wait)) as wire:
+        assert "answers 429: {}, 2 times; try again later" in refusal(client(wire.url, attempts=2))
+
+
+@pytest.mark.parametrize("depth", [200, 400, 700, 950, 5000])
+def test_deep_answers_with_a_key(depth: int) -> None:
+    body = b"[" * depth + b"]" * depth
+    with misbehaving(lambda asked, n: (200, {}, body)) as wire, suppress(ServerError):
+        client(wire.url).post("/v1/completions", ASKED)  # and no other error
 
 
 def test_a_client_that_is_stopped_leaves_at_once() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from ropewalk.evaluation.served.fingerprint import (
     distance,
 )
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.outputs import is_ours
+from ropewalk.outputs import UNSIGNED, is_ours, signed
 from tests.api.conformance import check_result
 from tests.evaluation.served import made
 
@@ -68,28 +69,105 @@ def test_a_file_and_back(own: Fingerprint, tmp_path: Path) -> None:
     assert path.stat().st_size < 2**20
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "told"),
-    [
-        ("format", "other", "is not one of the choices"),
-        ("probes", [], "must not be empty"),
-        ("healthy", [], "must not be empty"),
-        ("sequence", [1, 2], "the text has 2 tokens"),
-        ("answers", {"tokens": [[1]], "log_probabilities": [[-1.0]]}, "must be one a probe"),
-        ("answers", {"tokens": [[1]], "log_probabilities": [[2.0]]}, "must be at most 0"),
-        ("answers", {"tokens": [[1, 2]], "log_probabilities": [[-2.0]]}, "must be one a token"),
-        ("target_length", 10**12, "must be at most"),
-    ],
-)
+def edited(own: Fingerprint, path: Path, place: Sequence[str | int], value: object) -> Path:
+    """A file that differs in one place, and has the checksum of what is in it."""
+    whole: Any = {**replace(own, candidates=()).to_json(), "checksum": UNSIGNED}
+    inner = whole
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    path.write_bytes(signed(json.dumps(whole).encode()))
+    return path
+
+
+ROW = ("log_probabilities", 0)
+DAMAGED: list[tuple[Sequence[str | int], object, str]] = [
+    (("format",), "other", "is not one of the choices"),
+    (("format",), "ropewalk-fingerprint-1", "is not one of the choices"),
+    (("sequence",), [1, 2], "probes.* must be at most 2"),
+    (("sequence", 3), -1, "sequence = -1: must be from 0 to"),
+    (("sequence", 3), 10**6, "sequence = 1000000: must be from 0 to"),
+    (("bos",), [-1], "bos = -1: must be from 0 to"),
+    (("vocabulary",), 0, "must be from 1 to"),
+    (("vocabulary",), 2**31, "must be from 1 to"),
+    (("vocabulary",), 100, "must be from 0 to 99"),
+    (("target_length",), 10**12, "must be from 33 to 16,777,216"),
+    (("target_length",), -5, "must be from 33 to"),
+    (("original_length",), 0, "must be from 1 to"),
+    (("original_length",), 10**300, "must be from 1 to"),
+    (("probes",), [], "must be from 1 to 21"),
+    (("probes",), [{"kind": "token", "length": 1, "tokens": [3], "text": ""}] * 22, "must be from"),
+    (("probes", 0, "length"), 10**9, "must hold 1000000000 tokens"),
+    (("probes", 0, "length"), 0, "must be at least 1"),
+    (("probes", 0, "tokens"), [-3], r"probes\[0\].tokens = -3: must be from 0 to"),
+    (("probes", 0, "tokens"), [], "must hold 1 tokens"),
+    (("probes", 0, "kind"), "context", "must hold 0 tokens"),
+    (("probes", 3, "text"), "", "does not suit a probe of kind text"),
+    (("probes", 0, "text"), "x", "does not suit a probe of kind token"),
+    (("probes", -1, "length"), 10**9, r"probes\[20\].length = 1000000000: must be at most 1023"),
+    (("healthy",), [], "must be from 1 to"),
+    (("answers",), {"tokens": [[1]], "log_probabilities": [[-1.0]]}, "must be one for each probe"),
+    (("answers",), {"tokens": [[1]], "log_probabilities": [[2.0]]}, "must lie between -1,000 and"),
+    (("answers",), {"tokens": [[1, 2]], "log_probabilities": [[-2.0]]}, "one for each token"),
+    (("answers",), {"tokens": [[]], "log_probabilities": [[]]}, "must be from 1 to 64 tokens"),
+    (("answers", "tokens", 0, 1), -7, r"answers.tokens\[0\] = -7: must be from 0 to"),
+    (("answers", "tokens", 0, 1), 10**9, "must be from 0 to"),
+    (("answers", *ROW, 5), -1e308, "must lie between -1,000 and 0"),
+    (("answers", *ROW, 5), 10**350, "must be a finite number"),
+    (("answers", *ROW, 5), float("nan"), "is not JSON"),
+    (("answers", *ROW), [-0.01] * 64, "must be at most 1"),
+    (("healthy", 0, *ROW, 5), -1e308, "must lie between -1,000 and 0"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "told"), DAMAGED)
 def test_damaged_files(
-    own: Fingerprint, key: str, value: object, told: str, tmp_path: Path
+    own: Fingerprint, place: Sequence[str | int], value: object, told: str, tmp_path: Path
 ) -> None:
-    small = replace(own, candidates=())  # which take the longest to read
-    damaged = {**small.to_json(), key: value}
-    path = tmp_path / "f.json"
-    path.write_text(json.dumps(damaged), "utf-8")
     with pytest.raises(InvalidValue, match=told):
-        Fingerprint.read(path)
+        Fingerprint.read(edited(own, tmp_path / "f.json", place, value))
+
+
+def test_nothing_is_named_twice(own: Fingerprint, tmp_path: Path) -> None:
+    first = own.probes[0].to_json()
+    with pytest.raises(InvalidValue, match=r"probes\[1\] = 1: must not repeat an earlier probe"):
+        Fingerprint.read(edited(own, tmp_path / "f.json", ("probes", 1), first))
+    twice = [own.answers.tokens[0][0]] * 64
+    with pytest.raises(InvalidValue, match="must name no token twice"):
+        Fingerprint.read(edited(own, tmp_path / "f.json", ("answers", "tokens", 0), twice))
+
+
+def test_healthy_answers_that_would_excuse_everything(own: Fingerprint, tmp_path: Path) -> None:
+    other = {
+        "tokens": [[0]] * len(own.probes),
+        "log_probabilities": [[-1e-9]] * len(own.probes),
+    }
+    with pytest.raises(InvalidValue, match="otherwise no server would deviate"):
+        Fingerprint.read(edited(own, tmp_path / "f.json", ("healthy", 0), other))
+
+
+def test_an_edited_file_is_refused(own: Fingerprint, tmp_path: Path) -> None:
+    """Also where every value is valid: one healthy answer raises the threshold."""
+    path = tmp_path / "f.json"
+    text = own.dumps()
+    first = str(own.healthy[0].log_probabilities[0][0])
+    for changed in (
+        text.replace(f"[{first},", f"[{float(first) - 0.5},"),
+        text.replace(f'"target_length":{made.TARGET}', f'"target_length":{made.TARGET + 1}'),
+        text.replace('"model":"bundled"', '"model":"bundlef"'),
+        text.replace(",", ", ", 1),
+        f"{text} ",
+    ):
+        assert changed != text
+        path.write_text(changed, "utf-8")
+        with pytest.raises(InputError, match="changed or damaged since it was made"):
+            Fingerprint.read(path)
+    for without in ({**json.loads(text), "checksum": 3}, own.to_json(), [1]):
+        path.write_text(json.dumps(without), "utf-8")
+        with pytest.raises(InputError, match="has no checksum of its own"):
+            Fingerprint.read(path)
+    path.write_text(text, "utf-8")
+    assert Fingerprint.read(path) == own
     with pytest.raises(InputError, match="there is no such file"):
         Fingerprint.read(tmp_path / "none.json")
 
@@ -229,3 +307,88 @@ def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> N
     verdict = compare(own, observed, INFO)
     assert verdict.status == "unknown"
     assert "gives no log-probabilities" in verdict.summary()
+
+
+def test_a_server_that_answers_few_probes_is_not_judged(own: Fingerprint) -> None:
+    """A model that ends its text after long prompts gives no alternatives there."""
+    well = seen(own, own.answers)
+    lengths = [probe.length for probe in own.probes if probe.kind == "context"]
+    for longest, status in ((1, "unknown"), (600, "unknown"), (lengths[-4], "same")):
+        observed = [
+            answer if probe.length <= longest or probe.kind == "text" else answer._replace(top=None)
+            for probe, answer in zip(own.probes, well, strict=True)
+        ]
+        verdict = compare(own, observed, INFO)
+        assert verdict.status == status
+        count = sum(length > longest for length in lengths)
+        if status == "unknown":
+            assert f"after {count} of {len(lengths)} beginnings" in verdict.summary()
+
+
+def between(own: Fingerprint, told: str, share: float) -> list[Observed]:
+    """A server part of the way from the plan to a cause, which explains this share."""
+    (other,) = (c.answers for c in own.candidates if c.told == told)
+    part = 1 / (1 + np.sqrt(1 - share))
+    observed = []
+    for i, probe in enumerate(own.probes):
+        rows = [
+            dict(zip(each.tokens[i], each.log_probabilities[i], strict=True))
+            for each in (own.answers, other)
+        ]
+        values = []
+        for token in sorted(set(rows[0]) & set(rows[1])):
+            here, there = (np.exp(row[token] / 2) for row in rows)
+            values.append((token, float(2 * np.log((1 - part) * here + part * there))))
+        observed.append(Observed(probe.length, tuple(values)))
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("told", "share", "named"),
+    [
+        ("with 2 times its factor", 0.99, "factor"),
+        ("with 2 times its factor", 0.85, "factor"),
+        ("with 2 times its factor", 0.6, "unknown"),
+        ("with 4 times its base", 0.9, "base"),
+        ("with 4 times its base", 0.55, "unknown"),
+        # It explains nearly all, and what it leaves is far beyond rounding all the same.
+        ("by linear instead", 0.95, "unknown"),
+    ],
+)
+def test_no_cause_is_named_that_explains_little(
+    own: Fingerprint, told: str, share: float, named: str
+) -> None:
+    single = replace(own, candidates=tuple(c for c in own.candidates if c.told == told))
+    (cause,) = compare(single, between(own, told, share), INFO).causes
+    assert cause.name == named
+    if cause.certain:
+        assert cause.told == f"answers like the plan {told}"
+    elif named != "unknown":
+        assert f"the nearest known cause, the plan {told}, explains " in cause.told
+        explained = int(cause.told.rpartition("%")[0].rpartition(" ")[2])
+        assert explained == pytest.approx(100 * share, abs=8)
+        assert explained >= 75
+    else:
+        assert told not in cause.told
+
+
+def test_one_cause_is_named_before_two_that_explain_as_much(own: Fingerprint) -> None:
+    (single,) = (c for c in own.candidates if c.told == "with 4 times its base")
+    pair = replace(single, name="factor and base", told="with two faults")
+    for candidates in ((pair, single), (single, pair)):
+        (cause,) = compare(
+            replace(own, candidates=candidates), seen(own, single.answers), INFO
+        ).causes
+        assert (cause.told, cause.certain) == ("answers like the plan with 4 times its base", True)
+    (cause,) = compare(replace(own, candidates=(pair,)), seen(own, single.answers), INFO).causes
+    assert cause.name == "factor and base"
+
+
+def test_bases_and_pairs_that_are_tried(own: Fingerprint) -> None:
+    told = {c.told: c.name for c in own.candidates}
+    assert told["with 0.8 times its base"] == told["with 1.25 times its base"] == "base"
+    assert told["without any scaling and with base 500,000"] == "no scaling and base"
+    also = "without its attention factor"
+    assert told[f"with 2 times its factor and {also}"] == "factor and attention factor"
+    assert told[f"{also} and with a cache of 4 bits"] == "attention factor and cache"
+    assert sum(" and " in name for name in told.values()) == 19

@@ -9,7 +9,7 @@ import pytest
 
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.served.client import Client, address
+from ropewalk.evaluation.served.client import Client, ServerError, address
 from ropewalk.evaluation.served.server import (
     OLLAMA,
     SGLANG,
@@ -78,6 +78,9 @@ def test_what_is_asked_and_what_is_read(encoder: Encoder) -> None:
         ({"choices": []}, "has no choices[0].text"),
         ({"choices": [{"message": {"content": "chat"}}]}, "has no choices[0].text"),
         ({"choices": [{"text": None}]}, "has no choices[0].text"),
+        ({"choices": 7}, "has no choices[0].text"),
+        ({"choices": [7]}, "has no choices[0].text"),
+        ({"choices": [{"text": "x" * 2001}]}, "has 2,001 characters for 2 tokens"),
     ],
 )
 def test_odd_answers(changes: dict[str, Any], told: str, encoder: Encoder) -> None:
@@ -223,3 +226,102 @@ def test_what_servers_reveal(encoder: Encoder) -> None:
         assert revealed.items() <= info.revealed.items()
         assert "never kept" not in info.line
         assert wire.url in info.line
+
+
+NUMBERS: list[object] = [None, True, -1, 10**300, 10**350, 1e308, "²", "x", 7, [7], {"a": 1}, {}]
+"""What may stand where a list, an object, a text or a small number should."""
+
+
+@pytest.mark.parametrize("odd", NUMBERS, ids=lambda odd: str(odd)[:9])
+def test_lists_of_models_that_are_nonsense(odd: object) -> None:
+    shapes = [odd, {"data": odd}, {"data": [odd]}, {"data": [{"id": odd}]}]
+    for shape in shapes:
+        with misbehaving(well, models=lambda s=shape: said(s)) as wire:  # type: ignore[misc]
+            if shape == {"data": [{"id": "²"}]} or shape == {"data": [{"id": "x"}]}:
+                assert discover(client(wire)).length is None
+            else:
+                with pytest.raises(InputError, match="lists no model"):
+                    discover(client(wire))
+
+
+@pytest.mark.parametrize("odd", [*NUMBERS, 2**41], ids=lambda odd: str(odd)[:9])
+def test_lengths_that_are_nonsense_are_not_known(odd: object) -> None:
+    props = {"default_generation_settings": {"n_ctx": odd}, "total_slots": odd, "model_path": odd}
+    for owner in ("llamacpp", "vllm", "sglang", "library", "x"):
+        models = lambda owner=owner: listed(  # noqa: E731
+            "m", owner=owner, max_model_len=odd, context_length=odd, meta=odd
+        )
+        with misbehaving(lambda *_: said(odd), models=models, other=lambda _: said(props)) as wire:
+            info = discover(client(wire))
+        assert info.length == (7 if odd == 7 and owner != "library" else None)
+        assert len(info.line) < 2000
+
+
+def test_names_that_are_too_long_are_refused() -> None:
+    with misbehaving(well, models=lambda: listed("m" * 5000)) as wire:
+        with pytest.raises(InputError, match="must have from 1 to 300 characters") as caught:
+            discover(client(wire))
+        assert len(str(caught.value)) < 300
+    with (
+        misbehaving(well, models=lambda: listed("")) as wire,
+        pytest.raises(InputError, match="must have from 1 to 300 characters"),
+    ):
+        discover(client(wire))
+    with misbehaving(well, models=lambda: listed("a  b")) as wire:
+        server = opened(wire, None)
+        assert wire.asked[-1]["model"] == "a  b"  # as the server spells it
+        server.check_unchanged()
+
+
+@pytest.mark.parametrize("odd", NUMBERS, ids=lambda odd: str(odd)[:9])
+@pytest.mark.parametrize("place", ["logprobs", "content", "first", "rows", "row", "list"])
+def test_alternatives_that_are_nonsense_are_none(odd: object, place: str, encoder: Encoder) -> None:
+    given = {
+        "logprobs": odd,
+        "content": {"content": odd},
+        "first": {"content": [odd]},
+        "rows": {"top_logprobs": odd},
+        "row": {"top_logprobs": [odd]},
+        "list": {"content": [{"top_logprobs": odd}]},
+    }[place]
+    choice = {"text": "x", "logprobs": given}
+    answer = answered(lambda asked, n: said(completed(asked, choices=[choice])), encoder, top=True)
+    assert answer.top is None
+
+
+@pytest.mark.parametrize(
+    ("token", "value"),
+    [
+        *(("token_id:²", -1), ("token_id:-1", -1), ("token_id:9999999999", -1), ("token_id:", -1)),
+        *(("token_id:1", odd) for odd in (None, True, "x", [1], 7, -(10**350), 1e308)),
+    ],
+)
+def test_an_alternative_that_is_nonsense_is_left_out(
+    token: str, value: object, encoder: Encoder
+) -> None:
+    rows = {"token_id:40": -0.5, token: value}
+    entries = [{"id": 40, "logprob": -0.5}, {"id": token, "token": token, "logprob": value}]
+    entries += [{"id": odd, "logprob": -1} for odd in (True, -5, 10**30, 1.5, None)]
+    for told in ({"top_logprobs": [rows]}, {"content": [{"top_logprobs": entries}]}):
+        choice = {"text": "x", "logprobs": told}
+        answer = answered(
+            lambda asked, n, c=choice: said(completed(asked, choices=[c])),  # type: ignore[misc]
+            encoder,
+            top=True,
+        )
+        assert answer.top == ((40, -0.5),)
+
+
+def test_alternatives_without_end_are_refused(encoder: Encoder) -> None:
+    many = {f"token_id:{i}": -12.0 for i in range(100_000)}
+    entries = [{"id": i, "logprob": -12.0} for i in range(1001)]
+    for told in ({"top_logprobs": [many]}, {"content": [{"top_logprobs": entries}]}):
+        choices = [{"text": "x", "logprobs": told}]
+        with pytest.raises(ServerError, match="alternatives of a token, and 20 are asked for"):
+            answered(changed(choices=choices), encoder, top=True)
+
+
+@pytest.mark.parametrize("read", [-1, 10**300, 1e308, 3.0, "3", [3]])
+def test_counts_that_are_nonsense(read: object, encoder: Encoder) -> None:
+    with pytest.raises(ServerError, match=r"has no usage\.prompt_tokens"):
+        answered(changed(usage={"prompt_tokens": read}), encoder)

@@ -10,9 +10,8 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import UnknownName
-from ropewalk.evaluation.prose import person, sentences, surname, town
+from ropewalk.evaluation.prose import noise, person, sentences, surname, town
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.references import any_reference, recall
 from ropewalk.evaluation.results import means
 from ropewalk.evaluation.settings import expanded
 from ropewalk.evaluation.tasks import Draft, Scene, groups, named
@@ -137,10 +136,24 @@ def test_questions_are_answered_by_the_paragraphs(small: bool) -> None:
     assert len(re.findall(r"\n", two.prompt)) >= 41
 
 
-def test_values_count_as_a_whole_and_whatever_their_case() -> None:
-    assert recall("Aa bb, 12 and 345", ("aa", "BB", "12", "34")) == 0.75
-    assert any_reference("it is Halden Arch.", ("Halden Arch Works", "Halden Arch")) == 1
-    assert any_reference("Haldenarch", ("Halden",)) == 0
+@pytest.mark.parametrize("name", groups()["ruler-syn"])
+def test_written_answers_are_scored_by_ruler_s_rule_and_carry_its_name(name: str) -> None:
+    """As `string_match_all` and `string_match_part` of RULER's constants.py."""
+    task, part = named(name), name.startswith("qa")
+    assert task.metric == ("string_match_part" if part else "string_match_all")
+    assert task.score("It is 926333,\x00 Aab", ("92633", "AB", "c")) == (1 if part else 2 / 3)
+    assert task.score("none of them", ("92633", "AB")) == 0
+
+
+@each_size
+@pytest.mark.parametrize("name", sorted({*groups()["ruler-syn"]} - {"cwe-syn"}))
+def test_other_text_holds_no_answer_by_chance(name: str, small: bool) -> None:
+    """As substrings count, answers must be long; cwe's are words that any text may hold."""
+    text = " ".join(HAYSTACK.crop(0.1, 400)) + "".join(noise(20, end=" "))
+    for seed in range(20):
+        scene = Scene(Stream(name, seed), 0.3, HAYSTACK, 0.5, small, 8192)
+        draft = named(name).draft(scene, 40)
+        assert named(name).score(text, draft.references or draft.parts) == 0
 
 
 def test_prose_holds_nothing_that_a_task_hides_and_goes_on() -> None:

@@ -1,0 +1,107 @@
+"""Weights that are no numbers: every byte of every tensor is read, in pieces, without torch.
+
+A float is NaN or infinite where all bits of its exponent are set. Of blocks only the scales are
+floats. A hole in a file is zeros and is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ropewalk.audit.finding import Finding
+from ropewalk.gguf.rewriting import stretches
+
+Told = Callable[[float], None]
+_AT_ONCE = 16 * 2**20
+# How a number is stored, and the bits of its exponent. F8_E4M3 has NaN alone, where all are set.
+_EXPONENTS = {
+    "F64": ("<u8", 0x7FF0_0000_0000_0000),
+    "F32": ("<u4", 0x7F80_0000),
+    "BF16": ("<u2", 0x7F80),
+    "F16": ("<u2", 0x7C00),
+    "F8_E5M2": ("u1", 0x7C),
+    "F8_E4M3": ("u1", 0x7F),
+}
+
+
+class Blocks(NamedTuple):
+    """Quantised numbers: the bytes of a block, and where in it a scale in F16 is."""
+
+    size: int
+    scales: tuple[int, ...]
+
+
+class Numbers(NamedTuple):
+    """A tensor in a file."""
+
+    name: str
+    path: Path
+    start: int
+    size: int
+    kind: str | Blocks
+    """The name of a float in safetensors; of other types, nothing is known."""
+
+
+def not_finite(tensors: Sequence[Numbers], told: Told = lambda done: None) -> tuple[str, ...]:
+    """The names of the tensors that hold NaN or an infinite value."""
+    total, done, found = max(1, sum(tensor.size for tensor in tensors)), 0, []
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.path, tensor.start)):
+        if _holds_one(tensor):
+            found.append(tensor.name)
+        done += tensor.size
+        told(done / total)
+    return tuple(found)
+
+
+def not_numbers(names: Sequence[str]) -> Finding:
+    """The finding for such tensors."""
+    more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
+    hold = "holds" if len(names) == 1 else "hold"
+    return Finding(
+        "weights-not-finite",
+        (),
+        f"{names[0]}{more} {hold} NaN or infinite values",
+        "every answer that reads them is garbage",
+        "copy or convert the weights again, or train again from a checkpoint before the loss "
+        "became NaN",
+    )
+
+
+def _holds_one(tensor: Numbers) -> bool:
+    kind = tensor.kind
+    step = kind.size if isinstance(kind, Blocks) else 8
+    if not step or (not isinstance(kind, Blocks) and kind not in _EXPONENTS):
+        return False
+    at_once = _AT_ONCE // step * step
+    with tensor.path.open("rb") as file:
+        end = tensor.start + tensor.size
+        for begin, stop in stretches(file.fileno(), tensor.start, end):
+            # A stretch begins at a page of the disk, which may be within a number.
+            at = tensor.start + (begin - tensor.start) // step * step
+            stop = min(end, tensor.start + -(-(stop - tensor.start) // step) * step)
+            while at < stop:
+                file.seek(at)
+                content = file.read(min(at_once, stop - at))
+                if not content:
+                    return False
+                if _in(content, kind):
+                    return True
+                at += len(content)
+    return False
+
+
+def _in(content: bytes, kind: str | Blocks) -> bool:
+    if isinstance(kind, Blocks):
+        blocks = np.frombuffer(content, np.uint8, len(content) // kind.size * kind.size)
+        rows = blocks.reshape(-1, kind.size)
+        _, bits = _EXPONENTS["F16"]
+        scales = (np.ascontiguousarray(rows[:, i : i + 2]).view("<u2") for i in kind.scales)
+        return any(bool(((own & bits) == bits).any()) for own in scales)
+    form, bits = _EXPONENTS[kind]
+    width = np.dtype(form).itemsize
+    numbers = np.frombuffer(content, form, len(content) // width)
+    return bool(((numbers & np.array(bits, form)) == bits).any())

@@ -1,0 +1,189 @@
+"""The tensors that llama.cpp asks for in a file, as far as its header can be compared with them.
+
+required_tensors.json is what the real llama.cpp missed in files without tensors, one architecture
+after another (tests/gguf/tiny_architectures.py). Experts are left out: which layers have them, and
+beside what, is said by keys of each architecture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
+
+TABLE = Path(__file__).with_name("required_tensors.json")
+EMBEDDING = "token_embd.weight"
+_MOST_BLOCKS = 10_000
+_PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+"""A list under one of these: the layers differ, and some lack what others have."""
+_TWICE_AS_WIDE = ("arctic", "chatglm", "glm4", "qwen")
+"""In these, feed_forward_length is not the width of each tensor of a feed-forward layer."""
+_OPTIONAL = ("output.weight", "output.bias", "output_norm.bias", FREQUENCIES, LONG, SHORT)
+_OPTIONAL_INSIDE = (
+    *("attn_qkv", "attn_q_norm", "attn_k_norm", "attn_rot_embd", "attn_sinks", "attn_norm_2"),
+    *("attn_sub_norm", "ffn_sub_norm", "attn_output_norm", "layer_output_norm", "exp_probs_b"),
+    *("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"),
+    *("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_norm_exps"),
+    *("rope_freqs", "rope_factors_long", "rope_factors_short"),
+)
+_ENDINGS = ("", "weight", "bias", "scale", "input_scale")
+_EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+_SHOWN = 3
+
+
+def untold(header: GGUFHeader) -> str:
+    """Why the names of the tensors cannot be judged; empty where they can."""
+    own = header.architecture
+    if own not in _table():
+        return f"which tensors architecture {own[:40]!r} asks for is not known here"
+    if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
+        return "its layers differ from each other, so its tensors cannot be compared with them"
+    return ""
+
+
+def problems(header: GGUFHeader) -> Iterator[str]:
+    """Each thing for which llama.cpp refuses the file, or computes garbage."""
+    width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
+    if place is None and EMBEDDING in _table().get(header.architecture, [[]])[0]:
+        yield f"there is no tensor {EMBEDDING}"
+    elif place is not None and width is not None and place.shape[:1] != (width,):
+        yield f"{EMBEDDING} is {place.shape[0]} wide, and embedding_length = {width}"
+    stated = header.count("block_count")
+    blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
+    if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:
+        yield f"{len(blocks)} blocks are there, and block_count = {stated}"
+    elif not untold(header):
+        yield from _keys(header)
+        yield from _missing(header, len(blocks))
+        yield from _mistyped(header)
+        yield from _misshapen(header, len(blocks))
+
+
+def unfamiliar(header: GGUFHeader) -> str:
+    """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
+    if untold(header):
+        return ""
+    after, inside = _table()[header.architecture]
+    blocks: dict[str, set[str]] = {}
+    for name in header.tensors:
+        if not name.startswith("blk."):
+            if name not in (*after, *_OPTIONAL):
+                return f"{name} is not known as a tensor of architecture {header.architecture}"
+            continue
+        _, block, rest = name.split(".", 2)
+        blocks.setdefault(rest, set()).add(block)
+        stem, _, ending = rest.partition(".")
+        known = stem in _OPTIONAL_INSIDE or any(own.partition(".")[0] == stem for own in inside)
+        if not known or ending not in _ENDINGS:
+            return f"{name} is not known as a tensor of architecture {header.architecture}"
+    count = max(map(len, blocks.values()), default=0)
+    odd = [f"blk.{min(own)}.{rest}" for rest, own in blocks.items() if len(own) < count]
+    if odd and not header.number("expert_count"):
+        return f"{odd[0]} is there, and other blocks have no tensor of that name"
+    return ""
+
+
+def _keys(header: GGUFHeader) -> Iterator[str]:
+    """Keys without which no file of these architectures loads."""
+    _, inside = _table()[header.architecture]
+    wanted = ["embedding_length", "block_count", "attention.head_count"]
+    if "ffn_up.weight" in inside and not header.number("expert_count"):
+        wanted.append("feed_forward_length")
+    for key in wanted if "attn_output.weight" in inside else ():
+        if header.count(key) is None:
+            yield f"{key} is missing, or is not a number of things"
+    epsilons = [header.get(key) for key in _EPSILONS]
+    if not any(isinstance(own, float) for own in epsilons):
+        yield f"neither {' nor '.join(_EPSILONS)} is a number"
+    if header.number("expert_count") and not any("ffn_gate_inp" in n for n in header.tensors):
+        yield f"expert_count = {header.get('expert_count')}, and no block chooses among experts"
+
+
+def _mistyped(header: GGUFHeader) -> Iterator[str]:
+    for name, place in header.tensors.items():
+        if place.kind in _NO_WEIGHTS:
+            kind = _NO_WEIGHTS[place.kind]
+            yield f"{name} is stored as {kind}, with which llama.cpp multiplies nothing"
+            return
+        if name.endswith("norm.weight") and place.kind != F32:
+            yield f"{name} is not stored in F32, in which llama.cpp multiplies by norms"
+            return
+
+
+def _missing(header: GGUFHeader, blocks: int) -> Iterator[str]:
+    after, inside = _table()[header.architecture]
+    if header.number("expert_count"):
+        inside = [name for name in inside if not name.startswith(("ffn_", "exp_"))]
+    wanted = [*after, *(f"blk.{i}.{name}" for i in range(blocks) for name in inside)]
+    absent = [
+        name
+        for name in wanted
+        if name not in header.tensors and not _otherwise(name, header.tensors)
+    ]
+    if absent:
+        more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+        are = "is" if len(absent) == 1 else "are"
+        yield (
+            f"{', '.join(absent[:_SHOWN])}{more} {are} missing, and architecture "
+            f"{header.architecture} asks for {'it' if len(absent) == 1 else 'them'}"
+        )
+
+
+def _otherwise(name: str, there: Mapping[str, object]) -> bool:
+    """Queries, keys and values may stand in one tensor, or in three."""
+    stem, _, part = name.rpartition(".attn_")
+    kind, _, ending = part.partition(".")
+    if kind in ("q", "k", "v"):
+        return f"{stem}.attn_qkv.{ending}" in there
+    return kind == "qkv" and all(f"{stem}.attn_{one}.{ending}" in there for one in "qkv")
+
+
+def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
+    """Tensors that are not of the shape that the keys give them; unknown sizes are not compared."""
+    width, heads = header.count("embedding_length"), header.count("attention.head_count")
+    own = width // heads if width and heads else None
+    keys = header.count("attention.key_length") or own
+    values = header.count("attention.value_length") or own
+    groups = header.count("attention.head_count_kv") or heads
+    inner = header.count("feed_forward_length")
+    if header.architecture in _TWICE_AS_WIDE or header.number("expert_count"):
+        inner = None
+    shapes = {
+        "attn_q.weight": (width, _times(heads, keys)),
+        "attn_k.weight": (width, _times(groups, keys)),
+        "attn_v.weight": (width, _times(groups, values)),
+        "attn_output.weight": (_times(heads, values), width),
+        **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (width, inner)),
+        "ffn_down.weight": (inner, width),
+    }
+    norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
+    all_shapes: dict[str, tuple[int | None, ...]] = {
+        "output_norm.weight": (width,),
+        "output.weight": (width, header.lengths.get("tokenizer.ggml.tokens")),
+    }
+    for i in range(blocks):
+        all_shapes |= {f"blk.{i}.{name}": shape for name, shape in shapes.items()}
+        all_shapes |= {f"blk.{i}.{name}.weight": (width,) for name in norms}
+    for name, wanted in all_shapes.items():
+        place = header.tensors.get(name)
+        if place is None or None in wanted:
+            continue
+        if place.shape != wanted:
+            asked = " × ".join(map(str, wanted))
+            yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {asked}"
+            return
+
+
+def _times(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one * other
+
+
+@cache
+def _table() -> Mapping[str, list[list[str]]]:
+    """By architecture: the tensors of the whole model, and those of each block."""
+    table: Mapping[str, list[list[str]]] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table

@@ -1,0 +1,88 @@
+"""What verify says of a damaged GGUF file without running it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from ropewalk.audit.examination import audit
+from ropewalk.audit.files.finite import not_finite
+from ropewalk.audit.files.gguf import numbers
+from ropewalk.exporting.llama_cpp import export
+from ropewalk.gguf.header import read_header
+from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
+from ropewalk.models.config import BUNDLED
+from tests.gguf import tiny_architectures
+from tests.gguf.damages import DAMAGES, damaged
+from tests.gguf.gguf_cases import named_plan, unproven
+
+UNDECIDED = {
+    "a tensor more": "odd is not known as a tensor of architecture llama",
+    "no kind of tokenizer": "the file holds no vocabulary",
+    "no vocabulary": "the file holds no vocabulary",
+}
+"""Damages that a header does not prove."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("gguf") / "whole.gguf"
+    unproven(export)(BUNDLED, named_plan("linear"), out)
+    return out
+
+
+def test_a_whole_file_is_well(whole: Path, tmp_path: Path) -> None:
+    assert audit(whole, run=False).verdict == "well"
+    same = damaged(whole, tmp_path / "same.gguf", lambda keys, tensors: None)
+    assert audit(same, plan=named_plan("linear"), run=False).verdict == "well"
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_not_well_and_not_run(name: str, whole: Path, tmp_path: Path) -> None:
+    path = damaged(whole, tmp_path / "a.gguf", DAMAGES[name][0])
+    found = audit(path, plan=named_plan("linear"), run=False)
+    if name in UNDECIDED:
+        assert found.verdict == "not established"
+        assert UNDECIDED[name] in found.summary()
+    else:
+        assert found.verdict == "wrong"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_numbers_that_are_none_are_found_in_each_type(
+    kind: str, value: float, whole: Path, tmp_path: Path
+) -> None:
+    """Of quantised blocks, in their scales; gguf's own quantisation writes them."""
+    name, stored = "blk.2.ffn_down.weight", gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    values = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    values[5, 40] = value
+    with np.errstate(all="ignore"):
+        packed = gguf.quants.quantize(values, stored)
+    writer.add_uint32("llama.context_length", 64)
+    writer.add_uint32("llama.embedding_length", 64)
+    writer.add_uint32("llama.attention.head_count", 4)
+    writer.add_tensor(name, packed, raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    header = read_header(tmp_path / "a.gguf")
+    place = header.tensors[name]
+    assert not_finite([numbers(header, name, place)]) == (name,)
+
+
+def test_the_table_is_that_of_the_tiny_files() -> None:
+    """Which were made by asking llama.cpp what it misses."""
+    assert json.loads(TABLE.read_text("utf-8")) == tiny_architectures.required()
+
+
+@pytest.mark.parametrize("name", tiny_architectures.known())
+def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", name))
+    assert (list(problems(header)), untold(header), unfamiliar(header)) == ([], "", "")

@@ -1,0 +1,64 @@
+"""Files that llama.cpp cannot load, each with one thing wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.gguf.header import F32, read_header
+from tests.gguf.gguf_files import raw_file, text, uint32
+
+QUERIES = "blk.0.attn_q.weight"
+Change = Callable[[dict[str, bytes], dict[str, NDArray[np.float32]]], object]
+
+
+def _not_a_number(values: NDArray[np.float32], found: float) -> None:
+    values.flat[3] = found
+
+
+DAMAGES: dict[str, tuple[Change, str]] = {
+    "a tensor renamed": (lambda k, t: t.update({"blk.0.attn_x.weight": t.pop(QUERIES)}), "attn_q"),
+    "a tensor less": (lambda k, t: t.pop("output_norm.weight"), "output_norm"),
+    "a tensor more": (lambda k, t: t.update(odd=np.ones(4, np.float32)), "number of tensors"),
+    "no embedding": (lambda k, t: t.pop("token_embd.weight"), "token_embd"),
+    "another shape": (lambda k, t: t.update({QUERIES: t[QUERIES][:-4]}), "attn_q.*shape"),
+    "a matrix as a list": (lambda k, t: t.update({QUERIES: t[QUERIES].reshape(-1)}), "shape"),
+    "a block less than stated": (lambda k, t: k.update(count(4)), "blk.3.attn_norm"),
+    "a block more than stated": (lambda k, t: k.update(count(2)), "number of tensors"),
+    "no count of blocks": (lambda k, t: k.pop("llama.block_count"), "block_count"),
+    "a count that is text": (lambda k, t: k.update({"llama.block_count": text("3")}), "wrong type"),
+    "no heads": (lambda k, t: k.pop("llama.attention.head_count"), "shape|head_count"),
+    "no epsilon": (lambda k, t: k.pop("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
+    "no kind of tokenizer": (lambda k, t: k.pop("tokenizer.ggml.model"), "tokenizer.ggml.model"),
+    "no vocabulary": (lambda k, t: k.pop("tokenizer.ggml.tokens"), "vocab"),
+    "no merges": (lambda k, t: k.pop("tokenizer.ggml.merges"), "merges"),
+    "NaN": (lambda k, t: _not_a_number(t[QUERIES], np.nan), "attn_q.*invalid data.*nan"),
+    "infinite": (lambda k, t: _not_a_number(t["token_embd.weight"], np.inf), "invalid data.*inf"),
+}
+
+
+def count(blocks: int) -> dict[str, bytes]:
+    return {"llama.block_count": uint32(blocks)}
+
+
+def damaged(source: Path, out: Path, change: Change) -> Path:
+    """A copy of a file in F32 in which one thing is wrong."""
+    keys = own_keys(source)
+    tensors = {t.name: np.array(t.data) for t in gguf.GGUFReader(source).tensors}
+    change(keys, tensors)
+    listed = [(n, values.shape[::-1], F32, values.tobytes()) for n, values in tensors.items()]
+    return raw_file(out, keys, listed)
+
+
+def own_keys(path: Path) -> dict[str, bytes]:
+    """The keys of a file as they stand in it, without the architecture."""
+    header, data = read_header(path), path.read_bytes()
+    return {
+        key: data[start + 8 + len(key.encode()) : end]
+        for key, (start, end) in header.spans.items()
+        if key not in ("general.architecture",) and not key.startswith("ropewalk.")
+    }

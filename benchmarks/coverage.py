@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from docs.figures import Sentence
+from ropewalk.evaluation.select import Losses, choose
 from ropewalk.evaluation.statistics import (
     Interval,
     compare_means,
@@ -329,16 +330,63 @@ def coverage(row: Row, times: int, seed: int = 0) -> float:
     return inside / times
 
 
+DIFFERENCES: dict[str, Callable[[Random, tuple[int, int]], np.ndarray]] = {
+    "normal": lambda random, shape: random.normal(size=shape),
+    "skewed, mostly better": lambda random, shape: random.exponential(size=shape) - 1,
+    "skewed, mostly worse": lambda random, shape: 1 - random.exponential(size=shape),
+    "very skewed, mostly better": lambda random, shape: (
+        random.lognormal(size=shape) - math.exp(0.5)
+    ),
+}
+"""Of searched schedules that are as good as the baseline on average, document by document."""
+FINALISTS = 4
+
+
+def false_alarms(case: str, documents: int, times: int, seed: int = 0) -> float:
+    """How often `choose` takes one of several schedules that are no better than the baseline."""
+    random = np.random.default_rng([seed, documents, *case.encode()])
+    none, chosen = np.zeros(documents), 0
+    for _ in range(times):
+        drawn = DIFFERENCES[case](random, (FINALISTS, documents))
+        pool = {"baseline": none, **{str(i): own for i, own in enumerate(drawn)}}
+        losses = {name: Losses(own, none, none) for name, own in pool.items()}
+        chosen += choose(losses, ["baseline"]).chosen != "baseline"
+    return chosen / times
+
+
 def main() -> int:
-    found = {row.name: coverage(row, TIMES) for row in ROWS}
-    content = {"times": TIMES, "confidence": 0.95, "coverage": found}
+    """With `choice` as an argument, only the false alarms of the choice."""
+    content = {"times": TIMES, "confidence": 0.95}
+    if sys.argv[1:] == ["choice"]:
+        content |= {"coverage": json.loads(RESULTS.read_text())["coverage"]}
+    else:
+        content |= {"coverage": {row.name: coverage(row, TIMES) for row in ROWS}}
+    content |= {
+        "false_alarms": {
+            case: {str(n): false_alarms(case, n, TIMES) for n in (8, 16, 32, 64)}
+            for case in DIFFERENCES
+        }
+    }
     write_atomically(RESULTS, json.dumps(content, indent=2) + "\n")
-    print(table(found))
+    print("\n\n".join(blocks().values()))
     return 0
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text())["coverage"])}
+    content = json.loads(RESULTS.read_text())
+    return {
+        "docs/evaluation.md": table(content["coverage"]),
+        "docs/search.md": alarms_table(content["false_alarms"]),
+    }
+
+
+def alarms_table(found: dict[str, dict[str, float]]) -> str:
+    counts = list(next(iter(found.values())))
+    lines = [f"| differences | {' | '.join(f'{n} documents' for n in counts)} |"]
+    lines.append("|---" * (1 + len(counts)) + "|")
+    for case, rates in found.items():
+        lines.append(f"| {case} | {' | '.join(f'{rate:.1%}' for rate in rates.values())} |")
+    return "\n".join(lines)
 
 
 def sentences() -> list[Sentence]:

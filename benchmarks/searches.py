@@ -26,7 +26,6 @@ from ropewalk.models import slopes
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
-from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import adaptive, coordinates, descent, driver, evolution, space, surface
@@ -182,6 +181,8 @@ IN_COMMON = 48
 """Documents to search on that are drawn with those held out; a row that takes more gets others."""
 OTHER_SEEDS = 1000
 """Added to a seed for those others, so that they ask for other facts."""
+BY_HAND = ("linear", "ntk", "ntk_mixed", "yarn")
+"""The methods that this comparison was begun with; `ropewalk search` compares more."""
 ALSO_BY_HAND = ("evolution", "gradient")
 """Rows whose runs also measure the hand-designed methods."""
 
@@ -239,7 +240,7 @@ def tokens_of(run: Run) -> int:
     """About how many tokens a run takes, its looks at the held-out documents included."""
     row, subject = STRATEGIES[run.strategy], SUBJECTS[run.subject]
     looks = sum(look <= row.share for look in LOOKS)
-    by_hand = len(HAND_DESIGNED) if run.strategy in ALSO_BY_HAND else 0
+    by_hand = len(BY_HAND) if run.strategy in ALSO_BY_HAND else 0
     return round(row.share * everything(subject)) + ((looks + by_hand) * HELD_OUT * subject.target)
 
 
@@ -291,7 +292,7 @@ def work(run: Run, candidates: Path, folder: Path) -> dict[str, Any]:
             known[schedule] = _shown(measure([schedule], range(len(reporting)))[0])
         return known[schedule]
 
-    by_hand = HAND_DESIGNED if run.strategy in ALSO_BY_HAND else ()
+    by_hand = BY_HAND if run.strategy in ALSO_BY_HAND else ()
     return {
         **key,
         "tokens": spent,

@@ -36,6 +36,30 @@ FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
 GGUF_EXPORT = ("tests/exporting/test_gguf_file.py",)
 FAULTS = {
+    "a schedule wins whose text is clearly worse": Fault(
+        "ropewalk/evaluation/select.py",
+        'for part in ("text", "answers")\n    )',
+        'for part in ("answers",)\n    )',
+        ("tests/evaluation/test_select.py",),
+    ),
+    "skewed differences raise false alarms": Fault(
+        "ropewalk/evaluation/statistics.py",
+        "return _Mean(mean, error, trace**2 / (crossed + own), count, _skewness(changes))",
+        "return _Mean(mean, error, trace**2 / (crossed + own), count, 0.0)",
+        ("tests/evaluation/test_select.py",),
+    ),
+    "a length passes although a shorter one failed": Fault(
+        "ropewalk/evaluation/effective_length.py",
+        "held = takewhile(lambda standing: holds(standing.verdict), self.standings)",
+        "held = filter(lambda standing: holds(standing.verdict), self.standings)",
+        ("tests/evaluation/test_effective_length.py",),
+    ),
+    "what was not measured counts as nothing retrieved": Fault(
+        "ropewalk/pipeline/stages/evaluate.py",
+        "*((None, None, None) if retrieval is None else retrieval[1:]),",
+        "*((0.0, None, None) if retrieval is None else retrieval[1:]),",
+        ("tests/pipeline/test_stages.py",),
+    ),
     "comparisons of searches are not adjusted": Fault(
         "benchmarks/search.py",
         "zip(names, holm(p_values), strict=True)",

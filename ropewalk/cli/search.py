@@ -224,6 +224,7 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
     from ropewalk.searching.model.results import (
         bounds_in_words,
         short_in_words,
+        tried_in_words,
         verdict_in_words,
     )
 
@@ -238,6 +239,9 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         _number(leg.best.search.score, 4),
     )
     console.print(rows)
+    if leg.method is not None:
+        beaten = f"search did not beat {leg.best_hand_designed}: {tried_in_words(leg)}"
+        console.print(beaten, soft_wrap=True)
     if leg.held_out is not None:
         console.print(verdict_in_words(leg), soft_wrap=True)
     if leg.cost_at_original_length is not None:
@@ -246,7 +250,7 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         console.print(bounds_in_words(leg), soft_wrap=True)
     if leg.method is None:
         console.print(
-            f"score of {leg.best_hand_designed} less that of the search: "
+            f"score of {leg.best_hand_designed} minus that of the search: "
             f"{leg.gain('reporting'):+.4f} on held-out documents, {leg.gain('search'):+.4f} on "
             "those of the search; the excess of the second is overfitting and chance",
             soft_wrap=True,

@@ -2,7 +2,7 @@
 
 A score passes where its whole 95% interval reaches the threshold, fails where all of it lies below,
 and is undecided otherwise, also where there are too few samples for an interval. There are two
-thresholds:
+thresholds, and the effective length is the longest up to which all measured lengths pass:
 
     ruler   85.6%, the score of Llama-2-7B-chat at 4k by which RULER calls a length effective
             (Hsieh et al. 2024); for the mean of its thirteen tasks
@@ -12,8 +12,9 @@ thresholds:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from ropewalk.evaluation.results import grouped, rates_of
@@ -65,14 +66,19 @@ class EffectiveLength(Value):
 
     @property
     def passed(self) -> int | None:
-        """The longest length that passes."""
-        return max((s.length for s in self.standings if s.verdict == "pass"), default=None)
+        """The longest length up to which every measured one passes."""
+        return self._last(lambda verdict: verdict == "pass")
 
     @property
     def possible(self) -> int | None:
-        """The longest length that does not fail: the effective length is not beyond it, as far as
-        was measured."""
-        return max((s.length for s in self.standings if s.verdict != "fail"), default=None)
+        """The longest length up to which no measured one fails: the effective length is not beyond
+        it, as far as was measured."""
+        return self._last(lambda verdict: verdict != "fail")
+
+    def _last(self, holds: Callable[[Verdict], bool]) -> int | None:
+        """The longest length that holds, with all below it."""
+        held = takewhile(lambda standing: holds(standing.verdict), self.standings)
+        return max((standing.length for standing in held), default=None)
 
     def derived(self) -> dict[str, object]:
         verdicts = {str(s.length): s.verdict for s in self.standings}

@@ -1,14 +1,15 @@
 """Which schedule is best: the one rule, for `search` and `extend`.
 
 All schedules are measured on the same documents, which no search has seen, and compared document by
-document. The best hand-designed method is the one with the lowest loss that keeps the answers.
-Searched schedules whose loss of the answers is clearly higher than its own are out, since
-perplexity can fall while retrieval is lost. The one of the others with the lowest loss takes that
-method's place only where these documents show that it is better: the 95% interval of the difference
-in what the search minimises lies below 0. With several searched schedules the interval is wider by
-Bonferroni's rule, so that the luckiest of many is not taken for the best. Intervals are made over
-the texts that the documents were taken from; from fewer than five texts, over the documents, and
-then they speak of those texts alone.
+document. No schedule wins that is clearly worse in the text or in the answers: perplexity can fall
+while retrieval is lost, and the reverse. Of the others, the best hand-designed method is the one
+with the lowest objective. The searched schedule with the lowest objective takes its place only if
+these documents show that it is better: the 95% interval of the difference lies below 0. With
+several searched schedules the interval is wider by Bonferroni's rule, so that the luckiest of many
+is not taken for the best; and it allows for skewed differences (statistics.skewed_mean_interval),
+without which false alarms are several times as frequent. Intervals are made over the texts that the
+documents were taken from; from fewer than five texts, over the documents, and then they speak of
+those texts alone.
 
 `remaining` saves forwards: what is clearly worse after some documents needs no more of them.
 """
@@ -22,7 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.statistics import CONFIDENCE, FEWEST, mean_interval
+from ropewalk.evaluation.statistics import (
+    CONFIDENCE,
+    FEWEST,
+    detectable,
+    skewed_mean_interval,
+)
 
 
 class Losses(NamedTuple):
@@ -55,6 +61,8 @@ class Paired(NamedTuple):
     low: float | None
     """None for fewer than five documents."""
     high: float | None
+    detectable: float | None = None
+    """The smallest difference that such documents would show in four cases of five."""
 
     @property
     def verdict(self) -> str:
@@ -79,9 +87,13 @@ class Choice(NamedTuple):
     chosen: str
     best_hand_designed: str
     best_searched: str | None
-    """The one with the lowest loss of those that keep the answers."""
+    """The one with the lowest objective of those that are clearly worse in no part."""
     comparison: Paired | None
-    """The best searched schedule's objective less that of the best hand-designed method."""
+    """The best searched schedule's objective minus that of the best hand-designed method."""
+    text: Paired | None = None
+    """The same of the loss of the text alone."""
+    answers: Paired | None = None
+    """The same of the loss of the answers alone."""
 
 
 def choose(
@@ -100,14 +112,16 @@ def choose(
     searched = [name for name in losses if name not in hand_designed]
     confidence = 1 - (1 - CONFIDENCE) / max(1, entered or len(searched))
     found = _compared(losses[leader], losses[baseline], "objective", confidence)
-    return Choice(leader if found.verdict == "better" else baseline, baseline, leader, found)
+    parts = [_compared(losses[leader], losses[baseline], part) for part in ("text", "answers")]
+    chosen = leader if found.verdict == "better" else baseline
+    return Choice(chosen, baseline, leader, found, *parts)
 
 
 def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:
     """Those that more documents may still show to be best, a hand-designed method among them.
 
-    The others failed, lost answers, or are clearly worse than the best of their kind, by intervals
-    that are wider for being several.
+    The others failed, are clearly worse in one part, or than the best of their kind in the
+    objective, by intervals that are wider for being several.
     """
     baseline = best_hand_designed(losses, hand_designed)
     leader = _leader(losses, hand_designed, baseline)
@@ -122,7 +136,7 @@ def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> l
             return _compared(losses[name], losses[baseline], "both", confidence).verdict != "worse"
         best = losses[leader or baseline]
         return (
-            _keeps_answers(losses[name], losses[baseline])
+            _keeps_both(losses[name], losses[baseline])
             and _compared(losses[name], best, "objective", confidence).verdict != "worse"
         )
 
@@ -132,7 +146,7 @@ def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> l
 def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> str:
     """The hand-designed method with the lowest objective; of equal ones, the first.
 
-    Not one that clearly loses answers compared with the method of the lowest loss of both.
+    Not one that is clearly worse in a part than the method with the lowest sum of both.
     """
     known = [name for name in losses if name in hand_designed]
     if not known:
@@ -143,25 +157,27 @@ def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[s
             f"add one of {', '.join(hand_designed)}",
         )
     surest = min(known, key=lambda name: losses[name].both.mean())
-    able = [n for n in known if not losses[n].failed and _keeps_answers(losses[n], losses[surest])]
+    able = [n for n in known if not losses[n].failed and _keeps_both(losses[n], losses[surest])]
     return min(able or [surest], key=lambda name: losses[name].objective.mean())
 
 
 def _leader(
     losses: Mapping[str, Losses], hand_designed: Collection[str], baseline: str
 ) -> str | None:
-    """The searched schedule with the lowest objective among those that keep the answers."""
+    """The searched schedule with the lowest objective among those that keep both parts."""
     able = [
         name
         for name, own in losses.items()
-        if name not in hand_designed and not own.failed and _keeps_answers(own, losses[baseline])
+        if name not in hand_designed and not own.failed and _keeps_both(own, losses[baseline])
     ]
     return min(able, key=lambda name: losses[name].objective.mean(), default=None)
 
 
-def _keeps_answers(own: Losses, baseline: Losses) -> bool:
-    """Whether the loss of the answers is not clearly higher."""
-    return baseline.failed or _compared(own, baseline, "answers").verdict != "worse"
+def _keeps_both(own: Losses, baseline: Losses) -> bool:
+    """Whether neither the text nor the answers have a clearly higher loss."""
+    return baseline.failed or not any(
+        _compared(own, baseline, part).verdict == "worse" for part in ("text", "answers")
+    )
 
 
 def _compared(own: Losses, other: Losses, part: str, confidence: float = CONFIDENCE) -> Paired:
@@ -180,5 +196,7 @@ def paired(
     differences = first - second
     count = len(set(texts)) if texts else len(differences)
     clusters = texts if count >= FEWEST else None
-    interval = mean_interval(differences, None, clusters or None, confidence) or (None, None)
-    return Paired(len(differences), count, float(differences.mean()), *interval)
+    of_texts = clusters or None
+    interval = skewed_mean_interval(differences, of_texts, confidence) or (None, None)
+    least = detectable(differences, of_texts, confidence)
+    return Paired(len(differences), count, float(differences.mean()), *interval, least)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
+NOT_MEASURED = "not measured"
 MAX_BYTES = 64 * 2**20
 """Of a stage's file: a search of a thousand candidates has a long history."""
 
@@ -73,8 +74,8 @@ class Compared(Result):
 class AtTarget(NamedTuple):
     """One method at the target length."""
 
-    retrieval: float
-    """The share of the answers of all tasks that were exact."""
+    retrieval: float | None
+    """The share of the answers of all tasks that were exact; None if none was asked for."""
     retrieval_low: float | None
     """The 95% interval; None for too few samples."""
     retrieval_high: float | None
@@ -84,17 +85,22 @@ class AtTarget(NamedTuple):
     perplexity_high: float | None
 
     def __str__(self) -> str:
-        said = f"retrieval {self.retrieval:.0%}"
-        if self.retrieval_low is not None and self.retrieval_high is not None:
-            said += f" ({100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%})"
-        else:
-            said += f" ({NO_INTERVAL})"
+        return f"retrieval {self._retrieved()}, perplexity {self._perplexed()}"
+
+    def _retrieved(self) -> str:
+        if self.retrieval is None:
+            return NOT_MEASURED
+        if self.retrieval_low is None or self.retrieval_high is None:
+            return f"{self.retrieval:.0%} ({NO_INTERVAL})"
+        ends = f"{100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%}"
+        return f"{self.retrieval:.0%} ({ends})"
+
+    def _perplexed(self) -> str:
         if self.perplexity is None:
-            return said
-        said += f", perplexity {self.perplexity:.1f}"
+            return NOT_MEASURED
         if self.perplexity_low is None or self.perplexity_high is None:
-            return f"{said} ({NO_INTERVAL})"
-        return f"{said} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
+            return f"{self.perplexity:.1f} ({NO_INTERVAL})"
+        return f"{self.perplexity:.1f} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
 
 
 @dataclass(frozen=True, eq=False)

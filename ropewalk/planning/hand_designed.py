@@ -1,4 +1,4 @@
-"""The hand-designed methods that every search starts from and is compared with."""
+"""The hand-designed methods that every search is compared with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
 
-HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn")
+HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
 
 
 def hand_designed(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:

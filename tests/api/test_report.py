@@ -124,7 +124,7 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
     rw.search(tiny.loaded(), 256, corpus=tiny.documents(), evaluations=3, run=tmp_path / "search")
     shown = texts(rw.report(tmp_path / "search").path)
     assert "Rescale factors by method" in shown
-    assert "On documents that decided nothing" in shown
+    assert "Held-out documents, at" in shown
     assert "At the original length, on the beginnings of the same documents" in shown
 
 

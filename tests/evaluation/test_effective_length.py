@@ -132,6 +132,10 @@ def test_the_json_has_the_verdicts_and_comes_back() -> None:
         ("fff", "below 1k"),
         ("puf", "1k or more, undecided up to 2k"),
         ("uff", "undecided up to 1k"),
+        ("pfp", "1k"),
+        ("fpp", "below 1k"),
+        ("upp", "undecided up to 4k"),
+        ("pup", "1k or more, undecided up to 4k"),
     ],
 )
 def test_it_is_said_in_words(verdicts: str, told: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.pipeline.cost import Arithmetic, Rates
+from ropewalk.planning.hand_designed import HAND_DESIGNED
 from tests.api.conformance import check_result, run_command
 from tests.evaluation import tiny
 
@@ -50,7 +51,7 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     )
     rows = {row.stage: row for row in found.stages}
     # Six methods, four tasks, two samples, at 128 and 256 tokens.
-    assert rows["evaluate"].tokens == 6 * 4 * 2 * (128 + 256)
+    assert rows["evaluate"].tokens == (2 + len(HAND_DESIGNED)) * 4 * 2 * (128 + 256)
     # 5 evaluations on 6 documents, 4 methods on all 27, 4 finalists on 16, one reported on 5.
     assert rows["search"].tokens == (5 * 6 + 4 * 27 + 4 * 16 + 5) * 256
     for row in found.stages:
@@ -68,5 +69,5 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     assert [row["stage"] for row in rows] == [
         *("inspect", "compare", "search", "evaluate", "short", "export", "verify"),
     ]
-    assert rows[3]["tokens"] == 6 * 4 * 20 * (128 + 256 + 512 + 1024)
+    assert rows[3]["tokens"] == (2 + len(HAND_DESIGNED)) * 4 * 20 * (128 + 256 + 512 + 1024)
     assert list(tmp_path.iterdir()) == []

@@ -80,6 +80,22 @@ def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -
     assert tested == {(a, b) for a, b in product(names, names) if names.index(a) < names.index(b)}
 
 
+def test_what_was_not_measured_at_the_target_is_not_said_to_be_zero(done: Extended) -> None:
+    [leg] = done.result(Search).legs
+    leg = replace(leg, chosen="yarn", best_hand_designed="yarn", best=leg.baselines["yarn"])
+    found = [r for name in ("none", "yarn") for r in records(name, 5, 3.0, length=128)]
+    at_target = [r for name in ("none", "yarn") for r in records(name, 5, 3.0)]
+    for kept, told in (
+        ("perplexity", "retrieval not measured, perplexity 20.1"),
+        ("needle", "retrieval 50% (24 to 76%), perplexity not measured"),
+    ):
+        some = [*found, *(r for r in at_target if r.task == kept)]
+        evaluated = Evaluate(256, (128, 256), 10).evaluated(some, leg, original_length=128)
+        assert str(evaluated.after).startswith(told)
+        assert "0%" not in str(evaluated.after).replace("50%", "")
+        assert type(evaluated).from_json(evaluated.to_json()) == evaluated
+
+
 def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
     """From the records: at every length, search, selection and report read different text."""
     documents = tiny.documents(8)

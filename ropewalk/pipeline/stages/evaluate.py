@@ -126,7 +126,7 @@ class Evaluate(Stage[Evaluated]):
 
         retrieval, perplexity = bar(EXACT_MATCH.name), bar(NLL.name)
         return AtTarget(
-            *((0.0, None, None) if retrieval is None else retrieval[1:]),
+            *((None, None, None) if retrieval is None else retrieval[1:]),
             *((None, None, None) if perplexity is None else perplexity[1:]),
         )
 

@@ -101,7 +101,7 @@ def _factors(leg: Leg) -> Chart:
 
 def _standings(leg: Leg) -> Table:
     return Table(
-        f"On documents that decided nothing, at {format_length(leg.length)}",
+        f"Held-out documents, at {format_length(leg.length)}",
         _SCORES,
         tuple((Cell(name), *_score(arm.reporting)) for name, arm in _arms(leg).items()),
         _MEANS,

@@ -51,7 +51,7 @@ from ropewalk.searching.model.ranks import One, Ranks
 from ropewalk.searching.model.results import AS_IT_IS, SEARCHED, Arm, Found, Leg, Score
 from ropewalk.searching.model.settings import Kind, Settings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
-from ropewalk.searching.space import Space
+from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import parse_json
 
@@ -61,6 +61,8 @@ COMPARED = 12
 """Search documents that schedules are scored on beside a search by gradient, which sees each of its
 many documents once."""
 FINALISTS = 4
+ROUNDED = 1.5 / STEPS_PER_UNIT
+"""How far the factors of a schedule move at most, as a ratio, when a search rounds them."""
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
@@ -359,10 +361,9 @@ class _Work:
             return Arm(pool[name], *(_score(own, kind) for own in measured))
 
         if chosen in by_hand and result.finalists:
-            why = "was shown to be better than" if choice.comparison else "keeps the answers of"
             self.notice(
-                f"no searched schedule {why} {chosen} on documents that no search had seen, so "
-                f"the plan follows {chosen}; allow more evaluations or documents"
+                f"search did not beat {chosen} on held-out documents, so {chosen} is used; allow "
+                "more evaluations or documents"
             )
         texts = [text_of(sources[i]) for i in documents["reporting"]]
         baseline = _losses(reported[choice.best_hand_designed], kind, texts)
@@ -377,6 +378,11 @@ class _Work:
             best=arm(chosen),
             baselines={name: arm(name) for name in by_hand},
             selection=choice.comparison,
+            selection_text=choice.text,
+            selection_answers=choice.answers,
+            best_searched=None
+            if choice.best_searched is None
+            else _described(pool[choice.best_searched], by_hand),
             held_out=paired(own.objective, baseline.objective, texts) if compared else None,
             remaining=tuple(name for name in by_hand if name in left),
             sources={
@@ -567,6 +573,18 @@ def _losses(measured: FloatArray, kind: Kind, texts: Sequence[str]) -> Losses:
     """The losses of [documents, 3]; infinite where the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
     return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
+
+
+def _described(searched: RotarySchedule, by_hand: Mapping[str, RotarySchedule]) -> str:
+    """A searched schedule by the hand-designed one that it is, up to the rounding of a search."""
+
+    def apart(known: RotarySchedule) -> float:
+        factors = np.log(searched.rescale_factors / known.rescale_factors)
+        scaling = np.log(searched.attention_scaling / known.attention_scaling)
+        return float(max(np.abs(factors).max(), abs(scaling)))
+
+    name, nearest = min(((n, apart(s)) for n, s in by_hand.items()), key=lambda each: each[1])
+    return f"{name}, rounded to the search grid" if nearest < ROUNDED else "one of its own"
 
 
 def _less(first: Losses | None, second: Losses | None) -> Paired | None:

@@ -57,8 +57,8 @@ class Leg(Value):
     baselines: Mapping[str, Arm]
     """Those that dropped out of the selection have fewer documents there."""
     selection: Paired | None
-    """The best searched schedule's score less that of the best hand-designed method, on the
-    documents that decided; None where there was nothing to compare."""
+    """The best searched schedule's score minus that of the best hand-designed method, on the
+    documents that decided; None if there was nothing to compare."""
     held_out: Paired | None
     """The same of the searched schedule that was chosen, on documents that decided nothing."""
     sources: Mapping[str, tuple[str, ...]]
@@ -74,26 +74,19 @@ class Leg(Value):
     """What an extension costs on short text: the model as it is, the best hand-designed method and
     the chosen schedule, on the beginnings of the documents to report on."""
     cost_at_original_length: Paired | None = None
-    """There, the chosen schedule's score less that of the model as it is."""
+    """There, the chosen schedule's score minus that of the unmodified model."""
+    best_searched: str | None = None
+    """The best searched schedule: a hand-designed method up to rounding, or one of its own."""
+    selection_text: Paired | None = None
+    """The difference of `selection` in the loss of the text alone."""
+    selection_answers: Paired | None = None
+    """The same in the loss of the answers alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.baselines, "baselines")
         check_member(self.chosen, (SEARCHED, *self.baselines), "chosen")
         check_member(self.best_hand_designed, self.baselines, "best_hand_designed")
-
-    def to_json(self) -> dict[str, object]:
-        """Without the member that earlier versions did not have, where there is no such cost."""
-        value = super().to_json()
-        if self.cost_at_original_length is None:
-            del value["cost_at_original_length"]
-        return value
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "") -> Leg:
-        if isinstance(value, dict) and "cost_at_original_length" not in value:
-            value = {**value, "cost_at_original_length": None}
-        return super().from_json(value, path)
 
     @property
     def method(self) -> str | None:
@@ -203,12 +196,10 @@ def _in_words(leg: Leg) -> str:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
     if leg.method is not None:
-        tried = "each failed, or lost answers"
-        if leg.selection is not None:
-            tried = f"the best one's score less that of {baseline} is {leg.selection}"
         told = [
-            f"At {at}, no searched schedule was shown to be better than {baseline}: {tried}.",
+            f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
+            compared_in_words(leg),
             short_in_words(leg),
         ]
     else:
@@ -216,14 +207,32 @@ def _in_words(leg: Leg) -> str:
             f"At {at}, the searched schedule was chosen over {baseline}, the best hand-designed "
             "method.",
             verdict_in_words(leg) or _failures(leg),
+            compared_in_words(leg),
             short_in_words(leg),
             bounds_in_words(leg) if leg.at_bounds else "",
         ]
     return " ".join(filter(None, told))
 
 
+def tried_in_words(leg: Leg) -> str:
+    """The best searched schedule on the documents that decided, where it was not chosen."""
+    if leg.selection is None:
+        return "each searched schedule failed, or is clearly worse in the text or the answers"
+    told = f"score difference {leg.selection} for the best searched schedule, {leg.best_searched}"
+    if leg.selection_text is not None and leg.selection_answers is not None:
+        told += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
+    if leg.selection.detectable is not None:
+        told += f"; these documents would show a difference of {leg.selection.detectable:.3f}"
+    return told
+
+
+def compared_in_words(leg: Leg) -> str:
+    *others, last = leg.baselines
+    return f"Compared were {', '.join(others)} and {last}."
+
+
 def _failures(leg: Leg) -> str:
-    """Why there is no difference on documents that decided nothing."""
+    """The reason if there is no difference on held-out documents."""
     scores = {
         "the searched schedule": leg.best.reporting,
         leg.best_hand_designed: leg.baselines[leg.best_hand_designed].reporting,
@@ -231,15 +240,15 @@ def _failures(leg: Leg) -> str:
     failed = [name for name, score in scores.items() if not np.isfinite(score.score)]
     if not failed:
         return ""
-    return f"On documents that decided nothing, the model failed under {' and '.join(failed)}."
+    return f"On held-out documents, the model failed under {' and '.join(failed)}."
 
 
 def verdict_in_words(leg: Leg) -> str:
-    """How the searched schedule that was chosen stands on documents that decided nothing."""
+    """The searched schedule that was chosen, on held-out documents."""
     if leg.held_out is None:
         return ""
     said = (
-        "On documents that decided nothing, the searched schedule's score less that of "
+        "On held-out documents, the searched schedule's score minus that of "
         f"{leg.best_hand_designed} is {leg.held_out}"
     )
     match leg.held_out.verdict:

@@ -474,15 +474,6 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     assert f"changes the score by {cost}; lower scores are better" in found.summary()
 
 
-def test_a_search_of_an_earlier_version_is_read_without_that_cost() -> None:
-    told = searched().to_json()
-    del told["legs"][0]["cost_at_original_length"]  # type: ignore[index]
-    again = Found.from_json(told)
-    assert again.legs[0].cost_at_original_length is None
-    assert "At the original length" not in again.summary()
-    check_result(again)
-
-
 def test_keeping_short_text_adds_its_loss_and_slopes() -> None:
     encoder, plan = Encoder(tiny.tokenizer()), present_plan(tiny.model().config)
     documents = split_corpus(tiny.documents(), encoder, TARGET, (2, 1, 1), 0).search

@@ -71,7 +71,7 @@ def skewed_mean_interval(
     clusters: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """The interval of a mean of values that may be skewed: Student's, transformed as by Hall (1992).
+    """The interval of a mean of values that may be skewed: Student's, transformed (Hall 1992).
 
     Student's alone takes the mean of skewed values for smaller than it is far too often, the more
     so the higher the confidence: rare large values are missing from most samples.

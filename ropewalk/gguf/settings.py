@@ -344,7 +344,12 @@ def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
     given = schedule.recipe[0].parameters
     betas = float(str(given["beta_fast"])), float(str(given["beta_slow"]))
     said = f"{_TYPE} = yarn, {_FACTOR} = {s:.6g}"
-    return Setting(schedule.geometry.base, yarn=s, betas=betas, said=said)
+    base = float(str(given["base"] or schedule.geometry.base))
+    if base != schedule.geometry.base:
+        if not own.freq_base:
+            return None
+        said = f"{_said(schedule.geometry, base)}, {said}"
+    return Setting(_stored(base), yarn=s, betas=betas, said=said)
 
 
 def _check_lengths(target: int, original: int) -> None:

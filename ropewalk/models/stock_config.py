@@ -223,6 +223,8 @@ def _as_named(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config
         return None
     if reader.family.local_base and values.get("truncate") is False:
         return None  # transformers would not see it inside a layer type's setting
+    if "base" in values:  # over which the method reaches out
+        values["rope_theta"] = values.pop("base")
     setting["original_max_position_embeddings"] = geometry.original_length
     return {**setting, **values}, schedule.length
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
-from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.scaling import doublings, stacked
+from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.scaling import Method, doublings, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 
 
@@ -28,11 +30,34 @@ def extend(
         if not any(key in method.parameters for method in chain):
             known = dict.fromkeys(key for method in chain for key in method.parameters)
             raise UnknownName(f"parameter of {methods}", key, known)
+    before: list[Method[...]] = []
     for method in chain:
         own = {key: value for key, value in given.items() if key in method.parameters}
         method.check_parameters(own)
-        start = method(start, target_length, **own)
+        after = method(start, target_length, **own)
+        if before and _same(start, after):
+            raise _idle(method, before)
+        start, before = after, [*before, method]
     return start
+
+
+def _same(start: RotarySchedule, after: RotarySchedule) -> bool:
+    """Whether a step changed nothing but for rounding."""
+    factors = np.allclose(after.rescale_factors, start.rescale_factors, rtol=1e-9, atol=0)
+    plain = replace(start, rescale_factors=after.rescale_factors, recipe=after.recipe)
+    return bool(factors) and after == plain
+
+
+def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
+    """The error for a step that changes nothing, such as YaRN where the target is reached."""
+    names = "+".join(each.name for each in before)
+    told = f"{method.name} changes nothing after {names}, which reaches the target already; "
+    if names == "base_change" and "base" in method.parameters:
+        return InputError(
+            f"{told}to change the base first, plan with {method.name} alone and give it the base "
+            "(`parameters`: base)"
+        )
+    return InputError(f"{told}leave it out (`method`: {names})")
 
 
 def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:

@@ -4,7 +4,8 @@ Peng et al. 2023. A pair that turns more than `beta_fast` times within the train
 frequency, one that turns less than `beta_slow` times is slowed by s; over the pairs between, the
 *frequency* moves linearly. The attention scaling is 0.1 ln s + 1 unless given, or with `mscale` and
 `mscale_all_dim` the ratio of the two growths. With `scale_softmax` all logits are also multiplied
-by the square of the second, as in DeepSeek's attention.
+by the square of the second, as in DeepSeek's attention. A `base` takes the place of the start's
+first, and the ramp is that of the new base (Wang et al. 2024, Tables 2 and 4).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ropewalk.errors import InvalidValue
-from ropewalk.scaling import log_growth, scale_of, scaling_method
+from ropewalk.scaling import base_change, log_growth, scale_of, scaling_method
 from ropewalk.schedule import MAX_SCALING, RotarySchedule
 
 MAX_TURNS = 1e9
@@ -34,6 +35,7 @@ def schedule(
     mscale_all_dim: float | None = None,
     scale_softmax: bool = False,
     factor: float | None = None,
+    base: float | None = None,
 ) -> RotarySchedule:
     if not 1 / MAX_TURNS <= beta_slow <= beta_fast <= MAX_TURNS:
         raise InvalidValue(
@@ -48,6 +50,8 @@ def schedule(
                 name, weight, f"must lie between 0 and {MAX_SCALING:g}", "the usual value is 1"
             )
     s = scale_of(start, target_length, factor)
+    if base is not None:
+        start = base_change.schedule(start, start.length, base=base)
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
     if truncate:
         first, last = math.floor(first), math.ceil(last)
@@ -72,7 +76,7 @@ def schedule(
 
 def _pair_turning(turns: float, start: RotarySchedule) -> float:
     """The (fractional) index of the pair that turns so often within the length the start serves."""
-    base = start.geometric_base
-    assert base is not None  # geometric_start
-    position = math.log(start.length / (turns * 2 * math.pi)) / math.log(base)
+    own = start.geometric_base
+    assert own is not None  # geometric_start
+    position = math.log(start.length / (turns * 2 * math.pi)) / math.log(own)
     return start.geometry.rotary_dim / 2 * position

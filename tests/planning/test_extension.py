@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.planning.extension import chosen_layers, extend, extend_plan, parse_settings
 from ropewalk.scaling import dynamic_ntk, ntk, rebuild
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
@@ -18,11 +22,40 @@ PRESENT = ContextPlan(
 
 
 def test_each_method_of_a_chain_takes_its_own_parameters() -> None:
-    chained = extend(LLAMA2, 8192, "yarn+llama3", {"beta_fast": 16.0, "high_freq_factor": 8.0})
+    given = {"beta_fast": 16.0, "high_freq_factor": 8.0, "factor": 2.0}
+    chained = extend(LLAMA2, 8192, "yarn+llama3", given)
     yarn, llama3 = chained.recipe
     assert yarn.parameters["beta_fast"] == 16.0
     assert llama3.parameters["high_freq_factor"] == 8.0
     assert rebuild(chained.recipe, LLAMA2.geometry) == chained
+
+
+@pytest.mark.parametrize(
+    ("methods", "given", "told"),
+    [
+        ("base_change+yarn", {"base": 5e6}, "plan with yarn alone and give it the base"),
+        ("base_change+ntk", {"base": 5e6}, "plan with ntk alone and give it the base"),
+        ("linear+linear", {}, "leave it out (`method`: linear)"),
+        ("yarn+llama3", {}, "leave it out (`method`: yarn)"),
+        ("yarn+resonance+linear", {}, "leave it out (`method`: yarn+resonance)"),
+    ],
+)
+def test_a_step_that_changes_nothing_is_an_error(
+    methods: str, given: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InputError, match=rf"changes nothing after .*{re.escape(told)}"):
+        extend(LLAMA2, 8192, methods, given)
+
+
+@pytest.mark.parametrize("method", ["yarn", "ntk"])
+def test_another_base_under_a_method_is_that_of_a_model_with_it(method: str) -> None:
+    """Wang et al. 2024, Tables 2 and 4: NTK and YaRN on raised bases."""
+    other = RotarySchedule.plain(replace(LLAMA2.geometry, base=5e6))
+    ours, theirs = extend(LLAMA2, 65536, method, {"base": 5e6}), extend(other, 65536, method)
+    np.testing.assert_allclose(ours.inverse_frequencies, theirs.inverse_frequencies, rtol=1e-14)
+    assert ours.attention_scaling == theirs.attention_scaling
+    assert rebuild(ours.recipe, LLAMA2.geometry) == ours
+    assert extend(LLAMA2, 65536, method, {"base": None}) == extend(LLAMA2, 65536, method)
 
 
 def test_a_parameter_that_no_method_of_the_chain_has_lists_those_they_have() -> None:

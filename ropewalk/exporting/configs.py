@@ -113,6 +113,8 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
                 "beta": beta,
                 "original_max_position_embeddings": original,
             }
+        if not layer_type:
+            inner |= model_class(config, engine).written_beside(setting)
     return written
 
 

@@ -36,6 +36,7 @@ from tests.external.reading_sources import (
     Place,
     Reader,
     Sources,
+    arguments,
     called,
     functions,
     local,
@@ -48,10 +49,17 @@ FACTORY = {
     "sglang": "sglang.srt.layers.rotary_embedding.factory",
 }
 SCALING = {"vllm": "rope_parameters", "sglang": "rope_scaling"}
+CONFIGS = {
+    "vllm": r"vllm/transformers_utils/configs/\w+\.py",
+    "sglang": r"sglang/srt/configs/\w+\.py",
+}
+SHARE = "partial_rotary_factor"
 GET_ROPE = ("get_rope", "get_rope_wrapper")
+DROPPED: Row = {"scaling": "dropped"}
 BACKEND = "TransformersForCausalLM"
 """Serves architectures without a class of their own, with transformers' own code."""
 RENAMES = ("deepseek_yarn", "deepseek_llama_scaling")
+FROM_CONFIG = ("setting", "attribute")
 BY_POSITION = (
     *("llama_4_scaling", "llama_4_scaling_beta", "attn_temperature_tuning"),
     "dual_chunk_attention_config",
@@ -143,6 +151,9 @@ def row_of(engine: str, sources: Sources, place: Place) -> Row:
     row |= _members_read(places)
     calls = [pair for name in GET_ROPE for pair in reader.calls(name)]
     if _by_formulas(places):
+        elsewhere = [(frame, call) for frame, call in calls if _dead(frame)]
+        if elsewhere and _scaling(_argument(reader, elsewhere, SCALING[engine], 5)) == DROPPED:
+            row["on_cpu"] = "dropped"
         calls = [(frame, call) for frame, call in calls if not _dead(frame)]
     calls = [pair for pair in calls if not _for_windows(*pair)] or calls
     if not calls:
@@ -155,6 +166,7 @@ def row_of(engine: str, sources: Sources, place: Place) -> Row:
         row["why"] = "; ".join(sorted(str(o) for o in scaling))[:160]
     if any(origin.kind == "whole" for origin in base):
         row["base"] = "whole"
+    row |= _beside(base, places)
     row["neox"] = _layout(layout, places)
     if engine == "vllm" or any(map(_in_part, calls)):
         row["part"] = True
@@ -172,6 +184,88 @@ def _argument(reader: Reader, calls: list[tuple[Frame, ast.Call]], name: str, at
     return frozenset(found)
 
 
+def _beside(base: Origins, places: list[Place]) -> Row:
+    """What the class reads next to the rope setting only, with its default where that is absent.
+
+    transformers 5 moves rope_theta into the setting, so there the default is what is left.
+    """
+    found: dict[str, float | None] = {}
+    own = {o.inner if o.kind == "whole" and o.inner else o for o in base}
+    if own and all(o.kind == "attribute" and o.what == "rope_theta" for o in own):
+        found["rope_theta"] = _number({o.inner.what for o in own if o.inner})
+    nodes = [node for place in places for node in ast.walk(place.node)]
+    inside = [n for n in nodes if isinstance(n, ast.Subscript) or called(n) == "get"]
+    keys = (n.slice if isinstance(n, ast.Subscript) else (n.args or [n])[0] for n in inside)  # type: ignore[attr-defined]
+    if not any(isinstance(key, ast.Constant) and key.value == SHARE for key in keys):
+        asked = [n for n in nodes if called(n) == "getattr" and _names_share(n)]
+        plain = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr == SHARE]
+        if asked or any("config" in ast.unparse(n.value) for n in plain):
+            found[SHARE] = _number({ast.unparse(n.args[2]) for n in asked if len(n.args) > 2})  # type: ignore[attr-defined]
+    return {"beside": found} if found else {}
+
+
+def _names_share(node: ast.AST) -> bool:
+    name = node.args[1] if isinstance(node, ast.Call) and len(node.args) > 1 else None
+    return isinstance(name, ast.Constant) and name.value == SHARE
+
+
+def _number(said: set[str]) -> float | None:
+    """The one number of these; None where there is none, or several."""
+    try:
+        (only,) = set(map(float, said))
+    except ValueError:
+        return None
+    return only
+
+
+def kept(engine: str, sources: Sources) -> dict[str, dict[str, float | None]]:
+    """What an engine's own config classes keep next to the rope setting, with its defaults."""
+    found: dict[str, dict[str, float | None]] = {}
+    homes = sorted(f for f in sources.files if re.match(CONFIGS[engine], f))
+    for module in (sources.module(f[:-3].replace("/", ".")) for f in homes):
+        for node in module.definitions.values() if module else ():
+            place = Place(module, node)  # type: ignore[arg-type]
+            kind = _model_type(node)
+            if kind is None:
+                continue
+            own = {
+                argument.arg: _number({Reader.default(function, argument.arg).what})
+                for base in reversed(sources.bases(place))
+                for function in functions(base.node)
+                if function.name == "__init__"
+                for argument in arguments(function)
+                if argument.arg in ("rope_theta", SHARE)
+            }
+            if own:
+                found[kind] = own
+    return dict(sorted(found.items()))
+
+
+def _model_type(node: ast.AST) -> str | None:
+    for line in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "model_type":
+            return line.value.value if isinstance(line.value, ast.Constant) else None  # type: ignore[return-value]
+    return None
+
+
+def shares() -> dict[str, float]:
+    """The share of a head that turns by default, in the installed transformers' config classes."""
+    import transformers
+
+    found = {}
+    for file in sorted(Path(transformers.__file__).parent.glob("models/*/configuration_*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if (kind := _model_type(node)) is None:
+                continue
+            for line in ast.walk(node):
+                if called(line) == "setdefault" and len(line.args) == 2:  # type: ignore[attr-defined]
+                    name, value = line.args  # type: ignore[attr-defined]
+                    if ast.unparse(name).strip("'") == SHARE and isinstance(value, ast.Constant):
+                        found[kind] = float(value.value)  # type: ignore[arg-type]
+    return found
+
+
 def _scaling(origins: Origins) -> Row:
     """What of the setting arrives.
 
@@ -180,7 +274,7 @@ def _scaling(origins: Origins) -> Row:
     """
     told = {o for o in origins if not (o in (NONE, OMITTED) or _plain(o))}
     if not told:
-        return {"scaling": "dropped"}
+        return DROPPED
     if told <= WHOLE:
         if OMITTED in origins:
             return {"scaling": "unknown"}
@@ -188,7 +282,7 @@ def _scaling(origins: Origins) -> Row:
     (own, *others) = told
     if own.kind != "dict" or others:
         return {"scaling": "unknown"}
-    given = {k: v for k, v in own.items if any(o.kind == "setting" for o in v)}
+    given = {k: v for k, v in own.items if any(o.kind in FROM_CONFIG for o in v)}
     keys = {"keys": sorted(given), "must": sorted(k for k, v in given.items() if len(v) == 1)}
     kinds = {o for o in dict(own.items).get("rope_type", ()) if o.what != "default"}
     if len(kinds) == 1 and "rope_type" not in given:
@@ -213,9 +307,9 @@ def _layout(origins: Origins, places: list[Place]) -> str:
     }
     if later:
         return "halves" if later == {"True"} else "neighbours" if later == {"False"} else "unknown"
-    said = {"True" if o == OMITTED else o.what for o in origins if o.kind != "setting"}
+    said = {"True" if o == OMITTED else o.what for o in origins if o.kind not in FROM_CONFIG}
     known = {frozenset({"True"}): "halves", frozenset({"False"}): "neighbours"}
-    if any(o.kind == "setting" for o in origins):
+    if any(o.kind in FROM_CONFIG for o in origins):
         return "by the config"
     return known.get(frozenset(said), "unknown")
 
@@ -380,9 +474,21 @@ def read(wheel: Path) -> tuple[str, Row]:
         rows.setdefault(architecture, row_of(engine, sources, place))
     return engine, {
         "version": version,
+        "transformers": requirement(sources),
+        "kept": kept(engine, sources),
         "types": types(engine, sources),
         "architectures": dict(sorted(rows.items())),
     }
+
+
+def requirement(sources: Sources) -> str:
+    """The versions of transformers that a wheel asks for."""
+    found = next((n for n in sources.archive.namelist() if n.endswith(".dist-info/METADATA")), None)
+    for line in sources.archive.read(found).decode().splitlines() if found else ():
+        name, _, rest = line.removeprefix("Requires-Dist: ").partition("transformers")
+        if line.startswith("Requires-Dist: ") and not name and rest[:1] in "=<>!~ (":
+            return rest.partition(";")[0].strip(" ()")
+    return ""
 
 
 def differences(kept: Mapping[str, Any], found: Mapping[str, Any], at: str = "") -> Iterator[str]:
@@ -418,11 +524,11 @@ def main() -> int:
     parser.add_argument("wheels", nargs="*", type=Path)
     parser.add_argument("--write", action="store_true", help="write the table")
     given = parser.parse_args()
-    kept = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    kept_before = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     with tempfile.TemporaryDirectory() as room:
         found = dict(map(read, given.wheels or fetched(Path(room))))
-    table = {**kept, **found, "model_types": architectures()}
-    lines = list(differences(kept, table))
+    table = {**kept_before, **found, "model_types": architectures(), "shares": shares()}
+    lines = list(differences(kept_before, table))
     print("\n".join(lines) if lines else "the table holds what these wheels say")
     if given.write:
         TABLE.write_text(written(table), encoding="utf-8")

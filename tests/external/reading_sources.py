@@ -5,6 +5,7 @@ classes, and the calls that construct a class. What comes out is a set of origin
 that the code may take:
 
     setting    the model's rope setting, whole, or one key of it
+    attribute  a member of the config next to the setting, with the default that getattr has for it
     dict       a dict that the code writes itself, with the origins of its values
     constant   a value that stands in the code
     omitted    nothing is handed over
@@ -263,7 +264,7 @@ class Reader:
         last = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
         if not any(word in str(last).lower() for word in ("config", "cfg")):
             return None
-        return frozenset({WHOLE_SETTING if name in SETTINGS else Origin("setting", name)})
+        return frozenset({WHOLE_SETTING if name in SETTINGS else Origin("attribute", name)})
 
     def _own(self, node: ast.Attribute, frame: Frame, depth: int) -> Origins:
         """An attribute of self: all that is assigned to it anywhere in the class."""
@@ -312,7 +313,7 @@ class Reader:
             if self._is_of(call, owner, caller.place, frame):
                 given = handed(call, frame.function, name)
                 if given is None:
-                    found.add(self._default(frame.function, name))
+                    found.add(self.default(frame.function, name))
                 else:
                     found |= self.origins(given, caller, depth)
         if found:
@@ -331,7 +332,7 @@ class Reader:
         return any(base.node is frame.place.node for base in self.sources.bases(place)[1:])
 
     @staticmethod
-    def _default(function: ast.FunctionDef, name: str) -> Origin:
+    def default(function: ast.FunctionDef, name: str) -> Origin:
         own = function.args
         positional = [*own.posonlyargs, *own.args]
         pairs = [
@@ -347,7 +348,10 @@ class Reader:
         name = called(node)
         if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             known = self._of_config(node.args[0], str(node.args[1].value))
-            return known or unknown(node)
+            if known is None or known & WHOLE or len(node.args) < 3:
+                return known or unknown(node)
+            defaults = self.origins(node.args[2], frame, depth)
+            return frozenset(Origin(o.kind, o.what, (), d) for o in known for d in defaults)
         if name in ("int", "round"):
             inner = self.origins(node.args[0], frame, depth)
             return frozenset(Origin("whole", "", (), own) for own in inner)

@@ -72,6 +72,8 @@ def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
     in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")
     if in_part and not served.turns_parts:
         rope = {**rope, "partial_rotary_factor": 1.0}
+    elif served.own_share is not None:
+        rope = {**rope, "partial_rotary_factor": served.own_share}
     try:
         return served.handed(rope, nested=by_layer(reader))
     except KeyError as error:

@@ -46,6 +46,7 @@ TRAPS: tuple[Trap, ...] = (
     loading.remote_code,
     loading.refused,
     rotation.rotation,
+    rotation.on_a_cpu,
     switching.cache_switch,
     switching.one_position,
     switching.declared_switch,

@@ -2,7 +2,7 @@
 
 factors-dropped, factors-doubled, frequencies-differ, theta-lost, truncate-ignored, wrong-step,
 short-text-taxed, attention-factor-dropped, attention-factor-squared, attention-factor-ignored,
-kept-positions-lost, log-n-lost.
+dropped-on-cpu, kept-positions-lost, log-n-lost.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from ropewalk.audit.finding import TOLERANCE, Finding, Subject
 from ropewalk.audit.reading import Effective, Reading, kind_of
 from ropewalk.errors import RopewalkError
+from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.lengths import format_length
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
@@ -50,6 +51,24 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                     if reading.notes
                     else _attention_remedy(subject, reading.runtime, wanted)
                 ),
+            )
+
+
+def on_a_cpu(subject: Subject) -> Iterator[Finding]:
+    """A class with another rotary module for CPUs."""
+    kinds = {kind_of(rope) for rope in subject.ropes.values()} - {"default"}
+    for reading in subject.readings if kinds and subject.config is not None else ():
+        if reading.runtime not in ENGINE_NAMES or reading.refused or reading.unread:
+            continue
+        served = model_class(subject.config or {}, reading.runtime)
+        if served.on_cpu:
+            yield Finding(
+                "dropped-on-cpu",
+                (reading.runtime,),
+                f"on a CPU with AMX, {served} uses another rotary module, without the scaling",
+                "there, the pairs turn at their plain speeds, as if nothing were extended",
+                "serve it on a GPU, or in another runtime",
+                wrong=False,
             )
 
 

@@ -35,7 +35,20 @@ REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
 CLASSES = ("tests/exporting/test_model_classes.py",)
+SERVING = ("tests/exporting/test_serving.py",)
 FAULTS = {
+    "the changes of a wrapped model stand at the top level": Fault(
+        "ropewalk/exporting/configs.py",
+        "    for part in reversed(ConfigReader(after).path if changed else ()):\n",
+        "    for part in ():\n",
+        SERVING,
+    ),
+    "the stated length does not agree with YaRN's factor": Fault(
+        "ropewalk/models/stock_config.py",
+        "length = max(length, math.floor(",
+        "length = min(length, math.floor(",
+        SERVING,
+    ),
     "a base that a class reads elsewhere counts as read": Fault(
         "ropewalk/exporting/model_classes.py",
         "        if BASE in self.beside:\n",

@@ -17,7 +17,6 @@ from ropewalk.exporting.configs import (
     SERVE,
     changes,
     serving_config,
-    tokenizer_limit,
 )
 from ropewalk.exporting.features import untold
 from ropewalk.exporting.folder import export_folder, prepare
@@ -55,8 +54,6 @@ def export(
         plan.target_length,
         changes(job.checkpoint.config, job.config),
     )
-    if tokenizer_limit(job.checkpoint.folder) < plan.target_length:
-        command = ""  # the source's own files would be held against it
     return export_folder(
         engine,
         job,

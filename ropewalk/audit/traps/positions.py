@@ -1,6 +1,6 @@
 """Traps in what depends on positions beside their rotation.
 
-position-scaling-lost, dual-chunk, eight-bit-keys.
+position-scaling-lost, dual-chunk, eight-bit-keys, drafter-unscaled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
-from ropewalk.models.config import DUAL_CHUNK
+from ropewalk.models.config import DUAL_CHUNK, drafter_layers
 
 
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
@@ -104,3 +104,20 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
 def _stated_ropes(inner: Mapping[str, object]) -> list[Mapping[str, object]]:
     stated = [inner.get(key) for key in ("rope_parameters", "rope_scaling")]
     return [rope for rope in stated if isinstance(rope, Mapping)]
+
+
+def drafter_unscaled(subject: Subject) -> Iterator[Finding]:
+    """A length that only the command line of vLLM would state, which its drafters do not read."""
+    layers = drafter_layers(subject.config or {})
+    short = [r for r in subject.readings if r.runtime == "vllm" and (r.limit or 0) < subject.length]
+    if layers and short and subject.asked:
+        yield Finding(
+            "drafter-unscaled",
+            ("vllm",),
+            f"the checkpoint has {layers} MTP layers, and its config states less than "
+            f"{format_length(subject.length)}",
+            "a drafter built from them never sees --hf-overrides (vLLM issue 58080): past its own "
+            "length almost no draft is accepted, and generation is slower than without it",
+            "write the setting into config.json (ropewalk export), or serve without a drafter",
+            wrong=False,
+        )

@@ -38,7 +38,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 reading.remedy or (_OTHER_FORM if reading.notes else remedy),
             )
         wanted, found = want.attention_scaling, got.attention_scaling
-        if abs(found / wanted - 1) > TOLERANCE:
+        if abs(found / wanted - 1) > TOLERANCE and not _rounded(found, wanted):
             yield Finding(
                 _attention_trap(wanted, found),
                 (reading.runtime,),
@@ -52,6 +52,12 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                     else _attention_remedy(subject, reading.runtime, wanted)
                 ),
             )
+
+
+def _rounded(found: float, wanted: float) -> bool:
+    """Whether a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
+    digits = len(repr(wanted).partition(".")[2])
+    return digits >= 4 and round(found, digits) == wanted
 
 
 def on_a_cpu(subject: Subject) -> Iterator[Finding]:

@@ -36,7 +36,20 @@ FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
 CLASSES = ("tests/exporting/test_model_classes.py",)
 SERVING = ("tests/exporting/test_serving.py",)
+WHEELS = ("tests/wheels",)
 FAULTS = {
+    "a wheel's limit is that of the recorded version": Fault(
+        "ropewalk/wheels/facts.py",
+        "        limit = limit_of(engine, sources, config)\n",
+        "        limit = BY_ENGINE[engine](config)\n",
+        WHEELS,
+    ),
+    "a wheel's source file may be of any size": Fault(
+        "ropewalk/wheels/sources.py",
+        "        if len(content) > MOST_BYTES or self.left < 0:\n",
+        "        if self.left < 0:\n",
+        WHEELS,
+    ),
     "the changes of a wrapped model stand at the top level": Fault(
         "ropewalk/exporting/configs.py",
         "    for part in reversed(ConfigReader(after).path if changed else ()):\n",

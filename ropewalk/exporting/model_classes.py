@@ -16,6 +16,7 @@ tests/external/model_classes.py, which also shows what a newer wheel changes. Fo
     part        a head turns in part where the config says so
     beside      what the class reads next to the setting only, with the default of its own:
                 transformers 5 moves both keys into the setting, and leaves nothing of rope_theta
+    softmax     the conditions under which logits are multiplied by DeepSeek's mscale, squared
     on_cpu      dropped: on a CPU with AMX another rotary module serves, which gets only the base
     reads       members of the config by which attention depends on positions
 
@@ -76,6 +77,8 @@ class ModelClass:
     by: str = ""
     part: bool = False
     reads: tuple[str, ...] = ()
+    types: Mapping[str, RotaryType] = field(default_factory=dict)
+    """The rope types that the engine's rotary modules know."""
     on_cpu: str = ""
     beside: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -118,7 +121,7 @@ class ModelClass:
             return {**own, **({"rope_type": self.type} if self.type else {})}
         if self.renamed and kind != "default":
             name = self._name(setting)
-            known = rotary_types(self.engine)[name]
+            known = self.types[name]
             self._need(known.must, setting)
             own = {k: setting[k] for k in (*known.must, *known.may) if k in setting}
             return {**plain, **own, "rope_type": _FORMULAS[name]}
@@ -194,7 +197,7 @@ class ModelClass:
 
     def _divides(self, kind: str) -> bool:
         """Whether the engine's rotary module reads the factor of a rope type, or needs none."""
-        known = rotary_types(self.engine).get(kind)
+        known = self.types.get(kind)
         if kind == "default" or known is None or "long_factor" in known.must:
             return True
         return "factor" in (*known.must, *known.may)
@@ -224,9 +227,27 @@ def _matters(key: str, setting: Config) -> bool:
     return key != "type" and not (key in defaults and setting[key] == defaults[key])
 
 
-def model_class(config: Config, engine: str) -> ModelClass:
-    """The class that serves a model: by its architecture, or that of its model type."""
-    table, types = _table()[engine], _table()["model_types"]
+def architectures(config: Config) -> tuple[str, ...]:
+    """The architectures that may serve a model: its own, and that of its language model."""
+    types = _table()["model_types"]
+    names = (_architecture(part, types) for part in (config, text_config(config)))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def engine_table(engine: str) -> Mapping[str, Any]:
+    """All that is recorded of an engine."""
+    table: Mapping[str, Any] = _table()[engine]
+    return table
+
+
+def model_class(
+    config: Config, engine: str, own_table: Mapping[str, Any] | None = None
+) -> ModelClass:
+    """The class that serves a model: by its architecture, or that of its model type.
+
+    `own_table`: of another version of the engine, as it was read in its wheel.
+    """
+    table, types = own_table or _table()[engine], _table()["model_types"]
     name = _architecture(config, types)
     row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
@@ -254,6 +275,7 @@ def model_class(config: Config, engine: str) -> ModelClass:
         by=row.get("by", ""),
         part=row.get("part", False),
         reads=tuple(row.get("reads", ())),
+        types=rotary_types(engine) if own_table is None else _types(table),
         on_cpu=row.get("on_cpu", ""),
         beside=tuple(beside),
         kept=tuple(key for key in beside if key in kept or key == SHARE),
@@ -288,9 +310,13 @@ def _own_base(config: Config, name: str) -> float | None:
 @cache
 def rotary_types(engine: str) -> Mapping[str, RotaryType]:
     """The rope types that an engine's rotary modules know."""
+    return _types(_table()[engine])
+
+
+def _types(table: Mapping[str, Any]) -> Mapping[str, RotaryType]:
     return {
         name: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
-        for name, keys in _table()[engine]["types"].items()
+        for name, keys in table["types"].items()
     }
 
 

@@ -144,15 +144,15 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
         line = SERVE[engine](here, length, changes(source.config, raised))
         return _row(engine, near, f"the model's own config with its length, {_NOT_RUN}", line)
     line = SERVE[engine](here, length, changes(source.config, written))
-    not_run, lines = _NOT_RUN, (line,)
+    not_run, lines = _NOT_RUN, [line]
     if engine == "vllm" and (layers := drafter_layers(source.config)):
         out = f"{Path(here).name}-{engine}"
         not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
         allow = " --approximate" if near else ""
         exported = f"{_export(source, engine, out)}{allow}"
-        lines = (line, exported, SERVE[engine](out, length, None))
+        lines += [exported, SERVE[engine](out, length, None)]
     if unknown := untold(plan, source.config, engine):
-        return Serving(engine, "unknown", "; ".join((*unknown, *near)), lines)
+        return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
     return _row(engine, near, not_run, *lines)
 
 

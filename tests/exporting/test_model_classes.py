@@ -96,6 +96,8 @@ def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
         )
         for name, source in models.items():
             archive.writestr(f"{home}/models/{name}.py", source)
+        said = f"Name: vllm\nVersion: {version}\n"
+        archive.writestr(f"vllm-{version}.dist-info/METADATA", said)
     return path
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ropewalk.audit.reading import (
     Reading,
@@ -25,10 +27,10 @@ from ropewalk.exporting.model_classes import model_class
 from ropewalk.models.config import Config, ConfigReader
 
 
-def read(config: Config) -> Reading:
+def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
-    served = model_class(config, "sglang")
+    served = model_class(config, "sglang", table)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if served.scaling == "transformers" or served.by:

@@ -194,15 +194,15 @@ def factor_recomputed(subject: Subject) -> Iterator[Finding]:
         numbers = all(isinstance(n, int | float) for n in (factor, original, stated))
         if kind_of(rope) != "yarn" or not numbers or not original:
             continue
-        ratio = stated / original  # type: ignore[operator]
-        if abs(ratio / factor - 1) > 1e-3 if factor else False:  # type: ignore[operator]
+        ratio = stated / original
+        if abs(ratio / factor - 1) > 1e-3 if factor else False:
             yield Finding(
                 "factor-recomputed",
                 (),
                 f"YaRN's factor is {factor:g}, and max_position_embeddings is {ratio:.4g} times "
                 f"the original length {original}",
                 "exllamav3, and transformers up to 4.55, take that ratio and ignore the factor",
-                f"for those, write max_position_embeddings = {factor * original:g}",  # type: ignore[operator]
+                f"for those, write max_position_embeddings = {factor * original:g}",
                 wrong=False,
             )
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.rules import mlx_lm
-from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
@@ -24,7 +23,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
     other = inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
-        key, value = _key_read(subject.config, reading.runtime), (stated or [own])[0]
+        key, value = _key_read(subject, reading.runtime), (stated or [own])[0]
         if value is None or key is None:
             continue
         if not (stated if key == IN_ROPE else own if key == BESIDE else None):
@@ -41,14 +40,15 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _key_read(config: Mapping[str, object], runtime: str) -> str | None:
+def _key_read(subject: Subject, runtime: str) -> str | None:
     """The name that a runtime reads; empty: none; None: not known."""
     if runtime == "transformers":
         return IN_ROPE
     if runtime == mlx_lm.RUNTIME:
-        reads = mlx_lm.reads_growth(dict(config))
+        reads = mlx_lm.reads_growth(dict(subject.config or {}))
         return None if reads is None else IN_ROPE if reads else ""
-    return model_class(dict(config), runtime).growth_key if runtime in ENGINE_NAMES else None
+    served = subject.served(runtime)
+    return None if served is None else served.growth_key
 
 
 def dual_chunk(subject: Subject) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def dual_chunk(subject: Subject) -> Iterator[Finding]:
     remedy = f"remove {DUAL_CHUNK}, and serve up to {trained}, where it changes nothing"
     for reading in subject.readings:
         name = reading.runtime
-        served = model_class(subject.config, name) if name in ENGINE_NAMES else None
+        served = subject.served(name)
         if served is not None and DUAL_CHUNK in served.reads:
             yield Finding(
                 "dual-chunk",

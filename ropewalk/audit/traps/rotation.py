@@ -15,7 +15,6 @@ import numpy as np
 from ropewalk.audit.finding import TOLERANCE, Finding, Subject
 from ropewalk.audit.reading import Effective, Reading, kind_of
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.lengths import format_length
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
@@ -63,11 +62,10 @@ def _rounded(found: float, wanted: float) -> bool:
 def on_a_cpu(subject: Subject) -> Iterator[Finding]:
     """A class with another rotary module for CPUs."""
     kinds = {kind_of(rope) for rope in subject.ropes.values()} - {"default"}
-    for reading in subject.readings if kinds and subject.config is not None else ():
-        if reading.runtime not in ENGINE_NAMES or reading.refused or reading.unread:
-            continue
-        served = model_class(subject.config or {}, reading.runtime)
-        if served.on_cpu:
+    for reading in subject.readings:
+        served = subject.served(reading.runtime)
+        loads = not (reading.refused or reading.unread)
+        if kinds and loads and served is not None and served.on_cpu:
             yield Finding(
                 "dropped-on-cpu",
                 (reading.runtime,),

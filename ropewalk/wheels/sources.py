@@ -16,11 +16,15 @@ that the code may take:
 from __future__ import annotations
 
 import ast
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+
+from ropewalk.errors import InputError, shortened
 
 SETTINGS = ("rope_parameters", "rope_scaling")
 DEPTH = 24
@@ -117,13 +121,80 @@ class Place:
         return self.node.name
 
 
+MOST_ENTRIES = 200_000
+MOST_BYTES = 8 * 2**20
+"""Of one source file; the largest of vLLM, SGLang and transformers has half a million."""
+MOST_READ = 256 * 2**20
+"""Of all that is unpacked from one wheel."""
+
+
 class Sources:
-    """The modules of one wheel, parsed when they are needed."""
+    """The modules of one wheel, parsed when they are needed.
+
+    A wheel may come from anywhere: nothing of it is extracted or run, and sizes are bounded.
+    """
 
     def __init__(self, wheel: Path) -> None:
-        self.archive = zipfile.ZipFile(wheel)
-        self.files = {name for name in self.archive.namelist() if name.endswith(".py")}
+        self.name = wheel.name
+        if not wheel.is_file():  # a pipe would be waited for
+            raise InputError(f"{wheel}: there is no such file; check the path")
+        try:
+            self.archive = zipfile.ZipFile(wheel)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InputError(f"{wheel}: is no wheel: {error}; download it again") from None
+        names = [entry.filename for entry in self.archive.infolist()]
+        if len(names) > MOST_ENTRIES:
+            raise InputError(f"{wheel}: has more than {MOST_ENTRIES:,} entries; check the file")
+        for name in names:
+            if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+                raise InputError(
+                    f"{wheel}: the entry {shortened(name)} leads out of it; do not install it"
+                )
+        if len(set(names)) != len(names):
+            raise InputError(f"{wheel}: has an entry twice, so what is installed is not certain")
+        self.files = {name for name in names if name.endswith(".py")}
         self.modules: dict[str, Module | None] = {}
+        self.left = MOST_READ
+
+    def text(self, name: str) -> bytes:
+        """The content of one entry."""
+        try:
+            with self.archive.open(name) as entry:
+                content = entry.read(MOST_BYTES + 1)
+        except (OSError, ValueError, RuntimeError, EOFError, KeyError, NotImplementedError,
+                zipfile.BadZipFile, zlib.error) as error:  # fmt: skip
+            raise InputError(
+                f"{self.name}: {shortened(name)} cannot be unpacked: {error}; download it again"
+            ) from None
+        self.left -= len(content)
+        if len(content) > MOST_BYTES or self.left < 0:
+            raise InputError(
+                f"{self.name}: {shortened(name)} unpacks to more than the {MOST_BYTES:,} bytes of "
+                f"a source file, or all of them to more than {MOST_READ:,}; check the file"
+            )
+        return content
+
+    @cached_property
+    def metadata(self) -> dict[str, list[str]]:
+        """The fields of its METADATA."""
+        found: dict[str, list[str]] = {}
+        names = [
+            n for n in self.archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)
+        ]
+        for line in self.text(names[0]).decode("utf-8", "replace").splitlines() if names else ():
+            if not line:
+                break  # the description begins
+            key, _, value = line.partition(": ")
+            found.setdefault(key, []).append(value)
+        return found
+
+    def requirement(self, package: str) -> str:
+        """The versions of another package that it asks for; empty where it says nothing."""
+        for line in self.metadata.get("Requires-Dist", ()):
+            found = re.match(rf"{package}(?:\[[^]]*\])?\s*\(?([=<>!~][^;)]*)", line)
+            if found and "extra" not in line:
+                return found[1].strip()
+        return ""
 
     def module(self, name: str) -> Module | None:
         if name not in self.modules:
@@ -131,7 +202,10 @@ class Sources:
             file = next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
             self.modules[name] = None
             if file is not None:
-                tree = ast.parse(self.archive.read(file))
+                try:
+                    tree = ast.parse(self.text(file))
+                except (SyntaxError, ValueError, RecursionError, MemoryError):
+                    return None  # for this Python, it is no source
                 self.modules[name] = Module(name, tree, file.endswith("__init__.py"))
         return self.modules[name]
 

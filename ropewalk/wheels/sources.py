@@ -28,6 +28,8 @@ from ropewalk.errors import InputError, shortened
 
 SETTINGS = ("rope_parameters", "rope_scaling")
 DEPTH = 24
+MOST_STEPS = 300_000
+"""Of reading values back in one class; made-up code could ask for any number."""
 Scope = ast.ClassDef | ast.FunctionDef
 
 
@@ -124,7 +126,7 @@ class Place:
 MOST_ENTRIES = 200_000
 MOST_BYTES = 8 * 2**20
 """Of one source file; the largest of vLLM, SGLang and transformers has half a million."""
-MOST_READ = 256 * 2**20
+MOST_READ = 64 * 2**20
 """Of all that is unpacked from one wheel."""
 
 
@@ -256,7 +258,7 @@ class Reader:
     """Reads values in what a class can reach."""
 
     def __init__(self, sources: Sources, reach: Sequence[Place]) -> None:
-        self.sources, self.reach = sources, reach
+        self.sources, self.reach, self.steps = sources, reach, MOST_STEPS
 
     def calls(self, name: str) -> Iterator[tuple[Frame, ast.Call]]:
         """Every call of a function by this name, with where it stands."""
@@ -276,7 +278,8 @@ class Reader:
 
     def origins(self, node: ast.expr, frame: Frame, depth: int = DEPTH) -> Origins:
         """Where the value of an expression comes from."""
-        if depth <= 0:
+        self.steps -= 1
+        if depth <= 0 or self.steps < 0:
             return unknown(node)
         read = getattr(self, f"_{type(node).__name__.lower()}", None)
         return read(node, frame, depth - 1) if read else unknown(node)

@@ -19,7 +19,7 @@ from ropewalk.errors import InputError, RopewalkError
 from ropewalk.exporting.accepted import by_vllm
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, load_config
 from ropewalk.wheels import facts, sources
-from tests.wheels.wheel_files import FACTORY_NEW, HOME, NEW, OLD, REQUIRES, wheel
+from tests.wheels.wheel_files import FACTORY_NEW, HOME, MODEL, NEW, OLD, REQUIRES, wheel
 
 PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 QWEN3 = load_config(PUBLISHED / "qwen3-8b-yarn.json")
@@ -98,6 +98,29 @@ def test_a_model_is_judged_by_the_wheel(tmp_path: Path) -> None:
     assert not rw.verify(model, wheel=new).wrong
     # Keys of transformers 5, which an engine made for transformers 4 does not read.
     assert {"theta-lost", "factors-dropped"} & {f.trap for f in rw.verify(model, wheel=old).wrong}
+
+
+def test_keys_that_a_release_does_not_read_have_no_effect(tmp_path: Path) -> None:
+    old = wheel(tmp_path / "o", OLD, requires=REQUIRES["old"])
+    new = wheel(tmp_path / "n", NEW)
+    for key, value, trap in (
+        ("truncate", False, "truncate-ignored"),
+        ("attention_factor", 1.5, "attention-factor-ignored"),
+    ):
+        setting = {**QWEN3["rope_scaling"], key: value}
+        config = {**QWEN3, "rope_scaling": setting, "max_position_embeddings": 131072}
+        model = folder(tmp_path / key, config)
+        assert {f.trap for f in rw.verify(model, wheel=old).wrong} == {trap}
+        assert not rw.verify(model, wheel=new).wrong
+
+
+def test_code_that_branches_without_end_is_unknown(tmp_path: Path) -> None:
+    """Reading a value back takes every way that the code may take."""
+    ways = [f"a{n} = a{n + 1} if config.x else (a{n + 1} or a{n + 1})" for n in range(30)]
+    ways += ["a30 = config.y", "self.rotary_emb = get_rope(64, 9, rope_parameters=a0)"]
+    code = MODEL.replace("self.rotary_emb = {call}", "\n        ".join(ways))
+    found = read(wheel(tmp_path, {**NEW, f"{HOME}/models/qwen3.py": code}))
+    assert any("hands over" in what for what in found.unread)
 
 
 def test_the_command_shows_what_changed_and_what_was_not_read(tmp_path: Path) -> None:

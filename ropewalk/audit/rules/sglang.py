@@ -20,6 +20,7 @@ from ropewalk.audit.rules.vllm import (
     said_of,
     times_attn_factor,
     with_mscale,
+    yarn_keys,
 )
 from ropewalk.context_plan import PlanStep
 from ropewalk.exporting.accepted import by_sglang
@@ -41,7 +42,8 @@ def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
         if kind == "longrope":
             return with_mscale(reader, rope)
         if kind == "yarn":
-            return times_attn_factor(reader, without(rope, {"attention_factor"}))
+            lost = {"truncate", "mscale", "mscale_all_dim"} - yarn_keys(served)
+            return times_attn_factor(reader, without(rope, {"attention_factor", *lost}))
         if kind == "dynamic" and rope.get("alpha"):
             return reader.steps(one_base(reader, rope))
         # Of dynamic's bases one is taken for good: that of the whole extended length.

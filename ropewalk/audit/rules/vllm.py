@@ -41,8 +41,9 @@ def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
             return reader.steps(one_base(reader, rope))
         refuse_interleaved_longrope(reader, rope, "vllm")
         if kind == "yarn" and not reader.family.softmax_mscale:
-            own = served.types["yarn"]
-            if "attention_factor" not in (*own.must, *own.may):
+            own = yarn_keys(served)
+            rope = without(rope, {"truncate"} - own)
+            if "attention_factor" not in own:
                 return _own_yarn(reader, rope)
         return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
 
@@ -67,6 +68,12 @@ def read_2025(config: Config) -> Reading:
         return reader.steps(known(rope))
 
     return by_rules("vllm-2025", config, seen, "by the declared length")
+
+
+def yarn_keys(served: ModelClass) -> set[str]:
+    """The keys of yarn that the engine's rotary module reads."""
+    own = served.types.get("yarn")
+    return {*own.must, *own.may} if own else set()
 
 
 def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:

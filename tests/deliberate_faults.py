@@ -35,6 +35,9 @@ REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
 GGUF_EXPORT = ("tests/exporting/test_gguf_file.py",)
+CLASSES = ("tests/exporting/test_model_classes.py",)
+SERVING = ("tests/exporting/test_serving.py",)
+WHEELS = ("tests/wheels",)
 FAULTS = {
     "a schedule wins whose text is clearly worse": Fault(
         "ropewalk/evaluation/select.py",
@@ -113,6 +116,42 @@ FAULTS = {
         'if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):',
         'if kind == "longrope" and engine == "sglang":',
         ("tests/exporting/test_vllm.py",),
+    ),
+    "a wheel's limit is that of the recorded version": Fault(
+        "ropewalk/wheels/facts.py",
+        "        limit = limit_of(engine, sources, config)\n",
+        "        limit = BY_ENGINE[engine](config)\n",
+        WHEELS,
+    ),
+    "a wheel's source file may be of any size": Fault(
+        "ropewalk/wheels/sources.py",
+        "        if len(content) > MOST_BYTES or self.left < 0:\n",
+        "        if self.left < 0:\n",
+        WHEELS,
+    ),
+    "the changes of a wrapped model stand at the top level": Fault(
+        "ropewalk/exporting/configs.py",
+        "    for part in reversed(ConfigReader(after).path if changed else ()):\n",
+        "    for part in ():\n",
+        SERVING,
+    ),
+    "the stated length does not agree with YaRN's factor": Fault(
+        "ropewalk/models/stock_config.py",
+        "length = max(length, math.floor(",
+        "length = min(length, math.floor(",
+        SERVING,
+    ),
+    "a base that a class reads elsewhere counts as read": Fault(
+        "ropewalk/exporting/model_classes.py",
+        "        if BASE in self.beside:\n",
+        "        if BASE in self.beside and self.own_base is None:\n",
+        CLASSES,
+    ),
+    "an engine's longrope is asked of transformers' code": Fault(
+        "ropewalk/exporting/features.py",
+        '            if model_class(config, engine).scaling == "transformers"',
+        '            if model_class(config, engine).scaling == "passed"',
+        CLASSES,
     ),
     "an export is off by nine times the tolerance": Fault(
         "ropewalk/models/stock_config.py",

@@ -280,8 +280,19 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "wheels": Row(
+        (
+            *("errors", "values", "models.config", "exporting.accepted"),
+            "exporting.model_classes",
+        ),
+    ),
     "audit.reading": Row((*VALUES, "values", "context_plan", "models.config")),
-    "audit.finding": Row(("values", "context_plan", "models.config", "audit.reading")),
+    "audit.finding": Row(
+        (
+            *("values", "context_plan", "models.config", "audit.reading"),
+            "exporting.model_classes",
+        ),
+    ),
     "audit.files.check": Row(("values", "audit.finding")),
     "audit.files": Row(
         (
@@ -295,7 +306,7 @@ ROOMS = {
     "audit.result": Row(
         (
             *("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
-            "audit.files.check",
+            *("audit.files.check", "wheels"),
         ),
     ),
     "audit.stock_rotary": Row(
@@ -311,7 +322,7 @@ ROOMS = {
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("gguf.parts", "gguf.settings"),
             *("audit.files", "audit.files.check"),
-            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary"),
+            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary", "wheels"),
         ),
         needs=("numpy",),
         lazily=("torch",),

@@ -30,6 +30,7 @@ def verify(
     length: Length | None = None,
     runtimes: Sequence[str] = (),
     run: bool = True,
+    wheel: str | Path | None = None,
     strict: bool = False,
     progress: Progress = silent,
 ) -> Audit:
@@ -40,6 +41,9 @@ def verify(
     (after their own converters), mlx-lm, transformers-4 and vllm-2025; the default is the first
     three, and for a GGUF file llama.cpp. If weights and runtime are available, the model is run,
     unless `run` is False. Its files are always checked.
+    `wheel` is a release of vLLM, SGLang, mlx-lm or transformers: the model is judged by the code in
+    it, which is read and not run, and the result's `wheel` says what changed since the recorded
+    version, and what could not be read.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The query scales of `plan` must be in the weights, as the plan that the export carries says.
@@ -59,6 +63,7 @@ def verify(
         length=None if length is None else as_length(length),
         runtimes=as_list(runtimes, "runtimes"),
         run=run,
+        wheel=wheel,
         progress=progress,
     )
     return found if scales is None else _with_scales(found, scales)

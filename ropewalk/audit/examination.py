@@ -24,7 +24,7 @@ from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.audit.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.audit.result import Audit
-from ropewalk.audit.rules import BY_RULES, gguf, mlx_lm, ollama
+from ropewalk.audit.rules import BY_RULES, gguf, mlx_lm, of_wheel, ollama
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
@@ -55,6 +55,7 @@ from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
+from ropewalk.wheels import facts
 
 BY_MODEL_TYPE = ("transformers-4", mlx_lm.RUNTIME)
 """Choose their class by the model type, as transformers does; the others by `architectures`."""
@@ -72,9 +73,13 @@ def audit(
     length: int | None = None,
     runtimes: Sequence[str] = (),
     run: bool = True,
+    wheel: str | Path | None = None,
     progress: Progress = silent,
 ) -> Audit:
-    """Examine a folder or a file against a plan, or against its own settings."""
+    """Examine a folder or a file against a plan, or against its own settings.
+
+    `wheel`: of a runtime's release, which is then judged instead of the recorded version.
+    """
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
     for name in runtimes:
@@ -86,6 +91,11 @@ def audit(
             f"{source.name}: is known only by name, and verify examines files; give a "
             "model's folder, a config.json or a GGUF file"
         )
+    if wheel is not None and source.kind == "GGUF file":
+        raise InputError(
+            f"{source.name}: is a GGUF file, and the wheels that are read are of runtimes that "
+            "load folders; give the folder that it was converted from"
+        )
     if source.kind == "GGUF file":
         if set(runtimes) - set(OF_FILES):
             raise InputError(
@@ -93,7 +103,7 @@ def audit(
                 "omit --runtime, or give the folder that it was converted from"
             )
         return _of_file(source.path, plan, length, runtimes or (gguf.RUNTIME,), run, progress)
-    return _of_folder(source.path, plan, length, runtimes or USUAL, run, progress)
+    return _of_folder(source.path, plan, length, runtimes, run, progress, wheel)
 
 
 def _of_folder(
@@ -103,11 +113,21 @@ def _of_folder(
     runtimes: Sequence[str],
     run: bool,
     progress: Progress,
+    wheel: str | Path | None,
 ) -> Audit:
     progress(Status("verify", 0.0, "reading"))
     stated = load_config(path)
     check_counts(stated)
     config = _without_chunks(stated)
+    release = None if wheel is None else facts.read(wheel, config)
+    if release is not None:
+        if set(runtimes) - {release.runtime}:
+            raise InputError(
+                f"{release.file}: is a wheel of {release.runtime}, and --runtime asks for "
+                f"{', '.join(runtimes)}; leave out --runtime"
+            )
+        runtimes, run = (release.runtime,), False
+    runtimes = runtimes or USUAL
     notes: tuple[str, ...] = ()
     if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
         plan, notes = ContextPlan.read(path / PLAN), (f"compared with its own {PLAN}",)
@@ -130,12 +150,15 @@ def _of_folder(
     weighed = weights(path, config, _at(progress, 0.0, "reading weights"))
     words = tokenizer(path, config, weighed.rows)
     content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
-    readings = tuple(
-        _measured(config, layers, sorted(lengths))
-        if name == STOCK
-        else _known_type(BY_RULES[name](config), config)
-        for name in runtimes
-    )
+    if release is not None:
+        readings: tuple[Reading, ...] = (_known_type(of_wheel(release, config), config),)
+    else:
+        readings = tuple(
+            _measured(config, layers, sorted(lengths))
+            if name == STOCK
+            else _known_type(BY_RULES[name](config), config)
+            for name in runtimes
+        )
     subject = Subject(
         readings=readings,
         length=length or served,
@@ -146,6 +169,7 @@ def _of_folder(
         chunks=text_config(stated).get(DUAL_CHUNK),
         tokenizer_limit=limit,
         generation_limit=_limit_in(path, "generation_config.json", "max_length"),
+        tables={release.runtime: release.table} if release is not None and release.table else {},
     )
     found = traps.find(subject)
     tried = Trial()
@@ -173,6 +197,7 @@ def _of_folder(
         compared=meant is not None and not all(reading.unread for reading in readings),
         parity=tried.parity,
         notes=(*notes, *tried.notes),
+        wheel=release,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ropewalk.audit.reading import Reading, ropes_of
 from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting.model_classes import ENGINE_NAMES, ModelClass, model_class
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.values import Value
 
@@ -49,6 +51,15 @@ class Subject:
     tokenizer_limit: int | None = None
     generation_limit: int | None = None
     """Where `generate()` stops, by the folder's generation config."""
+
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of engines whose wheel was given: what was read in it."""
+
+    def served(self, runtime: str) -> ModelClass | None:
+        """The class that serves the model in an engine."""
+        if self.config is None or runtime not in ENGINE_NAMES:
+            return None
+        return model_class(self.config, runtime, self.tables.get(runtime))
 
     @property
     def ropes(self) -> dict[str, Config]:

@@ -13,6 +13,7 @@ from ropewalk.audit.reading import Reading
 from ropewalk.exporting.parity import Parity
 from ropewalk.lengths import format_length
 from ropewalk.values import Result
+from ropewalk.wheels.facts import WheelReading
 
 Target = Literal["transformers folder", "GGUF file"]
 
@@ -34,6 +35,8 @@ class Audit(Result):
     parity: Parity | None = None
     """None: it was not run, or there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
+    wheel: WheelReading | None = None
+    """What was read in the wheel of a runtime, where one was given."""
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
@@ -67,6 +70,8 @@ class Audit(Result):
             if reading.unread:
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
+        if self.wheel is not None:
+            lines += [f"{self.wheel.file}: could not read {what}" for what in self.wheel.unread]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
             lines.append("rotation: nothing to compare it with; give a plan")
         return tuple(lines)

@@ -210,12 +210,16 @@ def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None
 
 def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
+    from ropewalk.exporting.serving import OF_GGUF
+
     console.print("\nTo serve it:")
     for row in rows:
         told = in_options(f"\n# {row.runtime}: {row.fit}. {row.reason}")
         console.print(told, soft_wrap=True)
         for line in row.lines:
             console.print(line, soft_wrap=True)
+    if any(row.runtime == "ollama" and row.lines for row in rows):
+        console.print(f"\n# {OF_GGUF}", soft_wrap=True)
     if not saved and any(USUAL_PLAN in line for row in rows for line in row.lines):
         console.print(f"\n# {USUAL_PLAN} is this plan: add -o {USUAL_PLAN} to write it")
 

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,10 @@ from ropewalk.audit.result import Audit
 from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import JsonOption, StrictOption, print_json
 from ropewalk.lengths import format_length
+
+if TYPE_CHECKING:
+    from ropewalk.cli.terminal import Terminal
+    from ropewalk.wheels.facts import WheelReading
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
 EXIT: Mapping[Verdict, int] = {"well": 0, "wrong": 1, "not established": 3}
@@ -57,6 +61,14 @@ def command(
             "in any case."
         ),
     ] = True,
+    wheel: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge by this release of vllm, sglang, mlx-lm or transformers: its code is read, "
+            "not run (default: the recorded versions).",
+        ),
+    ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,6 +83,7 @@ def command(
             length=length,
             runtimes=tuple(runtime or ()),
             run=run,
+            wheel=wheel,
             strict=strict,
             progress=progress,
         )
@@ -96,6 +109,8 @@ def _show(found: Audit) -> None:
         console.print(f"  {line}", soft_wrap=True)
     if found.parity is not None:
         console.print(f"  run in {found.parity.runtime}: {found.parity}", soft_wrap=True)
+    if found.wheel is not None:
+        _show_wheel(console, found.wheel)
     for check in found.checks:
         console.print(f"  {_checked(check)}", soft_wrap=True)
     for note in found.notes:
@@ -107,6 +122,18 @@ def _show(found: Audit) -> None:
         console.print()
     for line in found.not_established:
         console.print(f"not established: {line}", soft_wrap=True)
+
+
+def _show_wheel(console: Terminal, wheel: WheelReading) -> None:
+    name = f"{wheel.runtime} {wheel.version}"
+    console.print(f"  read in {wheel.file} ({name}), and not run:", soft_wrap=True)
+    for fact, said in wheel.facts.items():
+        console.print(f"    {fact}: {said}", soft_wrap=True)
+    recorded = f"{wheel.runtime} {wheel.recorded}, the recorded version"
+    if not wheel.changed:
+        console.print(f"    none of this differs from {recorded}", soft_wrap=True)
+    for line in wheel.changed:
+        console.print(f"  changed against {recorded}: {line}", soft_wrap=True)
 
 
 def _basis(reading: Reading) -> str:

@@ -17,7 +17,6 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
@@ -25,7 +24,6 @@ from ropewalk.errors import Unsupported
 from ropewalk.exporting.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.stock_config import with_part, with_plan
-from ropewalk.untrusted import read_json
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
 """Model types whose config class computes `head_dim`, and fails where a file states it."""
@@ -113,6 +111,8 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
                 "beta": beta,
                 "original_max_position_embeddings": original,
             }
+        if not layer_type:
+            inner |= model_class(config, engine).written_beside(setting)
     return written
 
 
@@ -163,18 +163,16 @@ def with_length(config: Config, length: int) -> Config:
 
 
 def changes(before: Config, after: Config) -> Config:
-    """The keys of a config that a plan changes, as both engines take them on the command line."""
+    """The keys of a config that a plan changes, as both engines take them on the command line.
+
+    Inside the part for text, where there is one: at the top level they would miss the model. vLLM
+    replaces a dict as a whole, so a rope setting is written with all its keys.
+    """
     own, planned = text_config(before), text_config(after)
     changed = {key: value for key, value in planned.items() if own.get(key) != value}
-    return {"text_config": changed} if "text_config" in after and changed else changed
-
-
-def tokenizer_limit(folder: Path) -> float:
-    """The longest sequence that a folder's tokenizer states; infinite where it states none."""
-    path = folder / "tokenizer_config.json"
-    settings = read_json(path) if path.is_file() else {}
-    limit = settings.get("model_max_length") if isinstance(settings, dict) else None
-    return float(limit) if isinstance(limit, int | float) else math.inf
+    for part in reversed(ConfigReader(after).path if changed else ()):
+        changed = {part: changed}
+    return changed
 
 
 def _vllm(folder: str, length: int, overrides: Config | None) -> str:

@@ -28,8 +28,8 @@ from ropewalk.gguf import settings
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
 from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
 from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import Config, ConfigReader, present_plan
-from ropewalk.models.stock_config import rope_parameters
+from ropewalk.models.config import Config, ConfigReader, present_plan, text_config
+from ropewalk.models.stock_config import rope_parameters, with_part
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from ropewalk.values import Value
 
@@ -44,6 +44,7 @@ LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 WHOLE_BASE = "the base, cut to a whole number"
+ON_GPU = "on a GPU; on a CPU with AMX its class drops the scaling"
 NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
 
 
@@ -288,30 +289,46 @@ def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -
             )
         }
     longrope = Cell("equivalent", "longrope with equal lists")
-    served = longrope
+    served = dict.fromkeys(ENGINE_NAMES, longrope)
     if ConfigReader(config).geometry(dict(setting), 1).pair_layout == "interleaved":
-        served = Cell(
-            "refused", "its longrope supports only half-split pairs, and these are interleaved"
-        )
-    return {
-        "factors by pair": _row(
-            transformers=longrope, vllm=served, sglang=served, llama_cpp=factors
-        )
-    }
+        why = "its longrope supports only half-split pairs, and these are interleaved"
+        served = {
+            engine: longrope
+            if model_class(config, engine).scaling == "transformers"  # whose code turns the pairs
+            else Cell("refused", why)
+            for engine in ENGINE_NAMES
+        }
+    return {"factors by pair": _row(transformers=longrope, llama_cpp=factors, **served)}
 
 
 def _by_class(rows: Matrix, setting: Mapping[str, object], config: Config, nested: bool) -> Matrix:
     """The same, as far as the model's class in an engine hands the setting on."""
     own: dict[str, Cell] = {}
+    on_gpu: set[str] = set()
     for engine in ENGINE_NAMES:
         served = model_class(config, engine)
+        if served.kept and not nested:  # an export writes these
+            inner = {**text_config(config), **served.written_beside(dict(setting))}
+            path = ConfigReader(config).path
+            served = model_class(with_part(config, path, inner), engine)
         if served.scaling == "unknown" and setting["rope_type"] != "default":
             own[engine] = Cell("unknown", f"what {served} hands to its rotary module is not known")
         elif why := served.refusal(dict(setting), nested=nested):
             own[engine] = Cell("refused", why)
         elif served.cuts(setting["rope_theta"]):
             own[engine] = Cell("approximated", WHOLE_BASE)
-    return {feature: {**cells, **own} for feature, cells in rows.items()}
+        elif served.on_cpu and setting["rope_type"] != "default":
+            on_gpu.add(engine)
+    return {
+        feature: {
+            **{
+                runtime: Cell(cell.fit, ON_GPU) if runtime in on_gpu else cell
+                for runtime, cell in cells.items()
+            },
+            **own,
+        }
+        for feature, cells in rows.items()
+    }
 
 
 def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:

@@ -14,7 +14,15 @@ tests/external/model_classes.py, which also shows what a newer wheel changes. Fo
     base        whole: cut by int()
     by_layer    the class looks up the setting of a layer type
     part        a head turns in part where the config says so
+    beside      what the class reads next to the setting only, with the default of its own:
+                transformers 5 moves both keys into the setting, and leaves nothing of rope_theta
+    softmax     the conditions under which logits are multiplied by DeepSeek's mscale, squared
+    on_cpu      dropped: on a CPU with AMX another rotary module serves, which gets only the base
     reads       members of the config by which attention depends on positions
+
+For an engine the table also holds the versions of transformers that it asks for, with which alone
+the rows hold, and what its own config classes keep next to the setting (`kept`). `shares` are the
+shares of a head that transformers' config classes fill in.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.models.config import QUERY_GROWTH, Config, text_config
+from ropewalk.models.config import QUERY_GROWTH, Config, ConfigReader, text_config
 
 TABLE = Path(__file__).with_name("model_classes.json")
 ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -37,6 +45,7 @@ ROUNDING = 2.0**-20
 """Of a base, in parts: twice as much as what frequencies in float32 are off by."""
 _BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
 """What reaches a rotary module whatever becomes of the scaling; the last is ropewalk's own key."""
+BASE, SHARE = "rope_theta", "partial_rotary_factor"
 _OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
 """Classes that take the base from this part of the config, and nothing from the rope setting."""
 GROWTH_IN_ROPE, GROWTH_BESIDE = QUERY_GROWTH, "llama_4_scaling"
@@ -68,8 +77,16 @@ class ModelClass:
     by: str = ""
     part: bool = False
     reads: tuple[str, ...] = ()
+    types: Mapping[str, RotaryType] = field(default_factory=dict)
+    """The rope types that the engine's rotary modules know."""
+    on_cpu: str = ""
+    beside: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Of these, the ones that the config's class does not lose."""
     own_base: float | None = None
     """The base in the part of the config that it reads instead of the setting."""
+    own_share: float | None = None
+    """The same of the share of a head that turns."""
 
     def __str__(self) -> str:
         return f"{ENGINE_NAMES[self.engine]} {self.version}'s class for {self.architecture}"
@@ -85,6 +102,11 @@ class ModelClass:
             if self.own_base is None:
                 raise KeyError(f"{_OWN_BASE[self.architecture]}.rope_theta")
             return {**plain, "rope_theta": int(self.own_base)}
+        if BASE in self.beside:
+            if self.own_base is None:
+                raise KeyError(f"{BASE} next to the rope setting")
+            plain[BASE] = self.own_base
+            setting = {**setting, **plain}
         base = plain.get("rope_theta")
         if self.base == "whole" and isinstance(base, int | float) and math.isfinite(base):
             plain["rope_theta"] = int(base)
@@ -99,7 +121,7 @@ class ModelClass:
             return {**own, **({"rope_type": self.type} if self.type else {})}
         if self.renamed and kind != "default":
             name = self._name(setting)
-            known = rotary_types(self.engine)[name]
+            known = self.types[name]
             self._need(known.must, setting)
             own = {k: setting[k] for k in (*known.must, *known.may) if k in setting}
             return {**plain, **own, "rope_type": _FORMULAS[name]}
@@ -125,6 +147,10 @@ class ModelClass:
     def remedy(self) -> str:
         """What helps where another base in the setting does not."""
         part = _OWN_BASE.get(self.architecture)
+        if self.kept:
+            return f"write {' and '.join(self.kept)} next to the rope setting too (export does)"
+        if BASE in self.beside and not part:
+            return "use another runtime: this one reads no base of the rope setting"
         return f"write the base into {part}.rope_theta, or use another runtime" if part else ""
 
     def refusal(self, setting: Config, *, nested: bool = False) -> str:
@@ -132,6 +158,8 @@ class ModelClass:
         kind = str(setting.get("rope_type", "default"))
         if not self.turns_parts and setting.get("partial_rotary_factor", 1) < 1:
             return f"{self} turns whole heads, whatever partial_rotary_factor says"
+        if self.own_share not in (None, setting.get(SHARE, 1.0)):
+            return f"{self} reads {SHARE} next to the rope setting only: it is {self.own_share:g}"
         try:
             got = self.handed(setting, nested=nested)
         except KeyError as error:
@@ -139,6 +167,8 @@ class ModelClass:
         part = _OWN_BASE.get(self.architecture)
         if part and (kind != "default" or got["rope_theta"] != setting.get("rope_theta")):
             return f"{self} reads the base from {part}.rope_theta, and nothing of the rope setting"
+        if BASE in self.beside and not part and _differ(got[BASE], setting.get(BASE)):
+            return f"{self} reads {BASE} next to the rope setting only: it is {got[BASE]:g}"
         if kind != "default" and str(got.get("rope_type", "default")) == "default":
             return f"{self} does not pass the scaling on; only another base (ntk) reaches it"
         if got.get("rope_type", "default") != kind:
@@ -153,6 +183,10 @@ class ModelClass:
             return f"{self} cuts the base {setting['rope_theta']} to a whole number"
         return ""
 
+    def written_beside(self, setting: Config) -> Config:
+        """What an export writes next to the rope setting, for a class that reads it only there."""
+        return {key: setting[key] for key in self.kept if key in setting}
+
     def cuts(self, base: object) -> bool:
         """Whether it makes another base of this one, by more than rounding."""
         if not isinstance(base, int | float) or self.base != "whole":
@@ -163,7 +197,7 @@ class ModelClass:
 
     def _divides(self, kind: str) -> bool:
         """Whether the engine's rotary module reads the factor of a rope type, or needs none."""
-        known = rotary_types(self.engine).get(kind)
+        known = self.types.get(kind)
         if kind == "default" or known is None or "long_factor" in known.must:
             return True
         return "factor" in (*known.must, *known.may)
@@ -183,15 +217,37 @@ class ModelClass:
                 raise KeyError(key)
 
 
+def _differ(base: float, other: object) -> bool:
+    return isinstance(other, int | float) and abs(base / other - 1) > ROUNDING if other else False
+
+
 def _matters(key: str, setting: Config) -> bool:
     """Whether a key that is lost had said anything but the default."""
     defaults = {"truncate": True, "factor": 1}
     return key != "type" and not (key in defaults and setting[key] == defaults[key])
 
 
-def model_class(config: Config, engine: str) -> ModelClass:
-    """The class that serves a model: by its architecture, or that of its model type."""
-    table, types = _table()[engine], _table()["model_types"]
+def architectures(config: Config) -> tuple[str, ...]:
+    """The architectures that may serve a model: its own, and that of its language model."""
+    types = _table()["model_types"]
+    names = (_architecture(part, types) for part in (config, text_config(config)))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def engine_table(engine: str) -> Mapping[str, Any]:
+    """All that is recorded of an engine."""
+    table: Mapping[str, Any] = _table()[engine]
+    return table
+
+
+def model_class(
+    config: Config, engine: str, own_table: Mapping[str, Any] | None = None
+) -> ModelClass:
+    """The class that serves a model: by its architecture, or that of its model type.
+
+    `own_table`: of another version of the engine, as it was read in its wheel.
+    """
+    table, types = own_table or _table()[engine], _table()["model_types"]
     name = _architecture(config, types)
     row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
@@ -201,6 +257,10 @@ def model_class(config: Config, engine: str) -> ModelClass:
         name = inner or name
     if row is None:  # without a class of its own, transformers' code serves what it knows
         row = {"scaling": "transformers" if name in types.values() else "unknown"}
+    kind = ConfigReader(config).model_type
+    beside = row.get("beside", {}) if row["scaling"] in ("passed", "dropped", "fixed") else {}
+    kept = table["kept"].get(kind, {})
+    own = {key: _own(key, config, beside, kept) for key in beside}
     return ModelClass(
         engine,
         table["version"],
@@ -215,8 +275,29 @@ def model_class(config: Config, engine: str) -> ModelClass:
         by=row.get("by", ""),
         part=row.get("part", False),
         reads=tuple(row.get("reads", ())),
-        own_base=_own_base(config, name),
+        types=rotary_types(engine) if own_table is None else _types(table),
+        on_cpu=row.get("on_cpu", ""),
+        beside=tuple(beside),
+        kept=tuple(key for key in beside if key in kept or key == SHARE),
+        own_base=_own_base(config, name) if name in _OWN_BASE else own.get(BASE),
+        own_share=own.get(SHARE) if row.get("part") else None,
     )
+
+
+def _own(key: str, config: Config, own: Config, kept: Config) -> float | None:
+    """What a class that reads a key next to the rope setting only finds there.
+
+    Of transformers' own config classes, those that SGLang asks for keep the share, and no base.
+    """
+    stated = text_config(config).get(key)
+    if key in kept or key == SHARE:
+        if isinstance(stated, int | float) and not isinstance(stated, bool):
+            return float(stated)
+        default = kept.get(key)
+        if default is None and key == SHARE:
+            default = _table()["shares"].get(ConfigReader(config).model_type)
+        own = own if default is None else {key: default}
+    return own[key]  # type: ignore[no-any-return]
 
 
 def _own_base(config: Config, name: str) -> float | None:
@@ -229,9 +310,13 @@ def _own_base(config: Config, name: str) -> float | None:
 @cache
 def rotary_types(engine: str) -> Mapping[str, RotaryType]:
     """The rope types that an engine's rotary modules know."""
+    return _types(_table()[engine])
+
+
+def _types(table: Mapping[str, Any]) -> Mapping[str, RotaryType]:
     return {
         name: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
-        for name, keys in _table()[engine]["types"].items()
+        for name, keys in table["types"].items()
     }
 
 

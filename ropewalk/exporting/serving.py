@@ -29,18 +29,23 @@ from ropewalk.exporting.configs import (
     modelfile,
     serving_config,
     stock_config,
-    tokenizer_limit,
     window_everywhere,
     with_length,
 )
 from ropewalk.exporting.features import expressible, untold
 from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf import settings
+from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import family, family_names, rotation_of
 from ropewalk.gguf.family import Stated
 from ropewalk.gguf.parts import read_model
 from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
+from ropewalk.models.config import (
+    ORIGINAL_LENGTH,
+    ConfigReader,
+    drafter_layers,
+    text_config,
+)
 from ropewalk.models.source import Source
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
@@ -50,6 +55,14 @@ Runtime = Literal["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
 MODEL, FILE, EXTENDED = "MODEL", "MODEL.gguf", "extended.gguf"
 """What stands in the lines for files of the user's."""
+OF_GGUF = (
+    "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
+    "their RoPE settings"
+)
+DRAFTS = (
+    "a drafter built from its {layers} MTP layers would never see --hf-overrides (vLLM issue "
+    "58080), and past its own length almost no draft is accepted"
+)
 _NOT_RUN = "by its rules, not run here"
 _NO_CONFIG = (
     "a GGUF file holds no transformers config; plan from the folder that it was converted from"
@@ -59,6 +72,9 @@ _ARCHITECTURES = {
     **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
     "gpt_neox": "gptneox",
 }
 
@@ -97,9 +113,10 @@ def _transformers(plan: ContextPlan, source: Source) -> Serving:
         return Serving("transformers", "impossible", _reason(error, "transformers"))
     if plan == source.present_plan:
         return _row("transformers", near, "the model's own config, unchanged")
-    where = "config.json"
-    if "text_config" in changed:
-        changed, where = changed["text_config"], "text_config in config.json"
+    path = ConfigReader(source.config).path if changed else ()
+    for part in path:
+        changed = changed[part]
+    where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"
     if text_config(source.config).get("rope_scaling") is not None:
         what += ", and remove rope_scaling"
@@ -126,20 +143,17 @@ def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
         raised = with_length(source.config, length)
         line = SERVE[engine](here, length, changes(source.config, raised))
         return _row(engine, near, f"the model's own config with its length, {_NOT_RUN}", line)
-    if tokenizer_limit(Path(here)) < length:
-        out = f"{Path(here).name}-{engine}"
-        allow = " --approximate" if near else ""
-        return _row(
-            engine,
-            near,
-            f"{_NOT_RUN}; export it first, for the folder's tokenizer states a shorter length",
-            f"{_export(source, engine, out)}{allow}",
-            SERVE[engine](out, length, None),
-        )
     line = SERVE[engine](here, length, changes(source.config, written))
+    not_run, lines = _NOT_RUN, [line]
+    if engine == "vllm" and (layers := drafter_layers(source.config)):
+        out = f"{Path(here).name}-{engine}"
+        not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
+        allow = " --approximate" if near else ""
+        exported = f"{_export(source, engine, out)}{allow}"
+        lines += [exported, SERVE[engine](out, length, None)]
     if unknown := untold(plan, source.config, engine):
-        return Serving(engine, "unknown", "; ".join((*unknown, *near)), (line,))
-    return _row(engine, near, _NOT_RUN, line)
+        return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
+    return _row(engine, near, not_run, *lines)
 
 
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
@@ -186,6 +200,7 @@ class _Export:
     near: tuple[str, ...] = ()
     command: str = ""
     refused: str = ""
+    out: str = FILE
 
 
 def _exported(plan: ContextPlan, source: Source) -> _Export:
@@ -193,6 +208,8 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
     reader = ConfigReader(source.config)
     try:
         followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
+        if not near and (command := _of_converted(followed, source)):
+            return _Export(command=command, out=EXTENDED)
         own = family(reader.model_type)
         own.check_config(Stated(text_config(source.config)))
         rotation_of(own, followed)
@@ -203,6 +220,19 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
         return _Export(refused=_reason(error, "llama.cpp"))
     allow = " --approximate" if near else ""
     return _Export(near, f"{_export(source, 'llama.cpp', FILE)}{allow}")
+
+
+def _of_converted(plan: ContextPlan, source: Source) -> str:
+    """The export of a GGUF file of the model, where only such a file is written, not the folder."""
+    name = _ARCHITECTURES.get(ConfigReader(source.config).model_type)
+    if name is None or set(plan.schedules) != {FULL_ATTENTION}:
+        return ""
+    try:
+        settings.setting_in(architecture(name), plan.longest(), by_factors=True)
+    except RopewalkError:
+        return ""
+    words = ("ropewalk", "export", FILE, "--plan", PLAN, "--runtime", "llama.cpp", "-o", EXTENDED)
+    return shlex.join(words)
 
 
 def _written_by_the_converter(source: Source) -> bool:
@@ -250,7 +280,7 @@ def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     except Unsupported as error:
         if exported.refused:
             return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
-        served = _llama_server(FILE, plan.target_length)
+        served = _llama_server(exported.out, plan.target_length)
         reason = f"export it first: {error}"
         return _row("llama.cpp", exported.near, reason, exported.command, served)
     reason = f"on an unmodified GGUF file of the model, here {FILE}"
@@ -265,7 +295,8 @@ def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     if exported.refused:
         reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
         return Serving("ollama", "impossible", reason)
-    lines = (exported.command, *modelfile(FILE, plan.target_length))
+    lines = (exported.command, *modelfile(exported.out, plan.target_length))
+    own = own.replace(FILE, exported.out)
     return _row("ollama", exported.near, f"{own} the exported file", *lines)
 
 
@@ -298,7 +329,8 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
         name = _architecture_of(source)
     if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
-    # llama-server serves no more than the file states.
+    # llama-server serves no more than the file states. Since #28030 YaRN's flags raise that by
+    # themselves, to the same length; older builds and other flags need the override.
     stated = ("--override-kv", f"{name}.context_length=int:{length}")
     return _llama_server(file, length, *stated, *flags)
 

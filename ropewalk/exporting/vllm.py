@@ -19,7 +19,6 @@ from ropewalk.exporting.configs import (
     loses_a_position,
     rope_settings,
     serving_config,
-    tokenizer_limit,
 )
 from ropewalk.exporting.features import untold
 from ropewalk.exporting.folder import export_folder, prepare
@@ -64,8 +63,6 @@ def export(
         plan.target_length,
         changes(job.checkpoint.config, job.config),
     )
-    if tokenizer_limit(job.checkpoint.folder) < plan.target_length:
-        command = ""  # the source's own files would be held against it
     ropes = rope_settings(text_config(job.config)).values()
     return export_folder(
         engine,

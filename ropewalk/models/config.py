@@ -182,6 +182,16 @@ def text_config(config: Config) -> Config:
     return _text_part(config)[0]
 
 
+def drafter_layers(config: Config) -> int:
+    """The layers of a checkpoint that propose several tokens at once (multi-token prediction)."""
+    inner = text_config(config)
+    for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers"):
+        count = inner.get(key, config.get(key))
+        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+            return count
+    return 0
+
+
 def _text_part(config: Config) -> tuple[Config, tuple[str, ...]]:
     """The same, and the keys that lead to it."""
     for key in _TEXT_PARTS:

@@ -58,7 +58,11 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     }
     ropes = {layer: rope for layer, (rope, _) in written.items()}
     # Sliding-window layers, which keep to their window, have no say in the stated length.
-    length = written[FULL_ATTENTION if FULL_ATTENTION in written else next(iter(written))][1]
+    rope, length = written[FULL_ATTENTION if FULL_ATTENTION in written else next(iter(written))]
+    if rope["rope_type"] == "yarn" and not plan.provenance.get("recipe"):
+        # exllamav3 and transformers up to 4.55 take the factor from the two lengths. Where a vendor
+        # documents another target, that stays.
+        length = max(length, math.floor(rope["factor"] * rope[ORIGINAL_LENGTH]))
     inner = dict(reader.config)
     for stale in (
         "rope_scaling",

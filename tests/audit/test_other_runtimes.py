@@ -78,6 +78,21 @@ def test_mlx_lm_computes_attention_factors_itself(tmp_path: Path) -> None:
     assert traps(ramp) == {"truncate-ignored"}
 
 
+@pytest.mark.parametrize(
+    ("stated", "fine"), [(1.2079, True), (1.20794, True), (1.2078, False), (1.208, False)]
+)
+def test_a_rounded_attention_factor_is_no_fault(stated: float, fine: bool, tmp_path: Path) -> None:
+    """OLMo 3 states 1.2079, and mlx-lm and SGLang compute 1.2079441."""
+    config = {**load_config(CONFIGS / "llama-2-7b.json"), "max_position_embeddings": 32768}
+    config["rope_scaling"] = {"rope_type": "yarn", "type": "yarn", "factor": 8.0,
+                              "original_max_position_embeddings": 4096,
+                              "attention_factor": stated}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for runtime in ("mlx-lm", "sglang", "vllm-2025"):
+        found = rw.verify(tmp_path, runtimes=[runtime], run=False)
+        assert ("attention-factor-ignored" in traps(found)) == (not fine)
+
+
 def test_mlx_lms_classes_that_drop_a_scaling_and_those_that_it_lacks(tmp_path: Path) -> None:
     dropped = verified(tmp_path, "linear", "mixtral", v4=True, runtime="mlx-lm")
     assert traps(dropped) == {"factors-dropped"}

@@ -212,6 +212,7 @@ def classes_list() -> str:
 _KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "only the base arrives": lambda row: row["scaling"] == "dropped",
     "the base is cut to a whole number": lambda row: row.get("base") == "whole",
+    "the base is read next to the setting only": lambda row: "rope_theta" in row.get("beside", ()),
     "its own setting, from some keys": lambda row: row["scaling"] == "fixed",
     "every type becomes DeepSeek's YaRN": lambda row: bool(row.get("renamed")),
     "served by transformers' code": lambda row: row["scaling"] == "transformers",
@@ -310,10 +311,12 @@ def blocks() -> dict[str, str]:
 
 def page(measured: dict[str, Any]) -> str:
     serving = json.loads(SERVING.read_text(encoding="utf-8"))
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
     return _PAGE.format(
         versions=versions(measured["ran"]),
         matrix=matrix_table(),
         classes=classes_list(),
+        requirement={engine: table[engine]["transformers"] for engine in ENGINE_NAMES},
         mlx=mlx_lm_list(),
         losses=losses_table(measured["losses"]),
         boundary=serving["sglang"]["error_at_original_length"],
@@ -380,6 +383,15 @@ something, an export is refused with its name, and `verify` finds it. Other mode
 whole. A model without a class of its own is served by transformers' code.
 
 {classes}
+
+The lists hold with the versions of transformers that each engine asks for: vLLM
+{requirement[vllm]}, SGLang {requirement[sglang]}. Classes of SGLang that read
+`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its kin) turn whole
+heads under transformers 5.23, which keeps nothing there. Under 5.19 they read what an export writes
+there. transformers 5 keeps no `rope_theta` next to the setting either: a class that reads it there
+has its own default, whatever the setting says (EXAONE 4 and EXAONE MoE: 1,000,000), unless the
+engine's own config class keeps it (Granite 4 hybrid, Qwen3-Next), for which an export writes it.
+SGLang's class for Gemma 3 drops the scaling on a CPU with AMX.
 
 Where the sources do not say, the matrix says `unknown`, and `verify` calls the runtime not
 established. One command reads newer wheels and shows what changed; `--write` stores it:

@@ -96,6 +96,8 @@ def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
         )
         for name, source in models.items():
             archive.writestr(f"{home}/models/{name}.py", source)
+        said = f"Name: vllm\nVersion: {version}\n"
+        archive.writestr(f"vllm-{version}.dist-info/METADATA", said)
     return path
 
 
@@ -263,6 +265,105 @@ def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
         found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
         assert {f.trap for f in found.wrong} == ({"frequencies-differ"} if told else set())
         assert all("turns whole heads" in f.what for f in found.wrong)
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "engine", "trap"),
+    [
+        *(("exaone_moe", method, "sglang", "theta-lost") for method in ("ntk", "linear", "llama3")),
+        ("exaone4", "ntk", "sglang", "theta-lost"),
+        ("exaone_moe", "ntk", "vllm", ""),  # which reads the setting
+        ("granitemoehybrid", "ntk", "sglang", ""),  # whose own config keeps what is written twice
+        ("qwen3", "ntk", "sglang", ""),
+    ],
+)
+def test_a_base_that_is_read_next_to_the_setting_only(
+    family: str, method: str, engine: str, trap: str, tmp_path: Path
+) -> None:
+    """transformers 5 moves rope_theta into the setting, and such a class gets its own default."""
+    config = small(family, position_embedding_type="rope")
+    plan = planned(config, method)
+    assert (engine in loadable_by(plan, config)) == (not trap)
+    written_ = serving_config(config, plan, engine=engine)
+    assert ("rope_theta" in written_) == (family == "granitemoehybrid")
+    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
+    found = rw.verify(tmp_path, plan=plan, runtimes=[engine], run=False)
+    if trap:
+        assert "reads rope_theta next to the rope setting only: it is 1e+06" in found.wrong[0].what
+        with pytest.raises(Unsupported, match="is refused"):
+            expressible(plan, config, engine, approximate=True)
+    else:
+        assert not found.wrong
+    written_.pop("rope_theta", None)  # as a folder of transformers 5 is, which others exported
+    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
+    found = rw.verify(tmp_path, plan=plan, runtimes=[engine], run=False)
+    assert bool(found.wrong) == (bool(trap) or family == "granitemoehybrid")
+
+
+def test_the_default_that_hides_a_setting_does_no_harm_where_it_is_the_setting() -> None:
+    config = small("exaone4", rope_theta=1e6)
+    assert "sglang" in loadable_by(planned(config, "yarn"), config)
+    assert "sglang" not in loadable_by(planned(config, "ntk"), config)
+
+
+@pytest.mark.parametrize(
+    ("family", "stated", "right"),
+    [("stablelm", 0.25, True), ("stablelm", 0.5, False), ("phi", 0.25, False)],
+)
+def test_the_share_that_is_read_next_to_the_setting_only(
+    family: str, stated: float, right: bool, tmp_path: Path
+) -> None:
+    """The table holds for the versions of transformers that SGLang asks for, and names them."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert table["sglang"]["transformers"] == "==5.19.0"
+    config = small(family, partial_rotary_factor=stated)
+    plan = planned(config, "ntk")
+    written_ = serving_config(config, plan, engine="sglang")
+    assert written_["partial_rotary_factor"] == stated
+    for complete in (True, False):
+        if not complete:
+            del written_["partial_rotary_factor"]
+        (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
+        found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
+        assert bool(found.wrong) == (not complete and not right)
+
+
+def test_a_class_that_drops_the_scaling_on_a_cpu_is_noted(tmp_path: Path) -> None:
+    cases = (
+        ("gemma3_text", "linear", True),
+        ("gemma3_text", "ntk", False),
+        ("gemma2", "ntk", False),
+        ("llama", "linear", False),
+    )
+    for family, method, noted in cases:
+        config = small(family)
+        plan = planned(config, method)
+        cells = [cells["sglang"].how for cells in matrix(plan, config).values()]
+        assert any("CPU with AMX" in how for how in cells) == noted
+        written_ = serving_config(config, plan, engine="sglang")
+        (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
+        found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
+        assert ("dropped-on-cpu" in {f.trap for f in found.warnings}) == noted
+        assert not found.wrong
+
+
+@pytest.mark.parametrize(
+    ("family", "engine", "follows"),
+    [
+        *((family, "vllm", True) for family in ("glm", "helium", "youtu")),
+        *((family, "sglang", True) for family in ("ernie4_5", "glm", "youtu", "axk1", "helium")),
+        ("ernie4_5", "vllm", False),  # a class of its own, with the engine's rotary module
+        ("cohere", "sglang", False),
+    ],
+)
+def test_the_engines_longrope_is_of_their_own_classes_alone(
+    family: str, engine: str, follows: bool
+) -> None:
+    config = small(family)
+    plan = planned(config, "ntk_mixed")
+    assert (engine in loadable_by(plan, config)) == follows
+    cell = matrix(plan, config)["factors by pair"][engine]
+    assert ("half-split" in cell.how) == (not follows)
 
 
 def test_a_base_cut_to_a_whole_number_is_an_approximation_that_the_class_follows() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.accepted import by_sglang, by_vllm
-from ropewalk.exporting.configs import modelfile
+from ropewalk.exporting.configs import modelfile, serving_config
 from ropewalk.exporting.serving import Serving
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
@@ -210,17 +211,100 @@ def test_a_file_of_a_class_that_was_not_examined_is_unknown() -> None:
         assert row.lines
 
 
-def test_a_tokenizer_that_states_less_needs_an_export(tmp_path: Path) -> None:
+def test_a_tokenizer_that_states_less_limits_no_engine(tmp_path: Path) -> None:
+    """vLLM reads its model_max_length for models that pool over absolute positions, no other."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_bytes(LLAMA2.read_bytes())
     write_atomically(folder / "tokenizer_config.json", '{"model_max_length": 4096}')
-    export, serve = rows(folder, "16k", "linear")["vllm"].lines
-    assert export == f"ropewalk export {folder} --plan plan.json --runtime vllm -o model-vllm"
-    assert serve == "vllm serve model-vllm --max-model-len 16384"
+    found = rows(folder, "16k", "yarn")
+    for engine, flag in (("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")):
+        (line,) = found[engine].lines
+        assert json.loads(option(line, flag))["max_position_embeddings"] == 16384
     assert rows(folder, "4k", "linear")["vllm"].lines == (
         f"vllm serve {folder} --max-model-len 4096",
     )
+
+
+@pytest.mark.parametrize("part", ["text_config", "llm_config", "language_config"])
+def test_the_changes_of_a_wrapped_model_stand_inside_its_part(part: str) -> None:
+    """At the top level they would miss the model; vLLM replaces a dict as a whole."""
+    inner = {**load_config(CONFIGS / "smollm3-3b.json"), "rope_theta": 2e6}
+    config = {"model_type": "llava", part: inner}
+    found = rows(config, "256k", "yarn")
+    assert f"{part} in config.json" in found["transformers"].reason
+    for engine, flag in (("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")):
+        overrides = json.loads(option(found[engine].lines[0], flag))
+        assert set(overrides) == {part}
+        assert overrides[part]["rope_parameters"]["rope_theta"] == 2e6
+        assert overrides[part]["rope_parameters"]["factor"] == 4.0
+        assert overrides[part]["max_position_embeddings"] == 2**18
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture"),
+    [("qwen3_5_text", "qwen35"), ("qwen3_5_moe_text", "qwen35moe"), ("qwen3_next", "qwen3next")],
+)
+def test_a_config_and_its_gguf_file_get_the_same_flags(
+    model_type: str, architecture: str, tmp_path: Path
+) -> None:
+    config = {**load_config(PUBLISHED / "qwen3.5-9b.json"), "model_type": model_type}
+    by_config = rows(config, "1m", "yarn")["llama.cpp"]
+    keys = {
+        "context_length": 262144,
+        "attention.key_length": 256,
+        "rope.dimension_count": 64,
+        "rope.freq_base": 1e7,
+    }
+    path = header_only(
+        tmp_path / "MODEL.gguf",
+        architecture=architecture,
+        keys=keys,
+        drop=["rope.scaling.original_context_length"],
+    )
+    by_file = rows(path, "1m", "yarn")["llama.cpp"]
+    for method in ("yarn", "linear", "ntk"):
+        one, other = rows(config, "1m", method)["ollama"], rows(path, "1m", method)["ollama"]
+        assert (one.fit, one.lines[1:]) == (other.fit, other.lines[1:])
+        assert one.lines[0] == other.lines[0].replace(str(path), "MODEL.gguf")
+    assert by_config.fit == by_file.fit == "exact"
+    (line,) = by_file.lines
+    assert by_config.lines == (line.replace(str(path), "MODEL.gguf"),)
+    # The override for builds before #28030, and what newer ones compute: the same length.
+    assert f"{architecture}.context_length=int:1048576" in line
+    assert "--rope-scale 4.0 --yarn-orig-ctx 262144" in line
+
+
+def test_a_model_with_a_drafter_is_best_served_from_a_folder(tmp_path: Path) -> None:
+    """vLLM builds a drafter of the checkpoint's MTP layers without --hf-overrides."""
+    config = load_config(LLAMA2)
+    nextn, mtp = "num_nextn_predict_layers", "mtp_num_hidden_layers"
+    for own, layers in (({}, 0), ({nextn: 1}, 1), ({nextn: 0}, 0), ({mtp: 2}, 2), ({mtp: True}, 0)):
+        row = rows({**config, **own}, "16k", "yarn")["vllm"]
+        assert (f"its {layers} MTP layers" in row.reason) == bool(layers)
+        assert len(row.lines) == (3 if layers else 1)
+        (tmp_path / "config.json").write_text(json.dumps({**config, **own}), encoding="utf-8")
+        found = rw.verify(tmp_path, length=16384, runtimes=["vllm"], run=False)
+        assert ("drafter-unscaled" in {f.trap for f in found.warnings}) == bool(layers)
+        served = rw.verify(tmp_path, length=4096, runtimes=["vllm"], run=False)
+        assert "drafter-unscaled" not in {f.trap for f in served.warnings}
+
+
+def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:
+    """exllamav3 takes their ratio for the factor, and ignores the factor."""
+    config = load_config(LLAMA2)
+    cases = (("yarn", 4.0, 16384), ("yarn", 8.0, 32768), ("linear", 4.0, 4096))
+    for method, factor, stated in cases:
+        plan = rw.plan(config, "16k", method, parameters={"factor": factor}).plan
+        written = serving_config(config, plan, engine="vllm")
+        assert written["max_position_embeddings"] == stated
+        own = replace(plan, provenance={**plan.provenance, "recipe": "a vendor's"})
+        assert serving_config(config, own, engine="vllm")["max_position_embeddings"] <= 16384
+        for length, noted in ((stated, False), (stated // 2, method == "yarn")):
+            changed = {**written, "max_position_embeddings": length}
+            (tmp_path / "config.json").write_text(json.dumps(changed), encoding="utf-8")
+            found = rw.verify(tmp_path, runtimes=["vllm"], run=False)
+            assert ("factor-recomputed" in {f.trap for f in found.warnings}) == noted
 
 
 def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:

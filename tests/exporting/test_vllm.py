@@ -83,9 +83,7 @@ def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: 
     said = shlex.split(made.load)
     assert str(tmp_path / "out") in said
     assert str(TARGET) in said
-    assert made.overrides == ""  # the tokenizer of the source stops at its window
-    (Path(source) / "tokenizer_config.json").unlink()
-    made = vllm.export(source, plan, tmp_path / "out", engine=engine, overwrite=True)
+    # The tokenizer of the source stops at its window, which limits neither engine.
     overrides = json.loads(shlex.split(made.overrides)[-1])
     config = load_config(tmp_path / "out")
     assert overrides["rope_parameters"] == config["rope_parameters"]

@@ -5,10 +5,9 @@
     python -m tests.external.model_classes --write [WHEEL …] and write the table
 
 Shows where the wheels differ from the table of the package
-(ropewalk/exporting/model_classes.json), and ends with 1 if they do. Nothing of a wheel is run or
-imported: its sources are read with `ast` (reading_sources.py), and what cannot be read is `unknown`
-in the table. Which class serves which architecture comes from the engines' registries, and which
-architecture a model type has from the installed transformers.
+(ropewalk/exporting/model_classes.json), and ends with 1 if they do. The wheels are read by
+ropewalk/wheels/, which `ropewalk verify --wheel` uses for one model. Which architecture a model
+type has comes from the installed transformers.
 """
 
 from __future__ import annotations
@@ -25,336 +24,27 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.exporting.model_classes import TABLE
-from tests.external.reading_sources import (
-    NONE,
-    OF_LAYER,
-    OMITTED,
-    WHOLE,
-    Frame,
-    Origin,
-    Origins,
-    Place,
-    Reader,
-    Sources,
-    called,
-    functions,
-    local,
-)
-
-Row = dict[str, Any]
-MODELS = {"vllm": "vllm.model_executor.models", "sglang": "sglang.srt.models"}
-FACTORY = {
-    "vllm": "vllm.model_executor.layers.rotary_embedding",
-    "sglang": "sglang.srt.layers.rotary_embedding.factory",
-}
-SCALING = {"vllm": "rope_parameters", "sglang": "rope_scaling"}
-GET_ROPE = ("get_rope", "get_rope_wrapper")
-BACKEND = "TransformersForCausalLM"
-"""Serves architectures without a class of their own, with transformers' own code."""
-RENAMES = ("deepseek_yarn", "deepseek_llama_scaling")
-BY_POSITION = (
-    *("llama_4_scaling", "llama_4_scaling_beta", "attn_temperature_tuning"),
-    "dual_chunk_attention_config",
-)
-"""Members of a config by which attention depends on positions, beside its rotation."""
-_NOT_TEXT = re.compile(
-    "Vision|Visual|V[iI][tT]|Audio|Image|Video|Speech|Whisper|Encoder|Processor|Processing|Dummy"
-    "|Draft|MTP|Eagle|NextN|Loader|Quant|Indexer|CrossAttention"
-)
-_BY_REGISTRY = ("init_vllm_registered_model", "resolve_model_cls")
-_OTHER_DEVICES = ("_cpu", "_npu", "_hip", "_xpu")
-_NO_GENERATION = re.compile("Draft|MTP|Eagle|NextN|DSpark|Reward|Classif|Embedding|TorchNative")
+from ropewalk.wheels.classes import MODELS, SHARE, Row, model_type
+from ropewalk.wheels.facts import table_of
+from ropewalk.wheels.sources import Sources, called
 
 
-def registry(engine: str, sources: Sources) -> Iterator[tuple[str, Place]]:
-    """The class that serves each architecture which generates text."""
-    for architecture, place in _registered(engine, sources):
-        if not _NO_GENERATION.search(architecture):
-            yield architecture, place
+def shares() -> dict[str, float]:
+    """The share of a head that turns by default, in the installed transformers' config classes."""
+    import transformers
 
-
-def _registered(engine: str, sources: Sources) -> Iterator[tuple[str, Place]]:
-    package = MODELS[engine]
-    if engine == "sglang":
-        for file in sorted(sources.files):
-            if not re.fullmatch(rf"{package.replace('.', '/')}/\w+\.py", file):
+    found = {}
+    for file in sorted(Path(transformers.__file__).parent.glob("models/*/configuration_*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if (kind := model_type(node)) is None:
                 continue
-            module = sources.module(file[:-3].replace("/", "."))
-            entry = module.constants.get("EntryClass") if module else None
-            names = entry.elts if isinstance(entry, ast.List | ast.Tuple) else [entry]
-            for name in names:
-                if isinstance(name, ast.Name):
-                    place = sources.resolve(module, name.id)
-                    if place is not None:
-                        yield name.id, place
-        return
-    module = sources.module(f"{package}.registry")
-    assert module is not None
-    for table in ("_TEXT_GENERATION", "_MULTIMODAL", "_TRANSFORMERS_SUPPORTED"):
-        for architecture, (home, name) in ast.literal_eval(
-            module.constants[f"{table}_MODELS"]
-        ).items():
-            full = home if home.startswith("vllm.") else f"{package}.{home}"
-            place = sources.resolve(sources.module(full), name)
-            if place is not None:
-                yield architecture, place
-
-
-def reach(sources: Sources, start: Place, package: str) -> list[Place]:
-    """The classes and functions of models that this one may use, itself first."""
-    found, todo = {start.node: start}, [start]
-    while todo:
-        place = todo.pop()
-        names = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name)}
-        for name in sorted(names):  # also those that a table of the module holds
-            table = place.module.constants.get(name)
-            names |= {n.id for n in ast.walk(table or ast.Pass()) if isinstance(n, ast.Name)}
-        others = [sources.resolve(place.module, name) for name in sorted(names)]
-        for other in (*others, *_of_modules(sources, place)):
-            if other is None or other.node in found or _NOT_TEXT.search(other.name):
-                continue
-            home = other.module.name
-            if not home.startswith((package, f"{package.partition('.')[0]}.models.")):
-                if "rotary" in home or not home.startswith(package.partition(".")[0]):
-                    continue
-                if other.name not in ("get_rope_config", "BailingMoELinearAttention"):
-                    continue
-            found[other.node] = other
-            todo.append(other)
-    return list(found.values())
-
-
-def _of_modules(sources: Sources, place: Place) -> Iterator[Place | None]:
-    """What a class uses as a member of an imported module."""
-    for node in ast.walk(place.node):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            home = place.module.imports.get(node.value.id)
-            if home is not None:
-                yield sources.resolve(sources.module(".".join(home)), node.attr)
-
-
-def row_of(engine: str, sources: Sources, place: Place) -> Row:
-    """What a class hands over."""
-    row: Row = {"class": f"{place.module.name}.{place.name}"}
-    if ".transformers" in place.module.name or place.name.startswith("TransformersFor"):
-        return {**row, "scaling": "transformers"}
-    places = reach(sources, place, MODELS[engine])
-    reader = Reader(sources, places)
-    row |= _members_read(places)
-    calls = [pair for name in GET_ROPE for pair in reader.calls(name)]
-    if _by_formulas(places):
-        calls = [(frame, call) for frame, call in calls if not _dead(frame)]
-    calls = [pair for pair in calls if not _for_windows(*pair)] or calls
-    if not calls:
-        return {**row, **_without_calls(places)}
-    scaling = _argument(reader, calls, SCALING[engine], 5 if engine == "sglang" else 3)
-    base = _argument(reader, calls, "base", 3) if engine == "sglang" else frozenset()
-    layout = _argument(reader, calls, "is_neox_style", 4 if engine == "sglang" else 2)
-    row |= _scaling(scaling)
-    if row["scaling"] == "unknown":
-        row["why"] = "; ".join(sorted(str(o) for o in scaling))[:160]
-    if any(origin.kind == "whole" for origin in base):
-        row["base"] = "whole"
-    row["neox"] = _layout(layout, places)
-    if engine == "vllm" or any(map(_in_part, calls)):
-        row["part"] = True
-    renamed = _renames(places)
-    return {**row, "renamed": renamed} if renamed else row
-
-
-def _argument(reader: Reader, calls: list[tuple[Frame, ast.Call]], name: str, at: int) -> Origins:
-    found: set[Origin] = set()
-    for frame, call in calls:
-        given = next((word.value for word in call.keywords if word.arg == name), None)
-        if given is None and len(call.args) > at:
-            given = call.args[at]
-        found |= {OMITTED} if given is None else reader.origins(given, frame)
-    return frozenset(found)
-
-
-def _scaling(origins: Origins) -> Row:
-    """What of the setting arrives.
-
-    None, or a dict of type default, next to the whole setting is for a config that has none, or
-    for layers with a window.
-    """
-    told = {o for o in origins if not (o in (NONE, OMITTED) or _plain(o))}
-    if not told:
-        return {"scaling": "dropped"}
-    if told <= WHOLE:
-        if OMITTED in origins:
-            return {"scaling": "unknown"}
-        return {"scaling": "passed", **({"by_layer": True} if OF_LAYER in told else {})}
-    (own, *others) = told
-    if own.kind != "dict" or others:
-        return {"scaling": "unknown"}
-    given = {k: v for k, v in own.items if any(o.kind == "setting" for o in v)}
-    keys = {"keys": sorted(given), "must": sorted(k for k, v in given.items() if len(v) == 1)}
-    kinds = {o for o in dict(own.items).get("rope_type", ()) if o.what != "default"}
-    if len(kinds) == 1 and "rope_type" not in given:
-        return {"scaling": "fixed", "type": kinds.pop().what, **keys}
-    return {"scaling": "fixed", **keys} if "rope_type" in given else {"scaling": "unknown"}
-
-
-def _plain(origin: Origin) -> bool:
-    """Whether it is a dict without any scaling."""
-    kinds = dict(origin.items).get("rope_type", frozenset())
-    return origin.kind == "dict" and all(o == Origin("constant", "default") for o in kinds)
-
-
-def _layout(origins: Origins, places: list[Place]) -> str:
-    later = {
-        ast.unparse(line.value)
-        for place in places
-        for line in ast.walk(place.node)
-        if isinstance(line, ast.Assign)
-        if any(isinstance(t, ast.Attribute) and t.attr == "is_neox_style" for t in line.targets)
-        if not ast.unparse(line.targets[0]).startswith("self.")
-    }
-    if later:
-        return "halves" if later == {"True"} else "neighbours" if later == {"False"} else "unknown"
-    said = {"True" if o == OMITTED else o.what for o in origins if o.kind != "setting"}
-    known = {frozenset({"True"}): "halves", frozenset({"False"}): "neighbours"}
-    if any(o.kind == "setting" for o in origins):
-        return "by the config"
-    return known.get(frozenset(said), "unknown")
-
-
-def _renames(places: list[Place]) -> dict[str, str]:
-    """The types that a class writes over that of the setting, with the condition of each."""
-    found: dict[str, str] = {}
-    for place in places:
-        for line in ast.walk(place.node):
-            if not isinstance(line, ast.Assign):
-                continue
-            (target, *_) = line.targets
-            if not isinstance(target, ast.Subscript) or ast.unparse(target.slice) != "'rope_type'":
-                continue
-            ways = [("", line.value)]
-            if isinstance(line.value, ast.IfExp):
-                ways = [(_key_of(line.value.test), line.value.body), ("", line.value.orelse)]
-            for when, value in ways:
-                if isinstance(value, ast.Constant) and value.value in RENAMES:
-                    found[str(value.value)] = when
+            for line in ast.walk(node):
+                if called(line) == "setdefault" and len(line.args) == 2:  # type: ignore[attr-defined]
+                    name, value = line.args  # type: ignore[attr-defined]
+                    if ast.unparse(name).strip("'") == SHARE and isinstance(value, ast.Constant):
+                        found[kind] = float(value.value)  # type: ignore[arg-type]
     return found
-
-
-def _key_of(test: ast.expr) -> str:
-    """`attention_factor == 1.0` of `….get("attention_factor") == 1.0`."""
-    if isinstance(test, ast.Compare) and isinstance(test.comparators[0], ast.Constant):
-        keys = [str(n.value) for n in ast.walk(test.left) if isinstance(n, ast.Constant)]
-        if len(keys) == 1:
-            return f"{keys[0]} == {test.comparators[0].value!r}"
-    return ast.unparse(test)
-
-
-def _members_read(places: list[Place]) -> Row:
-    read = set()
-    for place in places:
-        for node in ast.walk(place.node):
-            name = getattr(node, "attr", None) or getattr(node, "value", None)
-            if not isinstance(name, str) or name not in BY_POSITION:
-                continue
-            if not ast.unparse(node).startswith("self."):
-                read.add(name)
-    return {"reads": sorted(read)} if read else {}
-
-
-def _in_part(where: tuple[Frame, ast.Call]) -> bool:
-    """Whether a call of SGLang's may turn less than the whole head."""
-    _, call = where
-    words = {word.arg: ast.unparse(word.value) for word in call.keywords}
-    for name, given in zip(("head_size", "rotary_dim"), call.args, strict=False):
-        words[name] = ast.unparse(given)
-    return "partial_rotary_factor" in words or words.get("rotary_dim") != words.get("head_size")
-
-
-def _for_windows(frame: Frame, call: ast.Call) -> bool:
-    """Whether a call stands in a branch that only layers with a window take."""
-    return any(
-        isinstance(node, ast.If)
-        and local(node.test)
-        and any(inside is call for line in node.body for inside in ast.walk(line))
-        for node in ast.walk(frame.function)
-    )
-
-
-def _dead(frame: Frame) -> bool:
-    """Whether nothing that runs on a GPU in the class uses the module that is built here."""
-    methods = {function.name: function for function in functions(frame.place.node)}
-    starts = [name for name in methods if name.startswith("forward")]
-    todo, seen = [name for name in starts if not name.endswith(_OTHER_DEVICES)], set()
-    while todo:
-        name = todo.pop()
-        if name in seen or name not in methods:
-            continue
-        seen.add(name)
-        used = {node.attr for node in ast.walk(methods[name]) if isinstance(node, ast.Attribute)}
-        if "rotary_emb" in used:
-            return False
-        todo += (own for own in used if not own.endswith(_OTHER_DEVICES))
-    return bool(starts)
-
-
-def _by_formulas(places: list[Place]) -> bool:
-    """Whether a rotary module of the model's own computes with transformers' formulas."""
-    return any(
-        isinstance(node, ast.Subscript) and ast.unparse(node.value) == "ROPE_INIT_FUNCTIONS"
-        for place in places
-        for node in ast.walk(place.node)
-    )
-
-
-def _without_calls(places: list[Place]) -> Row:
-    """A class whose rotary module is its own, or whose language model is another's."""
-    if _by_formulas(places):
-        return {"scaling": "passed", "by": "transformers' formulas"}
-    nodes = [node for place in places for node in ast.walk(place.node)]
-    loads = [node for node in nodes if called(node) in _BY_REGISTRY]
-    if loads:
-        words = [w.value for n in loads for w in n.keywords if w.arg == "architectures"]  # type: ignore[attr-defined]
-        named = [n.value for w in words for n in ast.walk(w) if isinstance(n, ast.Constant)]
-        named = [name for name in named if isinstance(name, str)]
-        return {"scaling": "inner", **({"architecture": named[0]} if len(named) == 1 else {})}
-    rotary = any("rotary" in f"{getattr(n, 'attr', '')} {getattr(n, 'id', '')}" for n in nodes)
-    why = "a rotary module of its own" if rotary else "no rotary module in reach"
-    return {"scaling": "unknown", "why": why}
-
-
-def types(engine: str, sources: Sources) -> dict[str, Row]:
-    """The rope types that the rotary modules know, with the keys that each must and may have."""
-    place = sources.resolve(sources.module(FACTORY[engine]), "get_rope")
-    assert place is not None
-    found: dict[str, Row] = {}
-    for node in ast.walk(place.node):
-        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
-            continue
-        if ast.unparse(node.test.left) != "scaling_type":
-            continue
-        keys = _keys(ast.Module(node.body, []), SCALING[engine])
-        for name in (
-            ast.literal_eval(node.test.comparators[0])
-            if isinstance(node.test.ops[0], ast.In)
-            else [ast.literal_eval(node.test.comparators[0])]
-        ):
-            found[name] = keys
-    return dict(sorted(found.items()))
-
-
-def _keys(body: ast.AST, setting: str) -> Row:
-    must, may = set(), set()
-    for node in ast.walk(body):
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == setting:
-            must.add(ast.literal_eval(node.slice))
-        elif isinstance(node, ast.Compare) and ast.unparse(node.left) == "k":
-            may |= set(ast.literal_eval(node.comparators[0]))
-        elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant):
-            may.add(node.left.value)
-        elif called(node) == "get" and ast.unparse(node.func.value) == setting:  # type: ignore[attr-defined]
-            may.add(ast.literal_eval(node.args[0]))  # type: ignore[attr-defined]
-        elif called(node) == "_get_rope_param":
-            may.add(ast.literal_eval(node.args[1]))  # type: ignore[attr-defined]
-    return {"must": sorted(must - may), "may": sorted(may)}
 
 
 def architectures() -> dict[str, str]:
@@ -373,16 +63,8 @@ def architectures() -> dict[str, str]:
 
 def read(wheel: Path) -> tuple[str, Row]:
     """The engine of a wheel, and all that is read in it."""
-    engine, version = wheel.name.split("-")[:2]
-    sources = Sources(wheel)
-    rows: Row = {}
-    for architecture, place in registry(engine, sources):
-        rows.setdefault(architecture, row_of(engine, sources, place))
-    return engine, {
-        "version": version,
-        "types": types(engine, sources),
-        "architectures": dict(sorted(rows.items())),
-    }
+    engine = wheel.name.partition("-")[0]
+    return engine, table_of(engine, Sources(wheel))
 
 
 def differences(kept: Mapping[str, Any], found: Mapping[str, Any], at: str = "") -> Iterator[str]:
@@ -418,11 +100,11 @@ def main() -> int:
     parser.add_argument("wheels", nargs="*", type=Path)
     parser.add_argument("--write", action="store_true", help="write the table")
     given = parser.parse_args()
-    kept = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    kept_before = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     with tempfile.TemporaryDirectory() as room:
         found = dict(map(read, given.wheels or fetched(Path(room))))
-    table = {**kept, **found, "model_types": architectures()}
-    lines = list(differences(kept, table))
+    table = {**kept_before, **found, "model_types": architectures(), "shares": shares()}
+    lines = list(differences(kept_before, table))
     print("\n".join(lines) if lines else "the table holds what these wheels say")
     if given.write:
         TABLE.write_text(written(table), encoding="utf-8")

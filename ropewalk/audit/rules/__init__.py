@@ -13,10 +13,12 @@ tests/external/readings.py, and mlx-lm's with its models by tests/external/mlx_l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from ropewalk.audit.reading import Reading
+from ropewalk.audit.reading import BY_ITS_RULES, Reading, by_rules, known
 from ropewalk.audit.rules import llama_cpp, mlx_lm, ollama, sglang, transformers_4, vllm
 from ropewalk.models.config import Config
+from ropewalk.wheels.facts import WheelReading, before_5
 
 Rules = Callable[[Config], Reading]
 BY_RULES: Mapping[str, Rules] = {
@@ -28,3 +30,22 @@ BY_RULES: Mapping[str, Rules] = {
     ollama.RUNTIME: ollama.read,
     "transformers-4": transformers_4.read,
 }
+
+
+def of_wheel(wheel: WheelReading, config: Config) -> Reading:
+    """What a release does with a config: the rules, with what was read in its wheel.
+
+    For transformers and mlx-lm the rules of the recorded version, unless the code has changed.
+    """
+    name = wheel.runtime
+    if wheel.table:
+        if before_5(wheel.table):
+            config = transformers_4.without_todays_keys(config)
+        reading = {"vllm": vllm.read, "sglang": sglang.read}[name](config, wheel.table)
+        return replace(reading, limit=wheel.limit)
+    if wheel.changed or wheel.unread:
+        why = f"{wheel.file} differs from {name} {wheel.recorded}, whose rules are recorded"
+        return Reading(name, BY_ITS_RULES, unread=f"{why}; judge it by running it there")
+    if name == mlx_lm.RUNTIME:
+        return mlx_lm.read(config)
+    return by_rules(name, config, lambda r, rope: r.steps(known(rope)), "by the length at hand")

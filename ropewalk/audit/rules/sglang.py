@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ropewalk.audit.reading import (
     Reading,
@@ -18,6 +20,7 @@ from ropewalk.audit.rules.vllm import (
     said_of,
     times_attn_factor,
     with_mscale,
+    yarn_keys,
 )
 from ropewalk.context_plan import PlanStep
 from ropewalk.exporting.accepted import by_sglang
@@ -25,10 +28,10 @@ from ropewalk.exporting.model_classes import model_class
 from ropewalk.models.config import Config, ConfigReader
 
 
-def read(config: Config) -> Reading:
+def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
-    served = model_class(config, "sglang")
+    served = model_class(config, "sglang", table)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if served.scaling == "transformers" or served.by:
@@ -39,7 +42,8 @@ def read(config: Config) -> Reading:
         if kind == "longrope":
             return with_mscale(reader, rope)
         if kind == "yarn":
-            return times_attn_factor(reader, without(rope, {"attention_factor"}))
+            lost = {"truncate", "mscale", "mscale_all_dim"} - yarn_keys(served)
+            return times_attn_factor(reader, without(rope, {"attention_factor", *lost}))
         if kind == "dynamic" and rope.get("alpha"):
             return reader.steps(one_base(reader, rope))
         # Of dynamic's bases one is taken for good: that of the whole extended length.

@@ -10,13 +10,17 @@ from ropewalk.models.config import Config
 
 def read(config: Config) -> Reading:
     """Nothing of `rope_parameters` is read."""
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        config = {**config, "text_config": without(dict(inner), {"rope_parameters"})}
-    config = without(config, {"rope_parameters"})
     return by_rules(
         "transformers-4",
-        config,
+        without_todays_keys(config),
         lambda reader, rope: reader.steps(known(rope)),
         "by the length at hand",
     )
+
+
+def without_todays_keys(config: Config) -> Config:
+    """The config as a reader of `rope_theta` and `rope_scaling` sees it."""
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping):
+        config = {**config, "text_config": without(dict(inner), {"rope_parameters"})}
+    return without(config, {"rope_parameters"})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ropewalk.audit.reading import (
     Reading,
@@ -22,10 +24,13 @@ from ropewalk.models.config import Config, ConfigReader
 from ropewalk.untrusted import real_number
 
 
-def read(config: Config) -> Reading:
-    """longrope's table is chosen when the server starts, by `--max-model-len`."""
+def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
+    """longrope's table is chosen when the server starts, by `--max-model-len`.
 
-    served = model_class(config, "vllm")
+    `table`: of another version, read in its wheel (wheels/facts.py).
+    """
+
+    served = model_class(config, "vllm", table)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if served.scaling == "transformers":
@@ -35,6 +40,11 @@ def read(config: Config) -> Reading:
         if kind == "dynamic":
             return reader.steps(one_base(reader, rope))
         refuse_interleaved_longrope(reader, rope, "vllm")
+        if kind == "yarn" and not reader.family.softmax_mscale:
+            own = yarn_keys(served)
+            rope = without(rope, {"truncate"} - own)
+            if "attention_factor" not in own:
+                return _own_yarn(reader, rope)
         return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
 
     reading = by_rules("vllm", config, seen, switches_of(served, "by the declared length"))
@@ -52,13 +62,25 @@ def read_2025(config: Config) -> Reading:
         if kind == "longrope":
             return with_mscale(reader, rope)
         if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
-            rope = without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
-            return times_attn_factor(reader, rope)
+            return _own_yarn(reader, rope)
         if kind == "dynamic":
             raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
         return reader.steps(known(rope))
 
     return by_rules("vllm-2025", config, seen, "by the declared length")
+
+
+def yarn_keys(served: ModelClass) -> set[str]:
+    """The keys of yarn that the engine's rotary module reads."""
+    own = served.types.get("yarn")
+    return {*own.must, *own.may} if own else set()
+
+
+def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """yarn before #56446: its own attention factor, times `attn_factor`."""
+    return times_attn_factor(
+        reader, without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
+    )
 
 
 def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
@@ -72,6 +94,8 @@ def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
     in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")
     if in_part and not served.turns_parts:
         rope = {**rope, "partial_rotary_factor": 1.0}
+    elif served.own_share is not None:
+        rope = {**rope, "partial_rotary_factor": served.own_share}
     try:
         return served.handed(rope, nested=by_layer(reader))
     except KeyError as error:

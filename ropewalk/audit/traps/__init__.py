@@ -37,6 +37,7 @@ TRAPS: tuple[Trap, ...] = (
     config_keys.theta_conflict,
     config_keys.scaling_conflict,
     config_keys.original_length_missing,
+    config_keys.factor_recomputed,
     config_keys.truncate_nested,
     lengths.unscaled_length,
     lengths.not_extended,
@@ -46,6 +47,7 @@ TRAPS: tuple[Trap, ...] = (
     loading.remote_code,
     loading.refused,
     rotation.rotation,
+    rotation.on_a_cpu,
     switching.cache_switch,
     switching.one_position,
     switching.declared_switch,
@@ -56,6 +58,7 @@ TRAPS: tuple[Trap, ...] = (
     positions.position_scaling_lost,
     positions.dual_chunk,
     positions.eight_bit_keys,
+    positions.drafter_unscaled,
     assumptions.assumed,
 )
 

@@ -1,7 +1,7 @@
 """Traps in the keys of a config.
 
 ignored-key, no-rope-type, factor-count, theta-missing, theta-conflict, scaling-conflict,
-original-length-missing, truncate-ignored.
+original-length-missing, factor-recomputed, truncate-ignored.
 """
 
 from __future__ import annotations
@@ -183,6 +183,27 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
                 f"every runtime takes {format_length(stated)} for the length of pretraining, and "
                 "scales the wrong pairs",
                 "write original_max_position_embeddings into the rope setting",
+            )
+
+
+def factor_recomputed(subject: Subject) -> Iterator[Finding]:
+    """A factor of YaRN that is not the ratio of the two lengths beside it."""
+    stated = None if subject.reader is None else subject.reader.get("max_position_embeddings")
+    for rope in _stated_ropes(subject):
+        factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+        numbers = all(isinstance(n, int | float) for n in (factor, original, stated))
+        if kind_of(rope) != "yarn" or not numbers or not original:
+            continue
+        ratio = stated / original
+        if abs(ratio / factor - 1) > 1e-3 if factor else False:
+            yield Finding(
+                "factor-recomputed",
+                (),
+                f"YaRN's factor is {factor:g}, and max_position_embeddings is {ratio:.4g} times "
+                f"the original length {original}",
+                "exllamav3, and transformers up to 4.55, take that ratio and ignore the factor",
+                f"for those, write max_position_embeddings = {factor * original:g}",
+                wrong=False,
             )
 
 

@@ -1,6 +1,6 @@
 """Traps in what depends on positions beside their rotation.
 
-position-scaling-lost, dual-chunk, eight-bit-keys.
+position-scaling-lost, dual-chunk, eight-bit-keys, drafter-unscaled.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.rules import mlx_lm
-from ropewalk.exporting.model_classes import ENGINE_NAMES, model_class
 from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
-from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
+from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH, drafter_layers
 
 _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
@@ -27,7 +26,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
     other = inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
-        key, value = _key_read(subject.config, reading.runtime), (stated or [own])[0]
+        key, value = _key_read(subject, reading.runtime), (stated or [own])[0]
         if value is None or key is None:
             continue
         if reading.runtime == "sglang" and key == IN_ROPE and stated and value:
@@ -62,14 +61,15 @@ def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
             )
 
 
-def _key_read(config: Mapping[str, object], runtime: str) -> str | None:
+def _key_read(subject: Subject, runtime: str) -> str | None:
     """The name that a runtime reads; empty: none; None: not known."""
     if runtime == "transformers":
         return IN_ROPE
     if runtime == mlx_lm.RUNTIME:
-        reads = mlx_lm.reads_growth(dict(config))
+        reads = mlx_lm.reads_growth(dict(subject.config or {}))
         return None if reads is None else IN_ROPE if reads else ""
-    return model_class(dict(config), runtime).growth_key if runtime in ENGINE_NAMES else None
+    served = subject.served(runtime)
+    return None if served is None else served.growth_key
 
 
 def dual_chunk(subject: Subject) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def dual_chunk(subject: Subject) -> Iterator[Finding]:
     remedy = f"remove {DUAL_CHUNK}, and serve up to {trained}, where it changes nothing"
     for reading in subject.readings:
         name = reading.runtime
-        served = model_class(subject.config, name) if name in ENGINE_NAMES else None
+        served = subject.served(name)
         if served is not None and DUAL_CHUNK in served.reads:
             yield Finding(
                 "dual-chunk",
@@ -125,3 +125,20 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
 def _stated_ropes(inner: Mapping[str, object]) -> list[Mapping[str, object]]:
     stated = [inner.get(key) for key in ("rope_parameters", "rope_scaling")]
     return [rope for rope in stated if isinstance(rope, Mapping)]
+
+
+def drafter_unscaled(subject: Subject) -> Iterator[Finding]:
+    """A length that only the command line of vLLM would state, which its drafters do not read."""
+    layers = drafter_layers(subject.config or {})
+    short = [r for r in subject.readings if r.runtime == "vllm" and (r.limit or 0) < subject.length]
+    if layers and short and subject.asked:
+        yield Finding(
+            "drafter-unscaled",
+            ("vllm",),
+            f"the checkpoint has {layers} MTP layers, and its config states less than "
+            f"{format_length(subject.length)}",
+            "a drafter built from them never sees --hf-overrides (vLLM issue 58080): past its own "
+            "length almost no draft is accepted, and generation is slower than without it",
+            "write the setting into config.json (ropewalk export), or serve without a drafter",
+            wrong=False,
+        )

@@ -2,7 +2,7 @@
 
 factors-dropped, factors-doubled, frequencies-differ, theta-lost, truncate-ignored, wrong-step,
 short-text-taxed, attention-factor-dropped, attention-factor-squared, attention-factor-ignored,
-kept-positions-lost, log-n-lost.
+dropped-on-cpu, kept-positions-lost, log-n-lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 reading.remedy or (_OTHER_FORM if reading.notes else remedy),
             )
         wanted, found = want.attention_scaling, got.attention_scaling
-        if abs(found / wanted - 1) > TOLERANCE:
+        if abs(found / wanted - 1) > TOLERANCE and not _rounded(found, wanted):
             yield Finding(
                 _attention_trap(wanted, found),
                 (reading.runtime,),
@@ -50,6 +50,29 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                     if reading.notes
                     else _attention_remedy(subject, reading.runtime, wanted)
                 ),
+            )
+
+
+def _rounded(found: float, wanted: float) -> bool:
+    """Whether a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
+    digits = len(repr(wanted).partition(".")[2])
+    return digits >= 4 and round(found, digits) == wanted
+
+
+def on_a_cpu(subject: Subject) -> Iterator[Finding]:
+    """A class with another rotary module for CPUs."""
+    kinds = {kind_of(rope) for rope in subject.ropes.values()} - {"default"}
+    for reading in subject.readings:
+        served = subject.served(reading.runtime)
+        loads = not (reading.refused or reading.unread)
+        if kinds and loads and served is not None and served.on_cpu:
+            yield Finding(
+                "dropped-on-cpu",
+                (reading.runtime,),
+                f"on a CPU with AMX, {served} uses another rotary module, without the scaling",
+                "there, the pairs turn at their plain speeds, as if nothing were extended",
+                "serve it on a GPU, or in another runtime",
+                wrong=False,
             )
 
 

@@ -5,6 +5,7 @@ classes, and the calls that construct a class. What comes out is a set of origin
 that the code may take:
 
     setting    the model's rope setting, whole, or one key of it
+    attribute  a member of the config next to the setting, with the default that getattr has for it
     dict       a dict that the code writes itself, with the origins of its values
     constant   a value that stands in the code
     omitted    nothing is handed over
@@ -15,14 +16,20 @@ that the code may take:
 from __future__ import annotations
 
 import ast
+import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
+from ropewalk.errors import InputError, shortened
+
 SETTINGS = ("rope_parameters", "rope_scaling")
 DEPTH = 24
+MOST_STEPS = 300_000
+"""Of reading values back in one class; made-up code could ask for any number."""
 Scope = ast.ClassDef | ast.FunctionDef
 
 
@@ -116,13 +123,80 @@ class Place:
         return self.node.name
 
 
+MOST_ENTRIES = 200_000
+MOST_BYTES = 8 * 2**20
+"""Of one source file; the largest of vLLM, SGLang and transformers has half a million."""
+MOST_READ = 64 * 2**20
+"""Of all that is unpacked from one wheel."""
+
+
 class Sources:
-    """The modules of one wheel, parsed when they are needed."""
+    """The modules of one wheel, parsed when they are needed.
+
+    A wheel may come from anywhere: nothing of it is extracted or run, and sizes are bounded.
+    """
 
     def __init__(self, wheel: Path) -> None:
-        self.archive = zipfile.ZipFile(wheel)
-        self.files = {name for name in self.archive.namelist() if name.endswith(".py")}
+        self.name = wheel.name
+        if not wheel.is_file():  # a pipe would be waited for
+            raise InputError(f"{wheel}: there is no such file; check the path")
+        try:
+            self.archive = zipfile.ZipFile(wheel)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InputError(f"{wheel}: is no wheel: {error}; download it again") from None
+        names = [entry.filename for entry in self.archive.infolist()]
+        if len(names) > MOST_ENTRIES:
+            raise InputError(f"{wheel}: has more than {MOST_ENTRIES:,} entries; check the file")
+        for name in names:
+            if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+                raise InputError(
+                    f"{wheel}: the entry {shortened(name)} leads out of it; do not install it"
+                )
+        if len(set(names)) != len(names):
+            raise InputError(f"{wheel}: has an entry twice, so what is installed is not certain")
+        self.files = {name for name in names if name.endswith(".py")}
         self.modules: dict[str, Module | None] = {}
+        self.left = MOST_READ
+
+    def text(self, name: str) -> bytes:
+        """The content of one entry."""
+        try:
+            with self.archive.open(name) as entry:
+                content = entry.read(MOST_BYTES + 1)
+        except (OSError, ValueError, RuntimeError, EOFError, KeyError, NotImplementedError,
+                zipfile.BadZipFile, zlib.error) as error:  # fmt: skip
+            raise InputError(
+                f"{self.name}: {shortened(name)} cannot be unpacked: {error}; download it again"
+            ) from None
+        self.left -= len(content)
+        if len(content) > MOST_BYTES or self.left < 0:
+            raise InputError(
+                f"{self.name}: {shortened(name)} unpacks to more than the {MOST_BYTES:,} bytes of "
+                f"a source file, or all of them to more than {MOST_READ:,}; check the file"
+            )
+        return content
+
+    @cached_property
+    def metadata(self) -> dict[str, list[str]]:
+        """The fields of its METADATA."""
+        found: dict[str, list[str]] = {}
+        names = [
+            n for n in self.archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)
+        ]
+        for line in self.text(names[0]).decode("utf-8", "replace").splitlines() if names else ():
+            if not line:
+                break  # the description begins
+            key, _, value = line.partition(": ")
+            found.setdefault(key, []).append(value)
+        return found
+
+    def requirement(self, package: str) -> str:
+        """The versions of another package that it asks for; empty where it says nothing."""
+        for line in self.metadata.get("Requires-Dist", ()):
+            found = re.match(rf"{package}(?:\[[^]]*\])?\s*\(?([=<>!~][^;)]*)", line)
+            if found and "extra" not in line:
+                return found[1].strip()
+        return ""
 
     def module(self, name: str) -> Module | None:
         if name not in self.modules:
@@ -130,7 +204,10 @@ class Sources:
             file = next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
             self.modules[name] = None
             if file is not None:
-                tree = ast.parse(self.archive.read(file))
+                try:
+                    tree = ast.parse(self.text(file))
+                except (SyntaxError, ValueError, RecursionError, MemoryError):
+                    return None  # for this Python, it is no source
                 self.modules[name] = Module(name, tree, file.endswith("__init__.py"))
         return self.modules[name]
 
@@ -181,7 +258,7 @@ class Reader:
     """Reads values in what a class can reach."""
 
     def __init__(self, sources: Sources, reach: Sequence[Place]) -> None:
-        self.sources, self.reach = sources, reach
+        self.sources, self.reach, self.steps = sources, reach, MOST_STEPS
 
     def calls(self, name: str) -> Iterator[tuple[Frame, ast.Call]]:
         """Every call of a function by this name, with where it stands."""
@@ -201,7 +278,8 @@ class Reader:
 
     def origins(self, node: ast.expr, frame: Frame, depth: int = DEPTH) -> Origins:
         """Where the value of an expression comes from."""
-        if depth <= 0:
+        self.steps -= 1
+        if depth <= 0 or self.steps < 0:
             return unknown(node)
         read = getattr(self, f"_{type(node).__name__.lower()}", None)
         return read(node, frame, depth - 1) if read else unknown(node)
@@ -263,7 +341,7 @@ class Reader:
         last = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
         if not any(word in str(last).lower() for word in ("config", "cfg")):
             return None
-        return frozenset({WHOLE_SETTING if name in SETTINGS else Origin("setting", name)})
+        return frozenset({WHOLE_SETTING if name in SETTINGS else Origin("attribute", name)})
 
     def _own(self, node: ast.Attribute, frame: Frame, depth: int) -> Origins:
         """An attribute of self: all that is assigned to it anywhere in the class."""
@@ -312,7 +390,7 @@ class Reader:
             if self._is_of(call, owner, caller.place, frame):
                 given = handed(call, frame.function, name)
                 if given is None:
-                    found.add(self._default(frame.function, name))
+                    found.add(self.default(frame.function, name))
                 else:
                     found |= self.origins(given, caller, depth)
         if found:
@@ -331,7 +409,7 @@ class Reader:
         return any(base.node is frame.place.node for base in self.sources.bases(place)[1:])
 
     @staticmethod
-    def _default(function: ast.FunctionDef, name: str) -> Origin:
+    def default(function: ast.FunctionDef, name: str) -> Origin:
         own = function.args
         positional = [*own.posonlyargs, *own.args]
         pairs = [
@@ -347,7 +425,10 @@ class Reader:
         name = called(node)
         if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             known = self._of_config(node.args[0], str(node.args[1].value))
-            return known or unknown(node)
+            if known is None or known & WHOLE or len(node.args) < 3:
+                return known or unknown(node)
+            defaults = self.origins(node.args[2], frame, depth)
+            return frozenset(Origin(o.kind, o.what, (), d) for o in known for d in defaults)
         if name in ("int", "round"):
             inner = self.origins(node.args[0], frame, depth)
             return frozenset(Origin("whole", "", (), own) for own in inner)

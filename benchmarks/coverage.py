@@ -356,7 +356,7 @@ def false_alarms(case: str, documents: int, times: int, seed: int = 0) -> float:
 
 def main() -> int:
     """With `choice` as an argument, only the false alarms of the choice."""
-    content = {"times": TIMES, "confidence": 0.95}
+    content: dict[str, object] = {"times": TIMES, "confidence": 0.95}
     if sys.argv[1:] == ["choice"]:
         content |= {"coverage": json.loads(RESULTS.read_text())["coverage"]}
     else:

@@ -29,12 +29,12 @@ def command(
 ) -> None:
     """Train a model further at a longer context, and export it with its plan. Resumable."""
     call = replace(call, given=_text_or_tokens(call.given))
-    found = call.preview() if dry_run else call()
+    found: Trained | TrainPreview = call.preview() if dry_run else call()
     if not first():
         return
     if as_json:
         print_json(found)
-    elif dry_run:
+    elif isinstance(found, TrainPreview):
         _show_preview(found)
     else:
         _show(found)

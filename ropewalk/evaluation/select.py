@@ -197,6 +197,6 @@ def paired(
     count = len(set(texts)) if texts else len(differences)
     clusters = texts if count >= FEWEST else None
     of_texts = clusters or None
-    interval = skewed_mean_interval(differences, of_texts, confidence) or (None, None)
+    low, high = skewed_mean_interval(differences, of_texts, confidence) or (None, None)
     least = detectable(differences, of_texts, confidence)
-    return Paired(len(differences), count, float(differences.mean()), *interval, least)
+    return Paired(len(differences), count, float(differences.mean()), low, high, least)

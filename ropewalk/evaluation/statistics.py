@@ -153,7 +153,7 @@ def _skewness(changes: NDArray[np.float64]) -> float:
     if count < 3 or not spread:
         return 0.0
     plain = float((changes**3).mean()) / spread**1.5
-    return plain * math.sqrt(count * (count - 1)) / (count - 2)
+    return float(plain * math.sqrt(count * (count - 1)) / (count - 2))
 
 
 def _numbered(count: int, clusters: Sequence[Hashable] | None) -> tuple[NDArray[np.intp], int]:

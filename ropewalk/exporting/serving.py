@@ -357,9 +357,9 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
         own = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if given.get(key)]
         if not own and given["truncate"] and rebuild(schedule.recipe, geometry) == schedule:
             factor = given.get("factor") or schedule.length / geometry.original_length
-            base = given["base"]
+            other = given["base"]
             return (
-                *(("--rope-freq-base", f"{base!r}") if base else ()),
+                *(("--rope-freq-base", f"{other!r}") if other else ()),
                 *("--rope-scaling", "yarn"),
                 *("--rope-scale", f"{factor!r}"),
                 *("--yarn-orig-ctx", str(geometry.original_length)),

@@ -71,7 +71,7 @@ class UnknownName(InputError):
 
     def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
         self.kind, self.name, self.valid = kind, name, tuple(valid)
-        text = name[:SHOWN_VALUE] if isinstance(name, str) else ""
+        text = name[:SHOWN_VALUE].lower() if isinstance(name, str) else ""
         close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"

@@ -17,7 +17,9 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2}
 
 def parse_length(text: str) -> int:
     """The number of tokens that a text stands for."""
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([km]?)", text.strip().lower())
+    plain = re.sub(r"\s*tokens?$", "", text.strip().lower())
+    plain = re.sub(r"(?<=[0-9])[,_](?=[0-9]{3}(?![0-9]))", "", plain)  # 32,768
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([km]?)", plain)
     if match is not None:
         length = Fraction(match[1]) * _UNITS[match[2]]
         if length.denominator == 1 and 1 <= length <= MAX_LENGTH:

@@ -17,6 +17,7 @@ from ropewalk.options import Argument, Option
 from ropewalk.planning.extension import only_the_length
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
+from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
 
@@ -98,7 +99,16 @@ def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...
 def as_plan(value: PlanLike) -> ContextPlan:
     """The plan itself, of what bears one, or in a file."""
     if isinstance(value, str | Path):
-        return ContextPlan.read(as_path(value, "plan"))
+        path = as_path(value, "plan")
+        if not path.exists() and path.name.lower() in names():
+            raise InvalidValue(
+                "plan",
+                str(value),
+                "is the name of a method, not a file",
+                f"write the plan first: ropewalk plan MODEL --to LENGTH --method {value} "
+                "-o plan.json",
+            )
+        return ContextPlan.read(path)
     plan = value if isinstance(value, ContextPlan) else getattr(value, "plan", None)
     if not isinstance(plan, ContextPlan):
         raise InvalidValue(

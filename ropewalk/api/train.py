@@ -462,7 +462,7 @@ def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:
 def _domains(given: Mapping[str, Any]) -> list[str]:
     """The domains of the text, which is there; nothing of it is read yet."""
     if (given["corpus"] is None) == (given["data"] is None):
-        raise InputError("give either text to train on (`corpus`) or a folder of tokens (`data`)")
+        raise InputError("give text to train on, or a folder of tokens: one of the two (`corpus`)")
     if given["data"] is not None:
         return list(_opened(as_path(given["data"], "data")).domains)
     corpora = _corpora(given)

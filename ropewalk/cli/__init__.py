@@ -16,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp, module_of
+from ropewalk.cli.meant import verb_meant
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
@@ -61,7 +62,7 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 
 def call(arguments: Sequence[str]) -> int:
     """Do one call and return its exit status; what is wrong is a RopewalkError."""
-    arguments = _one_word(arguments)
+    arguments = _one_word(verb_meant(arguments))
     called = arguments[0] if arguments else ""
     with required_by(called), _warnings_in_words():
         command = get_command(command_line(_verbs_of(called)))

@@ -14,9 +14,11 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from ropewalk.cli.meant import options_meant
 from ropewalk.cli.naming import options_named
 from ropewalk.cli.words import understood_at_once
 from ropewalk.errors import InputError
+from ropewalk.outputs import RUN_FILE
 
 ADVANCED = "Advanced"
 """The heading of options that few people need."""
@@ -63,11 +65,19 @@ class VerbHelp(TyperCommand):
             if not word or re.fullmatch(r"--[\w-]+=", word):
                 name = option if option.startswith("-") else word.strip("=") or "an argument"
                 raise InputError(f"{name}: is empty; give a value, or leave it out")
-        return super().parse_args(ctx, args)
+        options = {name for each in self.params for name in each.opts + each.secondary_opts}
+        has_model = any(each.name == "model" for each in self.params if each.opts == ["model"])
+        return super().parse_args(ctx, options_meant(args, options, model=has_model))
 
     def invoke(self, ctx: Any) -> Any:
-        with options_named(self.params):
-            return super().invoke(ctx)
+        try:
+            with options_named(self.params):
+                return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            run = ctx.params.get("run")  # ended before the run was opened, or after
+            if run and not hasattr(error, "__notes__") and (Path(run) / RUN_FILE).is_file():
+                error.add_note(f"kept in {run}; run the same command to continue")
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, Rows] = {"Arguments": [], "Options": [], ADVANCED: []}

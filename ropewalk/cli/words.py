@@ -52,8 +52,10 @@ def as_type(value: object, annotation: Any) -> object:
     if get_origin(annotation) is list and isinstance(value, list | tuple):
         [each] = get_args(annotation)
         return [as_type(item, each) for item in value]
-    if get_origin(annotation) is Literal and value in get_args(annotation):
-        return value
+    if get_origin(annotation) is Literal:
+        choices = {str(choice).lower(): choice for choice in get_args(annotation)}
+        if isinstance(value, str) and value.lower() in choices:
+            return choices[value.lower()]
     if annotation in (int, float) and type(value) is annotation:
         return value
     if not isinstance(value, str | Path):

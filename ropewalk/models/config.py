@@ -117,6 +117,11 @@ def load_config(source: object) -> Config:
     value = read_json(path, max_bytes=MAX_CONFIG_BYTES)
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object; expected a transformers config.json")
+    if "schedules" in value and "model_type" not in value:
+        raise InputError(
+            f"{path}: is a plan, not a model; give the model's folder (a plan goes with --plan; to "
+            "check what a plan does, export the model with it, and verify the export)"
+        )
     return value
 
 

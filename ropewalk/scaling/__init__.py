@@ -113,13 +113,13 @@ class Method(Generic[P]):
             raise InvalidValue(
                 "target_length",
                 target,
-                f"is below {start.length}, the length that the start already serves",
-                "give a longer target, or request short-context recovery: longrope(recover=True)",
+                f"is below {start.length}, the length that the model already supports",
+                "choose a longer target, or short-context recovery with longrope (recover=true)",
             )
         if self.geometric_start and start.geometric_base is None:
             raise Unsupported(
-                f"{self.name} needs geometric frequencies, and the start ({start.method}) has "
-                "others; start from the plain ones (`from_original`), or use one that composes: "
+                f"{self.name} cannot be stacked on this model's {start.method} scaling; replace "
+                "that scaling (`from_original`), or choose a method that composes: "
                 + ", ".join(name for name in names() if not named(name).geometric_start)
             )
 

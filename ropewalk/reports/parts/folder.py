@@ -38,6 +38,11 @@ class RunFolder:
         if not path.is_dir():
             raise InputError(f"{path}: is not a folder; give a run directory")
         if not (path / CONFIGURATION).is_file():
+            runs = sorted(str(each.parent) for each in path.glob(f"*/{CONFIGURATION}"))
+            if runs:
+                raise InputError(
+                    f"{path}: is a folder of runs; name one of them: {', '.join(runs[:8])}"
+                )
             raise InputError(
                 f"{path}: is not a run directory (it has no {CONFIGURATION}); give a folder that a "
                 "command wrote with --run"

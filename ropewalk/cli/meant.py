@@ -1,0 +1,85 @@
+"""Words of other tools and slips of the keyboard: what a call meant by them, or what to write.
+
+Only words that the parser would refuse are looked at, so no call changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ropewalk.errors import InputError
+
+_SAME = {
+    **dict.fromkeys(("context", "context-length", "ctx", "length", "max-length", "target"), "--to"),
+    **dict.fromkeys(("max-model-len", "target-length", "max-position-embeddings"), "--to"),
+    "lr": "--learning-rate",
+    "out": "--output",
+    "output-dir": "--output",
+    "batch-size": "--batch",
+    "max-steps": "--steps",
+    "budget": "--evaluations",
+    "evaluations": "--budget",
+    "runtimes": "--runtime",
+    "methods": "--method",
+    "task": "--tasks",
+    "n-samples": "--samples",
+    "force": "--overwrite",
+}
+"""Options of other tools and of other verbs, by the option that they stand for."""
+_NAMES = ("--method", "--runtime", "--recipe", "--tasks", "--arms", "--strategy", "--device")
+"""Options whose values are names in small letters."""
+
+
+def verb_meant(arguments: Sequence[str]) -> list[str]:
+    """The arguments of the whole call: `help plan`, `version`, `-h`."""
+    first, rest = (arguments[0] if arguments else ""), list(arguments[1:])
+    if first == "help":
+        return [*rest, "--help"]
+    if first in ("-h", "version", "-V"):
+        return ["--help" if first == "-h" else "--version", *rest]
+    return [first.lower(), *rest] if first.isalpha() else list(arguments)
+
+
+def options_meant(arguments: Sequence[str], options: Collection[str], *, model: bool) -> list[str]:
+    """The arguments of a verb with these options; `model`: its first argument is one."""
+    found: list[str] = []
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        name, equals, value = word.partition("=")
+        if before in _NAMES and before in options:
+            found.append(_name(before, word))
+        elif word == "-h":
+            found.append("--help")
+        elif word == "to" and "--to" in options and not before.startswith("-"):
+            found.append("--to")
+        elif not name.startswith("--") or name in options:
+            found.append(word)
+        elif model and name.lower() == "--model":
+            found += [value] if equals else []  # the model is an argument: its value stands alone
+        else:
+            found.append(f"{_option(name, value, options)}{equals}{value}")
+    return found
+
+
+def _name(option: str, word: str) -> str:
+    small = word.lower()
+    return small.replace("-", "_") if option == "--method" else small
+
+
+def _option(name: str, value: str, options: Collection[str]) -> str:
+    """An unknown option, as one of these; itself where nothing is like it."""
+    key = name.removeprefix("--").lower().replace("_", "-")
+    joined = {option.replace("-", ""): option for option in options}
+    meant = f"--{key}" if f"--{key}" in options else joined.get(key.replace("-", ""))
+    meant = meant or _SAME.get(key)
+    if meant in options:
+        return str(meant)
+    if "--set" in options and key.replace("-", "_") in _parameters():
+        given = f"{key.replace('-', '_')}={value or 'VALUE'}"
+        raise InputError(f"{name}: is a parameter of a method, not an option; write --set {given}")
+    return name
+
+
+def _parameters() -> set[str]:
+    from ropewalk.scaling import named, names
+
+    return {key for method in names() for key in named(method).parameters}

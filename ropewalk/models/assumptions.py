@@ -21,6 +21,7 @@ from ropewalk.models.config import (
     rope_type,
 )
 from ropewalk.models.families import FAMILIES
+from ropewalk.models.native import STATE_IT
 from ropewalk.untrusted import real_number
 
 
@@ -100,7 +101,7 @@ def _lengths(config: Config, trained: int | None, by: str) -> Iterator[Assumptio
             "length-known",
             f"{by} says that this model was trained at {trained}, which is followed; its config "
             f"alone reads as {own.trained} ({key} = {shortened(stated)}); "
-            "if you mean a model that was trained at that, state it (`trained_length`)",
+            f"if you mean a model that was trained at that, {STATE_IT}",
         )
 
 

@@ -33,6 +33,7 @@ PLAIN = ("default", "proportional", ALPHA)
 """The kinds whose frequencies are those of pretraining."""
 DUAL_CHUNK = "dual_chunk_attention_config"
 TRAINED = "trained_length"
+STATE_IT = f"state that (`{TRAINED}` of a plan, or original_max_position_embeddings in the config)"
 _K = 1024
 
 
@@ -212,8 +213,7 @@ def _guessed(stated: Stated) -> Lengths:
         doubt = (
             f"{stated.length_key} is {length} without scaling; base models of Qwen 2 and 2.5 state "
             "that and were trained at 32768, and so do fine-tuned models that were trained at "
-            f"{length}; the stated length is kept; if the model was trained at 32768, state that "
-            f"(`{TRAINED}`)"
+            f"{length}; the stated length is kept; if the model was trained at 32768, {STATE_IT}"
         )
     return Lengths(length, trained, served, doubt=doubt)
 
@@ -224,7 +224,7 @@ def _said(stated: Stated, because: str, pair: _Pair | None = None) -> str:
     return (
         f"{stated.length_key} is {stated.length} in a model of type {stated.model_type}; "
         f"{because}, so the trained length is taken to be {taken}{reference}; if this model was "
-        f"trained at another length, state that (`{TRAINED}`)"
+        f"trained at another length, {STATE_IT}"
     )
 
 

@@ -35,6 +35,7 @@ from ropewalk.models.config import (
     named_in,
     present_plan,
 )
+from ropewalk.models.recipes import Documented, documented
 
 Model: TypeAlias = "str | Path | Mapping[str, Any] | Source | Any"
 """Any: a transformers config, a live model, or what `load` returned."""
@@ -169,6 +170,13 @@ class Source:
         reader = ConfigReader(self.config, trained=self._known_length)
         with named_in(self.config_file):
             return reader.lengths().trained
+
+    @cached_property
+    def documented(self) -> Documented | None:
+        """What the vendor of a model of this structure documents; None where nothing is known."""
+        if self.kind == "GGUF file" or self.installed is not None:
+            return None
+        return documented(self.config, trained=self._known_length)
 
     def with_trained_length(self, length: int | None) -> Source:
         """The same model, with the trained length that the user states."""

@@ -163,14 +163,13 @@ def test_a_length_that_the_model_serves_needs_no_change(
     method: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = planned("qwen2.5-7b", "--to", "128k", *method).stdout
-    assert text.startswith("qwen2.5-7b serves 128k already: nothing needs to change.")
-    assert "trained at 32k" in text
-    assert "vllm serve Qwen/Qwen2.5-7B --max-model-len 131072\n" in text
+    text = planned("granite-3.1-8b", "--to", "128k", *method).stdout
+    assert text.startswith("granite-3.1-8b serves 128k already: nothing needs to change.")
+    assert "vllm serve ibm-granite/granite-3.1-8b-base --max-model-len 131072\n" in text
     assert "128k to 128k" not in text
     assert "wavelength" not in text
     assert list(tmp_path.iterdir()) == [], "no plan is written unless that is asked"
-    value = json.loads(planned("qwen2.5-7b", "--to", "128k", *method, "--json").stdout)
+    value = json.loads(planned("granite-3.1-8b", "--to", "128k", *method, "--json").stdout)
     assert value["plan"] == value["present"]
 
 

@@ -34,7 +34,32 @@ WINDOWS = ("tests/data/test_windows.py",)
 REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
+LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "Qwen3 counts from the length that its config states": Fault(
+        "ropewalk/models/native.py",
+        "length == 40 * _K:",
+        "length == 41 * _K:",
+        LENGTHS,
+    ),
+    "a stated trained length is ignored": Fault(
+        "ropewalk/models/native.py",
+        "    if stated.trained is not None:",
+        "    if stated.trained is None and False:",
+        LENGTHS,
+    ),
+    "a recipe is claimed for another base": Fault(
+        "ropewalk/models/recipes.py",
+        '"base": geometry.base,',
+        '"base": row.get("base"),',
+        ("tests/models/test_recipes.py",),
+    ),
+    "a model's own beta_fast is lost where its YaRN starts anew": Fault(
+        "ropewalk/planning/extension.py",
+        '*("beta_fast", "beta_slow",',
+        '*("beta_slow",',
+        LENGTHS,
+    ),
     "an export is off by nine times the tolerance": Fault(
         "ropewalk/models/stock_config.py",
         '"attention_factor": long.attention_scaling,',

@@ -139,13 +139,13 @@ def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
     layers = reader.layer_settings()
     rope = layers.get(FULL_ATTENTION, next(iter(layers.values())))
     geometry = reader.geometry(rope, 1)
-    return (
-        row.get("base", geometry.base) == geometry.base
-        and row.get("rotary_dim", geometry.rotary_dim) == geometry.rotary_dim
-        and row.get("share", geometry.rotary_dim / geometry.head_dim)
-        == geometry.rotary_dim / geometry.head_dim
-        and row.get("sections", rope.get("mrope_section")) == rope.get("mrope_section")
-    )
+    own = {
+        "base": geometry.base,
+        "rotary_dim": geometry.rotary_dim,
+        "share": geometry.rotary_dim / geometry.head_dim,
+        "sections": rope.get("mrope_section"),
+    }
+    return all(row.get(key, value) == value for key, value in own.items())
 
 
 def _read(row: Mapping[str, Any], reference: int) -> Documented:

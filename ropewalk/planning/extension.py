@@ -107,11 +107,16 @@ def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
     if [step.method for step in start.recipe] != [first.name]:
         return {}
     own = start.recipe[0].parameters
-    kept = {key: own[key] for key in _KEPT if key in own and own[key] is not None}
+    kept: dict[str, object] = {
+        key: own[key] for key in _KEPT if key in own and own[key] is not None
+    }
     attention, factor = own.get("attention_factor"), own.get("factor")
-    stated = isinstance(attention, float) and isinstance(factor, float)
-    if stated and not math.isclose(attention, log_growth(factor), rel_tol=1e-3):
-        kept["attention_factor"] = attention
+    if isinstance(attention, float):
+        follows = isinstance(factor, float) and math.isclose(
+            attention, log_growth(factor), rel_tol=1e-3
+        )
+        if not follows:
+            kept["attention_factor"] = attention
     return kept
 
 

@@ -122,7 +122,7 @@ def test_no_recipe_is_claimed_inside_another_model_or_for_another_trained_length
     assert documented(QWEN3, trained=40960) is None
     # Qwen1.5-32B has the sizes of Qwen2.5-32B but for its feed-forward layers.
     assert documented(sized("qwen2", 32768, 5120, 64, intermediate_size=27392)) is None
-    other = copy.deepcopy(VL)
+    other: Any = copy.deepcopy(VL)
     other["text_config"]["rope_scaling"]["mrope_section"] = [16, 24, 24]
     assert documented(other) is None
 

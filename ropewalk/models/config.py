@@ -20,7 +20,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.families import FAMILIES, NOT_ATTENTION, UNKNOWN, WITHOUT_ROPE
-from ropewalk.models.native import ALPHA, PLAIN, Lengths, Stated, extended, three_lengths
+from ropewalk.models.native import ALPHA, PLAIN, TRAINED, Lengths, Stated, extended, three_lengths
 from ropewalk.models.native import DUAL_CHUNK as DUAL_CHUNK
 from ropewalk.scaling import (
     doublings,
@@ -149,6 +149,8 @@ def named_in(file: str | Path | None) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
+        if error.key == TRAINED:  # no key of the file
+            raise
         raise error.within("config" if file is None else f"{file}: ") from None
     except Unsupported as error:
         raise (error if file is None else Unsupported(f"{file}: {error}")) from None

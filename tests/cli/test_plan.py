@@ -192,3 +192,12 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     assert "add -o" not in saved
     compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json").stdout
     assert "vllm serve MODEL --max-model-len 16384" in compared
+
+
+def test_the_served_length_and_the_trained_one_are_shown() -> None:
+    for model, shown in (
+        ("gpt-oss-20b", "plain frequencies for 4k, serves 128k now; trained at 128k"),
+        ("qwen2.5-7b", "plain frequencies for 32k, serves 128k now; trained at 32k"),
+    ):
+        done = CliRunner().invoke(command_line(["inspect"]), ["inspect", model])
+        assert shown in done.stdout

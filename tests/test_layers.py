@@ -69,15 +69,19 @@ ROOMS = {
     ),
     "models.catalogue": Row(("errors",)),
     "models.families": Row((*VALUES, "context_plan")),
-    "models.config": Row((*VALUES, "context_plan", "scaling", "models.families")),
+    "models.native": Row(("errors", "lengths", "untrusted")),
+    "models.config": Row((*VALUES, "context_plan", "scaling", "models.families", "models.native")),
+    "models.recipes": Row(("errors", "lengths", "context_plan", "models.config", "models.native")),
     "models.placement": Row(("errors",)),
     "models.logits": Row(("errors",), needs=("torch",)),
-    "models.assumptions": Row((*VALUES, "models.config", "models.families")),
-    "models.stock_config": Row((*VALUES, "context_plan", "scaling", "models.config")),
+    "models.assumptions": Row((*VALUES, "models.config", "models.families", "models.native")),
+    "models.stock_config": Row(
+        (*VALUES, "context_plan", "scaling", "models.config", "models.native")
+    ),
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("models.assumptions", "gguf.header", "gguf.parts", "gguf.rotation"),
+            *("models.assumptions", "models.recipes", "gguf.header", "gguf.parts", "gguf.rotation"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -190,7 +194,7 @@ ROOMS = {
     "gguf.rewriting": Row(("errors", "schedule", "gguf.header", "gguf.parts", "gguf.sizes")),
     "gguf.rotation": Row(
         (
-            *(*VALUES, "context_plan", "scaling", "models.families"),
+            *(*VALUES, "context_plan", "scaling", "models.families", "models.native"),
             *("gguf.header", "gguf.architectures"),
         ),
         needs=("numpy",),
@@ -380,7 +384,8 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
             *("options", "outputs", "data"),
-            *("scaling", "planning", "theory", "models.placement", "models.source"),
+            *("scaling", "planning", "theory", "models.placement", "models.recipes"),
+            "models.source",
             *(
                 "evaluation.conditions",
                 "evaluation.statistics",
@@ -460,7 +465,7 @@ ROOMS = {
     "cli": Row(
         (
             *(*VALUES, "values", "progress", "api", "api.data", "api.train", "context_plan"),
-            *("options", "planning", "scaling", "torchrun"),
+            *("options", "planning", "scaling", "torchrun", "models.recipes"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),

@@ -262,12 +262,11 @@ _MODELS = {
 
 def _model_points(head_dim: int, rotary_dim: int) -> Iterator[ModelPoint]:
     """The models whose heads are of this size and rotate as much."""
-    from ropewalk.models import catalogue
-    from ropewalk.models.config import present_plan
+    from ropewalk.models.source import resolve
     from ropewalk.reports.theory import ModelPoint
 
     for name, label in _MODELS.items():
-        plan = present_plan(catalogue.find(name).config, name)
+        plan = resolve(name).present_plan
         geometry = plan.longest(plan.main_layer).geometry
         if (geometry.head_dim, geometry.rotary_dim) == (head_dim, rotary_dim):
             yield ModelPoint(label, geometry.original_length, geometry.base)

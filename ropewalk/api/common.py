@@ -199,13 +199,22 @@ def _text(item: object, number: int) -> str:
     return item
 
 
+def known_as(source: Source, trained_length: Length | None) -> Source:
+    """The model, with the trained length that the user states."""
+    if trained_length is None:
+        return source
+    return source.with_trained_length(as_length(trained_length, "trained_length"))
+
+
 def serves_already(present: ContextPlan, trained_length: int | None) -> str:
     """A sentence for a target that the model serves as it stands."""
     length = present.target_length
-    told = f"{present.model} serves {format_length(length)} already: nothing needs to change."
     if trained_length is not None and trained_length < length:
-        told += f" It was trained at {format_length(trained_length)}."
-    return told
+        return (
+            f"{present.model} states {format_length(length)} already, and was trained at "
+            f"{format_length(trained_length)}."
+        )
+    return f"{present.model} serves {format_length(length)} already: nothing needs to change."
 
 
 def changes_only_the_length(
@@ -218,8 +227,13 @@ def changes_only_the_length(
     if not only_the_length(present, planned):
         return ""
     length, schedule = format_length(planned.target_length), planned.longest(layer)
-    trained = RotarySchedule.plain(schedule.geometry)
-    new = len(coverage(schedule, planned.target_length, trained=trained).out_of_distribution)
+    if planned.target_length <= (trained := present.longest(layer).length):
+        return (
+            f"{length} is within the {format_length(trained)} that {present.model} was trained at: "
+            "this plan changes nothing but the stated length."
+        )
+    start = RotarySchedule.plain(schedule.geometry)
+    new = len(coverage(schedule, planned.target_length, trained=start).out_of_distribution)
     found = "no pair meets a new angle"
     if new:
         found = f"{new} of {schedule.geometry.turning_pairs} pairs meet angles new to them"

@@ -11,6 +11,7 @@ from ropewalk.api.common import (
     as_length,
     changes_only_the_length,
     geometry_json,
+    known_as,
     serves_already,
     stated_assumptions,
 )
@@ -53,6 +54,8 @@ class Comparison(Result):
     """What reading the config took for granted, as the warnings say."""
     after_training: bool = False
     """Whether the order is that for use after fine-tuning at the target length."""
+    documented: str = ""
+    """What the vendor documents for this target; empty where nothing is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +87,7 @@ class Comparison(Result):
     def derived(self) -> dict[str, object]:
         return {
             "geometry": geometry_json(self.present, self.trained_length),
-            "best": self.best.method,
+            "best": self.best.name,
         }
 
     def summary(self) -> str:
@@ -93,7 +96,8 @@ class Comparison(Result):
         if self.target_length == self.present.target_length:
             told = f"{serves_already(self.present, self.trained_length)} "
         return (
-            f"{told}Of {len(self.candidates)} methods that take {self.model} from "
+            f"{f'{self.documented} ' if self.documented else ''}{told}"
+            f"Of {len(self.candidates)} plans that take {self.model} from "
             f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
             f"{refused}{f' {self.changes_nothing}' if self.changes_nothing else ''}"
@@ -103,7 +107,7 @@ class Comparison(Result):
         """The rescale factors of all candidates."""
         from ropewalk.reports.schedules import factor_curves, factors_figure
 
-        plans = {candidate.method: candidate.plan for candidate in self.candidates}
+        plans = {candidate.name: candidate.plan for candidate in self.candidates}
         title = f"{self.model} to {format_length(self.target_length)}"
         return factors_figure(factor_curves(plans, self.layers[0]), title)
 
@@ -115,6 +119,7 @@ def compare_methods(
     *,
     layers: Sequence[str] | None = None,
     from_original: bool = False,
+    trained_length: Length | None = None,
     after_training: bool = False,
     allow_download: bool = False,
     strict: bool = False,
@@ -126,10 +131,11 @@ def compare_methods(
     The ranks follow rules that were fitted to measurements of small models, one for use of the
     model as it is and one for use after fine-tuning at the target (`after_training`). `layers` are
     the layer types to extend (default: full attention). `from_original` ignores the model's present
-    scaling and starts from the pretrained frequencies. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    scaling and starts from the pretrained frequencies. `trained_length` is the length that the
+    model was trained at, where its config leaves that open. `strict` refuses a config that leaves
+    open how the model rotates, instead of warning.
     """
-    source = resolve(model, allow_download=allow_download)
+    source = known_as(resolve(model, allow_download=allow_download), trained_length)
     target = as_length(to, "to")
     present = source.present_plan
     assumptions = stated_assumptions(source, notice, strict=strict)
@@ -186,6 +192,7 @@ def compare_methods(
         serving=serving(candidates[0].plan, source),
         assumptions=assumptions,
         after_training=after_training,
+        documented=known.told(target) if (known := source.documented) else "",
     )
 
 

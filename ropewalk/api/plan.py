@@ -11,6 +11,7 @@ from ropewalk.api.common import (
     as_length,
     changes_only_the_length,
     geometry_json,
+    known_as,
     schedule_json,
     serves_already,
     stated_assumptions,
@@ -20,8 +21,15 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.serving import Serving, serving
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
+from ropewalk.models.recipes import VENDOR, is_documented
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.planning.extension import chosen_layers, extend_plan
+from ropewalk.planning.extension import (
+    begins_plain,
+    chosen_layers,
+    extend_plan,
+    kept_parameters,
+    within_trained,
+)
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.scaling import stacked
@@ -53,6 +61,8 @@ class Planned(Result):
     """By runtime, what it makes of the plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
     """What reading the config took for granted, as the warnings say."""
+    documented: str = ""
+    """What the vendor documents for this target; empty where nothing is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,6 +130,7 @@ def plan(
     log_n: LogNForm | None = None,
     layers: Sequence[str] | None = None,
     from_original: bool = False,
+    trained_length: Length | None = None,
     after_training: bool = False,
     allow_download: bool = False,
     strict: bool = False,
@@ -132,13 +143,16 @@ def plan(
     or for use after fine-tuning (`after_training`). A method that failed on most of the small
     models that it was measured on is planned with a warning. `base_change` without a base uses the
     safe base of the target. `layers` are the layer types to extend (default: full attention).
-    `from_original` ignores the model's present scaling and starts from the pretrained frequencies.
-    `strict` refuses a config that leaves open how the model rotates, instead of warning.
+    `from_original` ignores the model's present scaling and starts from the pretrained frequencies;
+    so does a method that cannot go on from the present scaling, with a notice. `trained_length` is
+    the length that the model was trained at, where its config leaves that open. The method
+    `vendor` is the extension that the model's vendor documents for the target. `strict` refuses a
+    config that leaves open how the model rotates, instead of warning.
 
-    If the model serves the target already and the method changes nothing, or no method is given,
-    the plan is the one that the model follows now.
+    A target within the trained length changes lengths only. If the model serves the target already
+    and the method changes nothing, the plan is the one that the model follows now.
     """
-    source = resolve(model, allow_download=allow_download)
+    source = known_as(resolve(model, allow_download=allow_download), trained_length)
     target = as_length(to, "to")
     present = source.present_plan
     said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
@@ -148,8 +162,8 @@ def plan(
             raise InputError(
                 "`parameters` and `log_n` belong to a method: name it (`method`), as in 'yarn'"
             )
-        if target == present.target_length and not from_original:
-            return _planned(source, present, chosen)
+        if not from_original and target <= present.longest(chosen[0]).length:
+            return _planned(source, within_trained(present, target, chosen), chosen)
         from ropewalk.api.compare_methods import compare_methods
 
         compared = compare_methods(
@@ -164,6 +178,16 @@ def plan(
     if not isinstance(parameters, Mapping | None):
         raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
     given = dict(parameters or {})
+    if method == VENDOR:
+        method, given = _by_vendor(source, target, given)
+    within = target < present.longest(chosen[0]).length
+    if within and not (given or from_original or log_n):
+        return _planned(source, within_trained(present, target, chosen), chosen)
+    if not from_original and begins_plain(present, method, chosen):
+        from_original = True
+        start = present.longest(chosen[0])
+        given = {**kept_parameters(start, method), **given}
+        notice(_from_plain(source, start, method))
     if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
         from ropewalk.planning.base import sufficient_base
 
@@ -225,4 +249,40 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
         rope_parameters_refused=refused,
         serving=serving(planned, source),
         assumptions=source.assumptions,
+        documented=found.told(planned.target_length) if (found := source.documented) else "",
+    )
+
+
+def _by_vendor(
+    source: Source, target: int, given: Mapping[str, object]
+) -> tuple[str, dict[str, object]]:
+    """The method and the parameters that the vendor documents for the target."""
+    if given:
+        raise InputError(
+            f"`parameters` belong to a method, and `{VENDOR}` stands for documented ones; name the "
+            "method itself to change them"
+        )
+    found = source.documented
+    if found is None:
+        raise InputError(
+            f"{source.name}: no documented extension is known for a model of this structure and "
+            "scaling; name a method, as in 'yarn'"
+        )
+    extension = found.needed(target)
+    return extension.method, dict(extension.parameters)
+
+
+def _from_plain(source: Source, start: RotarySchedule, method: str) -> str:
+    """A notice of where the plan starts, and of what that leaves behind."""
+    plain = format_length(start.geometry.original_length)
+    told = (
+        f"{source.name}: {method} cannot go on from {start.method}, so the plan starts from the "
+        f"plain frequencies of {plain}"
+    )
+    if source.kind != "GGUF file" and is_documented(source.config):
+        return told
+    return (
+        f"warning: {told}; if the model was trained under {start.method} up to "
+        f"{format_length(start.length)}, that training is not carried over, and methods that go on "
+        "from it (ntk, linear) keep it"
     )

@@ -74,7 +74,7 @@ def _show(found: Inspection) -> None:
     trained = f"; trained at {format_length(found.trained_length)}" if found.trained_length else ""
     console.print(
         f"  plain frequencies for {format_length(geometry.original_length)}, "
-        f"serves {format_length(schedule.length)} now{trained}"
+        f"serves {format_length(found.plan.target_length)} now{trained}"
     )
     show_steps(console, found.plan)
     for line in _theory_lines(found):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.common import as_length, serves_already
+from ropewalk.api.common import as_length, known_as, serves_already
 from ropewalk.api.plan import Planned, plan
 from ropewalk.cli.naming import in_options
 from ropewalk.cli.progress import progress_bar
@@ -33,8 +33,9 @@ from ropewalk.cli.shared import (
 from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length
+from ropewalk.models.recipes import VENDOR
 from ropewalk.outputs import STANDARD_OUTPUT
-from ropewalk.planning.extension import parse_settings
+from ropewalk.planning.extension import chosen_layers, parse_settings
 from ropewalk.schedule import LogNForm
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def command(
         str | None,
         typer.Option(
             metavar="METHOD",
-            help="A method of `ropewalk methods`, or several: yarn+resonance. "
+            help="A method of `ropewalk methods`, or several: yarn+resonance; vendor is what the "
+            "model's vendor documents. "
             "Without one, all are compared, and -o writes the one that ranks first.",
         ),
     ] = None,
@@ -86,6 +88,13 @@ def command(
             help="Start from the plain frequencies, without the model's present scaling.",
         ),
     ] = False,
+    trained_length: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="The length that the model was trained at, where its config leaves that open.",
+        ),
+    ] = None,
     after_training: Annotated[
         bool,
         typer.Option(
@@ -111,16 +120,22 @@ def command(
     from ropewalk.models.source import resolve
 
     found: Planned | Comparison
+    given = parse_settings(method, settings or ()) if method and method != VENDOR else None
+    if method == VENDOR and settings:
+        raise InputError(
+            "--set changes a method's parameters, and --method vendor takes the documented ones; "
+            "name the method itself"
+        )
     if method is None and (settings or log_n):
         raise InputError("--set and --log-n go with a --method")
-    source = resolve(model, allow_download=allow_download)
+    source = known_as(resolve(model, allow_download=allow_download), trained_length)
     check_outputs(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
     with progress_bar() as progress:
-        if method is None and (
-            from_original or as_length(target, "to") != source.present_plan.target_length
-        ):
+        present = source.present_plan
+        known = present.longest(chosen_layers(present, layers)[0]).length
+        if method is None and (from_original or as_length(target, "to") > known):
             from ropewalk.api.compare_methods import compare_methods
 
             found = compare_methods(
@@ -137,7 +152,7 @@ def command(
                 source,
                 target,
                 method,
-                parameters=parse_settings(method, settings or ()) if method else None,
+                parameters=given,
                 log_n=log_n,
                 layers=layers,
                 from_original=from_original,
@@ -173,6 +188,8 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
     console = Terminal()
     before, after = found.present.longest(found.layers[0]), found.schedule
     target = found.plan.target_length
+    if found.documented:
+        console.print(in_options(found.documented), style="bold", soft_wrap=True)
     if target == found.present.target_length:
         _show_serves_already(console, found)
     if told := found.changes_nothing:
@@ -232,7 +249,7 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     for candidate in found.candidates:
         pairs = candidate.schedule.geometry.pairs
         rows.add_row(
-            candidate.method,
+            candidate.name,
             _ranked(candidate.rank, candidate.measured, trained=False),
             _ranked(candidate.rank_after_training, candidate.measured, trained=True),
             f"{candidate.out_of_distribution_pairs}/{pairs}",
@@ -241,6 +258,8 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         )
     console = Terminal()
     console.print(headed(found.model, f" to {target}"), soft_wrap=True)
+    if found.documented:
+        console.print(in_options(found.documented), style="bold", soft_wrap=True)
     console.print(rows)
     console.print(
         "Ranks: for the model as it is, and after fine-tuning at the target, by rules fitted "
@@ -250,13 +269,13 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     )
     for candidate in found.candidates:
         given = ", ".join(f"{key} {value:,}" for key, value in candidate.parameters.items())
-        name = f"{candidate.method} ({given})" if given else candidate.method
+        name = f"{candidate.name} ({given})" if given else candidate.name
         console.print(headed(f"  {name}", f": {candidate.theory}."), soft_wrap=True)
     for method, reason in found.refused.items():
         line = in_options(f"  {method} is not among them: {reason}")
         console.print(line, style="dim", soft_wrap=True)
     console.print(
-        f"\nFirst for use {found.use}: {found.best.method}. That is no measurement of this model: "
+        f"\nFirst for use {found.use}: {found.best.name}. That is no measurement of this model: "
         "`ropewalk evaluate` and `ropewalk extend` measure it.",
         soft_wrap=True,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import numpy as np
 import typer
 
+from ropewalk.cli.naming import in_options
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, printable
 from ropewalk.lengths import format_length
@@ -101,7 +102,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 def notify(text: str) -> None:
     """What the user should know goes where progress goes."""
-    say(text, sys.stderr)
+    say(in_options(text), sys.stderr)
 
 
 def print_json(result: Value) -> None:

@@ -16,6 +16,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
+from ropewalk.models.native import Lengths, Stated, three_lengths
 from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
@@ -108,10 +109,22 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             head_dim=head,
             rotary_dim=header.count("rope.dimension_count") or head,
             base=header.number("rope.freq_base") or DEFAULT_BASE,
-            original_length=header.count("rope.scaling.original_context_length") or context,
+            original_length=lengths_of(header).reference,
         )
     except InvalidValue as error:
         raise error.renamed(_KEYS).within(f"{header.path}: ") from None
+
+
+def lengths_of(header: GGUFHeader) -> Lengths:
+    """The three lengths, by the rule for configs (models/native.py)."""
+    context = header.count("context_length") or 1
+    scaled = (header.number("rope.scaling.factor") or 1.0) > 1 and scaling_type(header) != "none"
+    lists = any(name in header.tensors for name in (LONG, SHORT, FREQUENCIES))
+    stated = header.count("rope.scaling.original_context_length")
+    if stated or scaled or lists:
+        reference = stated or context
+        return Lengths(reference, max(context, reference), context)
+    return three_lengths(Stated(header.architecture, "default", context, "context_length"))
 
 
 def _check_values(header: GGUFHeader) -> None:
@@ -141,9 +154,12 @@ def _check_values(header: GGUFHeader) -> None:
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:
     """What is taken for granted where the header is read."""
+    own = lengths_of(header)
+    lengths = tuple(f"{header.path}: {text}" for text in (own.guess, own.doubt) if text)
     if header.number("rope.freq_base"):
-        return ()
+        return lengths
     return (
+        *lengths,
         f"{header.path}: no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, "
         "as in llama.cpp",
     )
@@ -166,11 +182,13 @@ def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPl
         steps = [(geometry.original_length, SHORT), (longest, LONG)]
     else:
         steps = [(context, FREQUENCIES)]
+    # A guessed length is below the context that the file states, and plans start from it.
+    trained = lengths_of(header).trained
     return ContextPlan(
         model,
         {
             FULL_ATTENTION: tuple(
-                PlanStep(length, _divided_by(header, name, schedule, length))
+                PlanStep(length, _divided_by(header, name, schedule, min(length, trained)))
                 for length, name in steps
             )
         },

@@ -16,7 +16,7 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.gguf.architectures import Architecture, architecture, build
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
-from ropewalk.gguf.rotation import check_beside_factors, default_yarn, geometry_of
+from ropewalk.gguf.rotation import check_beside_factors, default_yarn, geometry_of, lengths_of
 from ropewalk.scaling import log_growth, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
@@ -183,6 +183,8 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
             "create the plan from this file",
         )
     geometry, planned = geometry_of(header), plan.longest().geometry
+    if (own := lengths_of(header)).guess or own.doubt:  # who planned may know more
+        geometry = replace(geometry, original_length=planned.original_length)
     same = _sizes(planned) == _sizes(geometry)
     if not same or abs(planned.base / geometry.base - 1) > _CLOSE:
         raise InvalidValue(

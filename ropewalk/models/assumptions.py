@@ -21,6 +21,7 @@ from ropewalk.models.config import (
     rope_type,
 )
 from ropewalk.models.families import FAMILIES
+from ropewalk.models.native import STATE_IT
 from ropewalk.untrusted import real_number
 
 
@@ -52,10 +53,16 @@ _BOTH_LEVELS = (
 )
 
 
-def assumptions(config: Config, file: str | Path | None = None) -> tuple[Assumption, ...]:
-    """What is taken for granted where this config is read; each text names the file."""
+def assumptions(
+    config: Config, file: str | Path | None = None, *, trained: int | None = None, by: str = ""
+) -> tuple[Assumption, ...]:
+    """What is taken for granted where this config is read; each text names the file.
+
+    `trained` is the trained length where it is known, and `by` names who else than the user knows
+    it.
+    """
     with named_in(file):
-        found = tuple(_all(config, ConfigReader(config)))
+        found = (*_all(config, ConfigReader(config)), *_lengths(config, trained, by))
     place = f"{file}: " if file else ""
     return tuple(Assumption(name, f"{place}{text}") for name, text in found)
 
@@ -71,6 +78,31 @@ def _all(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
     yield from _layout(reader)
     yield from _unread(reader)
     yield from _own_code(reader)
+
+
+def _lengths(config: Config, trained: int | None, by: str) -> Iterator[Assumption]:
+    """Guesses at the trained length, doubts of it, and keys that contradict each other."""
+    reader = ConfigReader(config)
+    own, stated = reader.lengths(), reader.get("max_position_embeddings")
+    key = reader.written("max_position_embeddings")
+    if own.conflict:
+        yield Assumption(
+            "lengths-conflict",
+            f"{own.conflict} (in order: `trained_length`, keys of the config, known models, the "
+            "stated length)",
+        )
+    if trained is None:
+        if own.guess:
+            yield Assumption("length-guessed", own.guess)
+        if own.doubt:
+            yield Assumption("length-open", own.doubt)
+    elif by and trained != own.trained:
+        yield Assumption(
+            "length-known",
+            f"{by} says that this model was trained at {trained}, which is followed; its config "
+            f"alone reads as {own.trained} ({key} = {shortened(stated)}); "
+            f"if you mean a model that was trained at that, {STATE_IT}",
+        )
 
 
 def _model_type(reader: ConfigReader) -> Iterator[Assumption]:

@@ -26,6 +26,8 @@ from ropewalk.models.families import (
     UNKNOWN,
     WITHOUT_ROPE,
 )
+from ropewalk.models.native import ALPHA, PLAIN, TRAINED, Lengths, Stated, extended, three_lengths
+from ropewalk.models.native import DUAL_CHUNK as DUAL_CHUNK
 from ropewalk.scaling import (
     doublings,
     dynamic_ntk,
@@ -62,7 +64,6 @@ ALIASES = {
     "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
 }
 QUERY_GROWTH = "llama_4_scaling_beta"
-DUAL_CHUNK = "dual_chunk_attention_config"
 ROTATES_BY_LAYER = ("no_rope_layers", "layer_rope_theta")
 """Lists by layer, in which 0 is a layer that does not rotate, despite the name of the first."""
 _METHOD_KEYS = (
@@ -135,17 +136,22 @@ def config_file(path: str | Path) -> Path:
 
 
 def present_plan(
-    source: object, model: str | None = None, *, file: str | Path | None = None
+    source: object,
+    model: str | None = None,
+    *,
+    file: str | Path | None = None,
+    trained: int | None = None,
 ) -> ContextPlan:
     """The plan that a model follows as its config stands.
 
     Errors name the `file` that the config comes from, and its keys as they are written there.
+    `trained` is the trained length where it is known from elsewhere.
     """
     if file is None and isinstance(source, str | Path):
         file = config_file(source)
     config = load_config(source)
     with named_in(file):
-        return _present_plan(config, model)
+        return _present_plan(ConfigReader(config, trained=trained), model)
 
 
 @contextmanager
@@ -154,14 +160,15 @@ def named_in(file: str | Path | None) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
+        if error.key == TRAINED:  # no key of the file
+            raise
         raise error.within("config" if file is None else f"{file}: ") from None
     except Unsupported as error:
         raise (error if file is None else Unsupported(f"{file}: {error}")) from None
 
 
-def _present_plan(config: Config, model: str | None) -> ContextPlan:
-    reader = ConfigReader(config)
-    name = model or str(config.get("_name_or_path") or reader.model_type or "model")
+def _present_plan(reader: ConfigReader, model: str | None) -> ContextPlan:
+    name = model or str(reader.outer.get("_name_or_path") or reader.model_type or "model")
     layers = reader.layer_settings()
     steps = {layer: reader.steps(rope) for layer, rope in layers.items()}
     found = reader.rotating_layers()
@@ -213,7 +220,10 @@ def _text_part(config: Config) -> tuple[Config, tuple[str, ...]]:
 class ConfigReader:
     """One config, with its family's defaults behind it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, trained: int | None = None) -> None:
+        self.trained = trained
+        """The trained length, where somebody states it beside the config."""
+        self.outer = config
         self.config, self.path = _text_part(config)
         self.prefix = "".join(f"{key}." for key in self.path)
         """What stands before a key of this config in its file."""
@@ -554,8 +564,8 @@ class ConfigReader:
         """A whole number from 1 to `most`, of a key that must be there."""
         return _count(self.need(key), self.written(key), most)
 
-    def steps(self, rope: Config) -> tuple[PlanStep, ...]:
-        """The schedules of one layer type, by the rope type that its setting names."""
+    def setting(self, rope: Config) -> _Setting:
+        """A layer type's setting, with the lengths that the config states for it."""
         rope = {key: value for key, value in rope.items() if value is not None}
         kind = rope_type(rope)
         if kind == "su" or (kind == "yarn" and self.model_type == "phi3"):
@@ -582,9 +592,21 @@ class ConfigReader:
         place = f"{self.prefix}{self.rope_key}{f'.{layer_type}' if layer_type else ''}"
         stated = self._count("max_position_embeddings", MAX_LENGTH)
         original, written = self._original_length(rope, place)
-        setting = _Setting(rope, kind, stated, original, place)
+        return _Setting(rope, kind, stated, original, place, written)
+
+    def lengths(self) -> Lengths:
+        """The model's three lengths: those of the layers that see furthest."""
+        settings = self.layer_settings()
+        layer = FULL_ATTENTION if FULL_ATTENTION in settings else next(iter(settings))
+        setting = self.setting(settings[layer])
+        scaled = setting.kind not in PLAIN and setting.rope.get("alpha") is None
+        return setting.lengths(self, setting.factor() if scaled else 1.0)
+
+    def steps(self, rope: Config) -> tuple[PlanStep, ...]:
+        """The schedules of one layer type, by the rope type that its setting names."""
+        setting = self.setting(rope)
         try:
-            steps = _READERS[kind](self, setting)
+            steps = _READERS[setting.kind](self, setting)
             self._check_sections(setting, steps[-1].schedule.geometry.turning_pairs)
             log_n = self._log_n(setting)
             return tuple(
@@ -592,11 +614,13 @@ class ConfigReader:
             )
         except InvalidValue as error:
             if error.key.startswith("rescale_factors"):
-                factor, given = rope.get("factor"), f"makes a pair turn {error.value} times slower"
+                factor = setting.rope.get("factor")
+                given = f"makes a pair turn {error.value} times slower"
                 raise InvalidValue(
-                    f"{place}.factor", factor, f"{given}, which {error.rule}", "correct it"
+                    f"{setting.place}.factor", factor, f"{given}, which {error.rule}", "correct it"
                 ) from None
-            raise error.renamed(self._names(place, rope, written)) from None
+            names = self._names(setting.place, setting.rope, setting.original_key)
+            raise error.renamed(names) from None
 
     def _check_sections(self, setting: _Setting, pairs: int) -> None:
         """Every pair takes the position of one axis."""
@@ -685,6 +709,8 @@ class _Setting:
     original_length: int | None
     place: str
     """Its path in the file."""
+    original_key: str
+    """The key that states the original length."""
 
     def number(self, key: str) -> float | None:
         value = self.rope.get(key)
@@ -705,38 +731,36 @@ class _Setting:
             )
         return factor
 
-    def lengths(self, factor: float) -> tuple[int, int]:
-        """The original length and the one served.
-
-        The one rule of which length a setting serves. No formula of transformers depends on it.
-        Which length a runtime accepts is another matter (exporting/accepted.py). So:
-
-        - YaRN and linear: the longer of the stated length and original · factor. The factor says
-          how far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.
-        - llama3, longrope: the stated length where it is longer than the original one. Llama 3.2
-          has factor 32 over 8,192 and was trained to serve the 131,072 that it states.
-        - All: where only the original length is stated (Qwen2.5 with YaRN), original · factor.
-        """
-        original = self.original_length or self.stated_length
-        if self.stated_length > original and self.kind in ("llama3", "longrope"):
-            return original, self.stated_length
-        return original, max(self.stated_length, self.extended(original, factor))
-
-    def extended(self, original: int, factor: float) -> int:
-        """The original length times the factor."""
-        if original * factor > MAX_LENGTH:
-            raise InvalidValue(
-                f"{self.place}.factor",
-                factor,
-                f"takes {original} tokens to more than {MAX_LENGTH}, the longest of all plans",
-                "correct it",
-            )
-        return round(original * factor)
+    def lengths(self, reader: ConfigReader, factor: float = 1.0) -> Lengths:
+        """The reference, trained and served length (native.py has the rule)."""
+        kind = self.kind
+        if kind == "dynamic" and self.rope.get("alpha") is not None:
+            kind = ALPHA
+        if kind == "proportional" and factor > 1:
+            kind = "linear"
+        stated = Stated(
+            reader.model_type,
+            kind,
+            self.stated_length,
+            length_key=reader.written("max_position_embeddings"),
+            original=self.original_length,
+            original_key=self.original_key,
+            factor=factor,
+            alpha=self.number("alpha"),
+            length_is_scaled=reader.family.length_is_scaled,
+            config=reader.config,
+            trained=reader.trained,
+        )
+        try:
+            return three_lengths(stated)
+        except InvalidValue as error:
+            raise error.renamed({"factor": f"{self.place}.factor"}) from None
 
 
 def _read_default(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, setting.stated_length))
-    return (PlanStep(plain.length, plain),)
+    own = setting.lengths(reader)
+    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    return (PlanStep(own.served, replace(plain, length=own.trained)),)
 
 
 def _read_proportional(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
@@ -762,19 +786,9 @@ def _read_ntk_alpha(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, 
 
 def _read_linear(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    if setting.original_length is None and reader.family.length_is_scaled:
-        original, length = linear_lengths(reader, setting.stated_length, factor)
-    else:
-        original, length = setting.lengths(factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
-    return (PlanStep(length, linear.schedule(plain, length, factor=factor)),)
-
-
-def linear_lengths(reader: ConfigReader, stated: int, factor: float) -> tuple[int, int]:
-    """The original length and the one served, where linear scaling states only one."""
-    if reader.family.length_is_scaled:
-        return max(1, round(stated / factor)), stated
-    return stated, round(stated * factor)
+    own = setting.lengths(reader, factor)
+    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    return (PlanStep(own.served, linear.schedule(plain, own.trained, factor=factor)),)
 
 
 def _read_dynamic(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
@@ -788,19 +802,19 @@ def _read_dynamic(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ..
     def at(start: RotarySchedule, length: int) -> RotarySchedule:
         return dynamic_ntk.schedule(start, length, factor=factor)
 
-    reach = setting.extended(original, max(factor, 2.0))
+    reach = extended(original, max(factor, 2.0))
     target = setting.stated_length if setting.stated_length > original else reach
     return ladder(at, plain, doublings(original, target))
 
 
 def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    original, length = setting.lengths(factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
+    own = setting.lengths(reader, factor)
+    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
     truncate = truth_value(setting.rope.get("truncate", True), f"{setting.place}.truncate")
-    extended = yarn.schedule(
+    schedule = yarn.schedule(
         plain,
-        length,
+        own.trained,
         beta_fast=setting.number("beta_fast") or 32.0,
         beta_slow=setting.number("beta_slow") or 1.0,
         truncate=truncate,
@@ -810,26 +824,27 @@ def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
         scale_softmax=reader.family.softmax_mscale,
         factor=factor,
     )
-    return (PlanStep(length, extended),)
+    return (PlanStep(own.served, schedule),)
 
 
 def _read_llama3(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    original, length = setting.lengths(factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
-    extended = llama3.schedule(
+    own = setting.lengths(reader, factor)
+    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    schedule = llama3.schedule(
         plain,
-        length,
+        own.trained,
         low_freq_factor=_or(setting.number("low_freq_factor"), 1.0),
         high_freq_factor=_or(setting.number("high_freq_factor"), 4.0),
         factor=factor,
     )
-    return (PlanStep(length, extended),)
+    return (PlanStep(own.served, schedule),)
 
 
 def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor = setting.factor()
-    original, length = setting.lengths(factor)
+    own = setting.lengths(reader, factor)
+    original, length = own.reference, own.served
     plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
     attention = setting.number("attention_factor")
     if attention is None:
@@ -856,7 +871,10 @@ def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, .
             scaling = _or(setting.number(f"{name}_mscale"), attention)
         try:
             schedule = longrope.schedule(
-                plain, up_to_length, factors=factors, attention_factor=scaling
+                plain,
+                own.trained if up_to_length == length else up_to_length,
+                factors=factors,
+                attention_factor=scaling,
             )
         except InvalidValue as error:
             key = error.key.replace("rescale_factors", f"{name}_factor")

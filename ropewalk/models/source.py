@@ -29,10 +29,13 @@ from ropewalk.models.config import (
     BUNDLED,
     BUNDLED_FOLDERS,
     Config,
+    ConfigReader,
     config_file,
     load_config,
+    named_in,
     present_plan,
 )
+from ropewalk.models.recipes import Documented, documented
 
 Model: TypeAlias = str | Path | Mapping[str, Any] | Any
 """Any: a transformers config, a live model, or what `load` returned."""
@@ -69,6 +72,8 @@ class Source:
     allow_download: bool = False
     installed: ContextPlan | None = None
     """The plan that a live model follows instead of its config's."""
+    stated_length: int | None = None
+    """The trained length, as the user says."""
 
     @property
     def origin(self) -> str:
@@ -120,7 +125,9 @@ class Source:
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
-        return self.installed or present_plan(self.config, self.name, file=self.config_file)
+        return self.installed or present_plan(
+            self.config, self.name, file=self.config_file, trained=self._known_length
+        )
 
     @property
     def config_file(self) -> Path | str | None:
@@ -138,15 +145,49 @@ class Source:
 
             assert self.path is not None
             return rotation.assumptions(read_model(self.path))
-        return tuple(found.text for found in assumptions(self.config, self.config_file))
+        found = assumptions(
+            self.config, self.config_file, trained=self._known_length, by=self._known_by
+        )
+        return tuple(each.text for each in found)
 
     @property
-    def trained_length(self) -> int | None:
-        """The length of its training sequences, where stated; a config's window may differ."""
-        if self.kind == "catalogue":
-            length: int | None = self.value.trained_length
-            return length
-        return BUNDLED_TRAINED_LENGTH if self.path in BUNDLED_FOLDERS.values() else None
+    def _known_length(self) -> int | None:
+        """The trained length, where the user or the catalogue states it."""
+        known = self.value.trained_length if self.kind == "catalogue" else None
+        return self.stated_length or known
+
+    @property
+    def _known_by(self) -> str:
+        """Who states it, where the config may say otherwise; empty for the user."""
+        return "" if self.stated_length or self.kind != "catalogue" else "the catalogue"
+
+    @cached_property
+    def trained_length(self) -> int:
+        """The length up to which its publisher says that it works (native.py has the rule)."""
+        if self.kind in ("GGUF file", "live model") or self.installed is not None:
+            present = self.present_plan
+            return present.longest(present.main_layer).length
+        reader = ConfigReader(self.config, trained=self._known_length)
+        with named_in(self.config_file):
+            return reader.lengths().trained
+
+    @cached_property
+    def documented(self) -> Documented | None:
+        """What the vendor of a model of this structure documents; None where nothing is known."""
+        if self.kind == "GGUF file" or self.installed is not None:
+            return None
+        return documented(self.config, trained=self._known_length)
+
+    def with_trained_length(self, length: int | None) -> Source:
+        """The same model, with the trained length that the user states."""
+        if length is None:
+            return self
+        if self.kind in ("GGUF file", "live model") or self.installed is not None:
+            raise InputError(
+                f"{self.name}: `trained_length` belongs to a config, and this is a {self.kind}; "
+                "give the folder or the config.json that it was made from"
+            )
+        return replace(self, stated_length=length)
 
     @property
     def has_weights(self) -> bool:

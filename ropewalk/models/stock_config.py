@@ -19,10 +19,10 @@ from ropewalk.models.config import (
     QUERY_GROWTH,
     Config,
     ConfigReader,
-    linear_lengths,
     load_config,
     text_config,
 )
+from ropewalk.models.native import Stated, three_lengths
 from ropewalk.scaling import dynamic_ntk, rebuild
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
@@ -82,7 +82,18 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         inner["original_max_position_embeddings"] = next(
             (original for original in originals if original), length
         )
+    elif (native := _unsaid(plan, with_part(config, reader.path, inner))) is not None:
+        inner[ORIGINAL_LENGTH] = native
     return with_part(config, reader.path, inner)
+
+
+def _unsaid(plan: ContextPlan, written: Config) -> int | None:
+    """The length of pretraining, where plain frequencies and a stated length do not tell it."""
+    schedule = plan.longest(plan.main_layer)
+    native = schedule.geometry.original_length
+    if schedule.recipe or schedule.length != native:
+        return None
+    return native if ConfigReader(written).lengths().reference != native else None
 
 
 def with_part(config: Config, path: tuple[str, ...], part: Config) -> Config:
@@ -216,10 +227,14 @@ def _as_named(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config
         # Runtimes multiply the stated length by the factor, except where it is scaled already.
         scaled = reader.family.length_is_scaled
         stated = schedule.length if scaled else geometry.original_length
-        if linear_lengths(reader, stated, setting["factor"]) != (
-            geometry.original_length,
-            schedule.length,
-        ):
+        read = three_lengths(
+            Stated(
+                *(reader.model_type, "linear", stated),
+                factor=setting["factor"],
+                length_is_scaled=scaled,
+            )
+        )
+        if (read.reference, read.served) != (geometry.original_length, schedule.length):
             return None
         return setting, stated
     scales_softmax = bool(values.pop("scale_softmax", False)) and "mscale_all_dim" in values
@@ -230,7 +245,7 @@ def _as_named(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config
     if "base" in values:  # over which the method reaches out
         values["rope_theta"] = values.pop("base")
     setting["original_max_position_embeddings"] = geometry.original_length
-    return {**setting, **values}, schedule.length
+    return {**setting, **values}, steps[-1].up_to_length
 
 
 def _as_default(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config, int] | None:

@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.planning.extension import chosen_layers, extend_plan, only_the_length
+from ropewalk.planning.extension import (
+    chosen_layers,
+    extend_plan,
+    is_formula,
+    kept_parameters,
+    only_the_length,
+)
 from ropewalk.planning.measured import Measured, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, WITHOUT_TRAINING, Quantities, Rule
 from ropewalk.scaling import names
@@ -49,10 +55,17 @@ class Candidate(Value):
     runtimes: tuple[str, ...] | None
     """Those that load the plan; None where nobody could say. Where pairs rest, methods that no
     runtime loads rank below the others."""
+    from_plain: bool = False
+    """Whether it starts from the plain frequencies of a model that is scaled at present."""
     rank: int = 0
     """For use without training: 1 for the first."""
     rank_after_training: int = 0
     """For use after fine-tuning at the target length."""
+
+    @property
+    def name(self) -> str:
+        """The method, and where it starts."""
+        return f"{self.method} from plain" if self.from_plain else self.method
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -133,6 +146,9 @@ def compare(
     The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
     order is that for use without training, or that for use after it; where pairs rest, methods
     that no runtime expresses come last.
+
+    Where the present scaling is a formula, a method is tried on top of it and from the plain
+    frequencies; plans that keep the present scaling come first.
     """
     parameters = parameters or {}
     layers = chosen_layers(present, layer_types)
@@ -141,10 +157,14 @@ def compare(
         start = RotarySchedule.plain(start.geometry)
     candidates: list[Candidate] = []
     refused: dict[str, str] = {}
-    for done, method in enumerate(names()):
+    anew = not from_original and is_formula(start) and target_length > start.length
+    ways = [(method, way) for method in names() for way in ((False, True) if anew else (False,))]
+    for done, (method, from_plain) in enumerate(ways):
         if progress is not None:
-            progress(done / len(names()))
+            progress(done / len(ways))
         given = parameters.get(method, {})
+        if from_plain:
+            given = {**kept_parameters(start, method), **given}
         try:
             plan = extend_plan(
                 present,
@@ -152,10 +172,10 @@ def compare(
                 method,
                 given,
                 layer_types=layers,
-                from_original=from_original,
+                from_original=from_original or from_plain,
             )
         except InputError as error:
-            refused[method] = str(error)
+            refused.setdefault(method, str(error))
             continue
         schedule = plan.longest(layers[0])
         found = decay(schedule, target_length)
@@ -176,23 +196,27 @@ def compare(
                 if only_the_length(present, plan)
                 else _measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
+                from_plain=from_plain,
             )
         )
     trained, untrained = (_ranks(candidates, rule) for rule in (AFTER_TRAINING, WITHOUT_TRAINING))
     ranked = [
-        replace(each, rank=untrained[each.method], rank_after_training=trained[each.method])
+        replace(each, rank=untrained[each.name], rank_after_training=trained[each.name])
         for each in candidates
     ]
     ranked.sort(key=lambda each: each.rank_after_training if after_training else each.rank)
-    return Ranking(tuple(ranked), refused)
+    planned = {each.method for each in ranked}
+    return Ranking(
+        tuple(ranked), {name: why for name, why in refused.items() if name not in planned}
+    )
 
 
 def _ranks(candidates: Sequence[Candidate], rule: Rule) -> dict[str, int]:
-    def key(each: Candidate) -> tuple[bool, float]:
-        return each.is_beyond_runtimes, rule.badness(each.quantities)
+    def key(each: Candidate) -> tuple[bool, bool, float]:
+        return each.from_plain, each.is_beyond_runtimes, rule.badness(each.quantities)
 
     order = sorted(candidates, key=key)
-    return {each.method: rank for rank, each in enumerate(order, start=1)}
+    return {each.name: rank for rank, each in enumerate(order, start=1)}
 
 
 def _measured(method: str, scale: float) -> tuple[Measured, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.scaling import Method, doublings, stacked
+from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 
 
@@ -96,8 +97,66 @@ def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tu
 
 
 def only_the_length(present: ContextPlan, planned: ContextPlan) -> bool:
-    """Whether a plan states a longer length and changes nothing that the model computes."""
-    return planned.target_length > present.target_length and planned.rotates_like(present)
+    """Whether a plan states another length and changes nothing that the model computes."""
+    return planned.target_length != present.target_length and planned.rotates_like(present)
+
+
+# What a method keeps of its own earlier use: where its ramp lies, and what it does to attention.
+_KEPT = (
+    *("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "scale_softmax"),
+    *("low_freq_factor", "high_freq_factor"),
+)
+
+
+def is_formula(schedule: RotarySchedule) -> bool:
+    """Whether a scaling is a formula over known plain frequencies, not a list from a search."""
+    return bool(schedule.recipe) and all(step.method != "longrope" for step in schedule.recipe)
+
+
+def begins_plain(present: ContextPlan, methods: str, layer_types: Sequence[str]) -> bool:
+    """Whether methods cannot go on from the present scaling, and can start from the plain one."""
+    first, *_ = stacked(methods)
+    starts = [present.longest(layer_type) for layer_type in layer_types]
+    return first.geometric_start and any(
+        start.geometric_base is None and is_formula(start) for start in starts
+    )
+
+
+def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
+    """The unusual parameters of the present scaling, where the same method starts again.
+
+    Kimi's beta_fast of 1, gpt-oss's ramp without truncation and UltraLong's attention factor of 1
+    are properties of these models. An attention factor that follows from the factor does not stay.
+    """
+    first, *_ = stacked(methods)
+    if [step.method for step in start.recipe] != [first.name]:
+        return {}
+    own = start.recipe[0].parameters
+    kept: dict[str, object] = {
+        key: own[key] for key in _KEPT if key in own and own[key] is not None
+    }
+    attention, factor = own.get("attention_factor"), own.get("factor")
+    if isinstance(attention, float):
+        follows = isinstance(factor, float) and math.isclose(
+            attention, log_growth(factor), rel_tol=1e-3
+        )
+        if not follows:
+            kept["attention_factor"] = attention
+    return kept
+
+
+def within_trained(present: ContextPlan, length: int, layers: Sequence[str]) -> ContextPlan:
+    """The present plan up to a length that its schedules serve: nothing else changes."""
+    if length == present.target_length:
+        return present
+    schedules = {layer: _cut(steps, length) for layer, steps in present.schedules.items()}
+    return ContextPlan(present.model, schedules, {"methods": present.longest(layers[0]).method})
+
+
+def _cut(steps: tuple[PlanStep, ...], length: int) -> tuple[PlanStep, ...]:
+    """The same schedules up to another length."""
+    shorter = [step for step in steps[:-1] if step.up_to_length < length]
+    return (*shorter, replace(steps[len(shorter)], up_to_length=length))
 
 
 def extend_plan(
@@ -114,14 +173,16 @@ def extend_plan(
 
     Layer types that are not chosen keep their schedules: sliding-window layers see no distance
     above their window. `from_original` forgets the present scaling and starts from the plain one.
+    A target within the trained length changes lengths only, unless parameters ask for more.
     """
     chosen = chosen_layers(present, layer_types)
     schedules = {}
     for layer_type, steps in present.schedules.items():
-        if layer_type not in chosen:
-            schedules[layer_type] = (*steps[:-1], replace(steps[-1], up_to_length=target_length))
-            continue
         start = steps[-1].schedule
+        within = target_length < start.length and not (from_original or parameters or log_n)
+        if layer_type not in chosen or within:
+            schedules[layer_type] = _cut(steps, target_length)
+            continue
         if from_original:
             # The model was trained with its own log-n, which is no part of the scaling.
             start = replace(RotarySchedule.plain(start.geometry), log_n=start.log_n)

@@ -16,7 +16,7 @@ def test_the_three_lengths_are_told_apart() -> None:
     found = check_result(rw.inspect("qwen3-8b"))
     geometry = found.to_json()["geometry"]
     assert isinstance(geometry, dict)
-    assert geometry["original_length"] == 40960
+    assert geometry["original_length"] == 32768
     assert geometry["serves"] == 40960
     assert geometry["trained_length"] == 32768
     assert found.source.startswith("catalogue: Qwen/Qwen3-8B")
@@ -24,7 +24,7 @@ def test_the_three_lengths_are_told_apart() -> None:
     assert isinstance(of_file, dict)
     assert of_file["original_length"] == 8192
     assert of_file["serves"] == 131072
-    assert of_file["trained_length"] is None
+    assert of_file["trained_length"] == 131072
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "bundled", GOLDEN / "gemma-3-4b.json"])

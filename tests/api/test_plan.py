@@ -11,12 +11,16 @@ import ropewalk as rw
 from ropewalk import scaling
 from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, RopewalkError
+from ropewalk.lengths import parse_length
 from ropewalk.models.load import load
+from ropewalk.models.source import resolve
+from ropewalk.models.stock_config import with_plan
 from ropewalk.theory.table import safe_base
 from tests.api.conformance import check_command, check_result
 from tests.gguf.gguf_files import header_only
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
+PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 LLAMA2 = CONFIGS / "llama-2-7b.json"
 LLAMA31 = CONFIGS / "llama-3.1-8b.json"
 
@@ -43,7 +47,7 @@ def test_a_plan_is_told_flat_for_scripts() -> None:
 def test_the_three_lengths_of_the_model_are_told_apart() -> None:
     geometry: Any = rw.plan("qwen3-8b", "128k", "yarn").to_json()["geometry"]
     lengths = geometry["original_length"], geometry["serves"], geometry["trained_length"]
-    assert lengths == (40960, 40960, 32768)
+    assert lengths == (32768, 40960, 32768)
 
 
 @pytest.mark.parametrize("method", scaling.names())
@@ -146,8 +150,9 @@ def test_the_picture_shows_the_factors_now_and_planned() -> None:
         (("llama-2-7b", "12x", "yarn"), "to = '12x'"),
         (("llama-2-7b", 0, "yarn"), "to = 0"),
         (("llama-2-7b", 8192.0, "yarn"), "must be a length"),
-        (("llama-2-7b", "2k", "yarn"), "target_length = 2048"),
-        (("llama-2-7b", "2k"), "no method plans for 2k: target_length = 2048"),
+        (("llama-2-7b", "8k", "vendor"), "no documented extension is known"),
+        (("qwen3-8b", "100k", "vendor"), "yarn with factor 2 for 64k; yarn with factor 4 for 128k"),
+        (("qwen3-8b", "32k", "vendor"), "needs no extension"),
         (("llama-2-7b", "8k", "yran"), "did you mean 'yarn'"),
         (("llama-2-7b", "8k", "longrope"), "pass factors"),
         (("nothing-like-it", "8k", "yarn"), "no known model of that name"),
@@ -192,15 +197,122 @@ def test_a_plan_that_only_states_a_longer_length_says_so(tmp_path: Path) -> None
 
 
 def test_a_length_that_the_model_serves_already_is_its_own_plan() -> None:
-    found = check_result(rw.plan("qwen2.5-7b", "128k", "yarn"))
+    found = check_result(rw.plan("granite-3.1-8b", "128k", "yarn"))
     assert found.nothing_to_change
-    assert found.plan == found.present == rw.plan("qwen2.5-7b", "128k").plan
-    assert found.summary() == (
-        "qwen2.5-7b serves 128k already: nothing needs to change. It was trained at 32k."
-    )
-    changed = rw.plan("qwen2.5-7b", "128k", "yarn", parameters={"attention_factor": 1.2})
+    assert found.plan == found.present == rw.plan("granite-3.1-8b", "128k").plan
+    assert found.summary() == "granite-3.1-8b serves 128k already: nothing needs to change."
+    changed = rw.plan("granite-3.1-8b", "128k", "yarn", parameters={"attention_factor": 1.2})
     assert not changed.nothing_to_change
     assert changed.schedule.attention_scaling == 1.2
     assert rw.plan("llama-3.1-8b", "128k", from_original=True).plan != found.plan
     two_lists = rw.plan(CONFIGS / "phi-3-mini-128k.json", "128k", "linear")
     assert not two_lists.nothing_to_change, "the short factors would be gone"
+
+
+def test_a_length_that_is_only_stated_is_planned_from_the_trained_one() -> None:
+    found = rw.plan("qwen2.5-7b", "128k", "yarn")
+    assert found.present.target_length == found.plan.target_length == 131072
+    assert found.schedule.rescale_factors.max() == 4.0
+    assert not found.nothing_to_change
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "factor"),
+    [("qwen3-8b", 131072, 4.0), ("qwen3-8b", 65536, 2.0), ("qwen3-30b-a3b", 131072, 4.0)],
+)
+@pytest.mark.parametrize("method", ["yarn", "vendor"])
+def test_qwen3_is_extended_as_documented(
+    name: str, target: int, factor: float, method: str
+) -> None:
+    bare = resolve(name).config
+    for model in (name, bare, {"model_type": "internvl_chat", "llm_config": bare}):
+        if method == "vendor" and isinstance(model, dict) and "llm_config" in model:
+            continue
+        found = rw.plan(model, target, method)
+        written = with_plan(bare, found.plan)
+        rope = written["rope_parameters"]
+        assert written["max_position_embeddings"] == target
+        assert (rope["rope_type"], rope["factor"]) == ("yarn", factor)
+        assert rope["original_max_position_embeddings"] == 32768
+        assert found.schedule.attention_scaling == pytest.approx(0.1 * np.log(factor) + 1)
+
+
+@pytest.mark.parametrize("target", ["8k", "64k", "100000"])
+@pytest.mark.parametrize("method", [None, "yarn", "linear", "base_change", "dynamic_ntk"])
+def test_a_target_within_the_trained_length_changes_lengths_only(
+    target: str, method: str | None
+) -> None:
+    for model in (PUBLISHED / "mistral-nemo.json", PUBLISHED / "hunyuan-7b.json"):
+        found = rw.plan(model, target, method, notice=lambda text: None)
+        assert found.plan.target_length == parse_length(target)
+        assert found.plan.rotates_like(found.present)
+        assert "nothing but the stated length" in found.summary()
+
+
+def test_two_lists_are_cut_where_the_target_lies() -> None:
+    for target, steps in ((65536, 2), (4096, 1), (2048, 1)):
+        found = rw.plan(CONFIGS / "phi-3-mini-128k.json", target)
+        assert [step.up_to_length for step in found.plan.steps()][-1] == target
+        assert len(found.plan.steps()) == steps
+
+
+@pytest.mark.parametrize("method", ["yarn", "base_change", "yarn+resonance", "ntk_mixed"])
+def test_where_methods_do_not_go_on_the_plan_starts_from_the_plain_frequencies(
+    method: str,
+) -> None:
+    said: list[str] = []
+    found = rw.plan(LLAMA31, "256k", method, notice=said.append)
+    plain = rw.plan(LLAMA31, "256k", method, from_original=True, notice=lambda text: None)
+    if method == "ntk_mixed":
+        assert found.schedule.method == "llama3+ntk_mixed"
+        assert not any("plain frequencies" in text for text in said)
+        return
+    assert found.plan == plain.plan
+    (text,) = [text for text in said if "plain frequencies of 8k" in text]
+    assert text.startswith("warning: ")
+    assert "that training is not carried over" in text
+
+
+def test_a_documented_scaling_was_not_trained_so_nothing_is_lost() -> None:
+    said: list[str] = []
+    found = rw.plan(PUBLISHED / "qwen3-8b-yarn.json", "256k", "yarn", notice=said.append)
+    assert found.schedule.rescale_factors.max() == 8.0
+    assert any("plain frequencies of 32k" in text for text in said)
+    assert not any("not carried over" in text for text in said)
+
+
+def test_factors_from_a_search_are_not_left_without_being_asked() -> None:
+    with pytest.raises(RopewalkError, match="from_original"):
+        rw.plan(CONFIGS / "phi-3-mini-128k.json", "256k", "yarn")
+
+
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [
+        (PUBLISHED / "kimi-k2.json", {"beta_fast": 1.0, "mscale_all_dim": 1.0}),
+        (PUBLISHED / "nemotron-nano-8b-1m.json", {"attention_factor": 1.0}),
+        (CONFIGS / "gpt-oss-20b.json", {"truncate": False}),
+        # OLMo's stated factor is what follows from 8, so it does not stay for 32.
+        (CONFIGS / "olmo-3-7b.json", {"attention_factor": None}),
+        (CONFIGS / "deepseek-v3.json", {"scale_softmax": True, "mscale": 1.0}),
+    ],
+)
+def test_deliberate_oddities_of_a_model_are_kept(model: Path, kept: dict[str, object]) -> None:
+    found = rw.plan(model, "2M", "yarn", notice=lambda text: None)
+    (recipe,) = found.schedule.recipe
+    assert {key: recipe.parameters[key] for key in kept} == kept
+    assert found.schedule.length == 2**21
+
+
+def test_the_trained_length_is_an_argument_and_refuses_what_contradicts_the_config() -> None:
+    said: list[str] = []
+    bare = resolve("qwen3-8b").config
+    with pytest.raises(InputError, match="40960"):
+        rw.plan(bare, "128k", "yarn", strict=True)
+    found = rw.plan(bare, "128k", "yarn", trained_length="40k", strict=True, notice=said.append)
+    assert said == []
+    assert found.schedule.rescale_factors.max() == 3.2
+    with pytest.raises(InputError, match=r"trained_length = 4096: is below 8192"):
+        rw.plan(LLAMA31, "256k", trained_length="4k")
+    with pytest.raises(InputError, match="trained_length = '12x'"):
+        rw.plan(LLAMA31, "256k", trained_length="12x")

@@ -50,7 +50,7 @@ class TestInspect:
             "original_length": 8192,
             "pair_layout": "half",
             "serves": 131072,
-            "trained_length": None,
+            "trained_length": 131072,
         }
         assert value["method"] == "llama3"
         assert len(value["rescale_factors"]) == len(value["inverse_frequencies"]) == 64
@@ -104,7 +104,14 @@ class TestErrors:
             (["inspect", "nowhere/config.json"], "there is no such file or folder"),
             (["inspect", "llama-3-8"], "the closest known names are llama-3-8b"),
             (["plan", "llama-2-7b", "--to", "12x", "--method", "yarn"], "--to = '12x'"),
-            (["plan", "llama-2-7b", "--to", "2k", "--method", "yarn"], "--to = 2048"),
+            (
+                ["plan", "llama-2-7b", "--to", "2k", "--method", "yarn", "--set", "factor=2"],
+                "--to = 2048",
+            ),
+            (
+                ["plan", "llama-3.1-8b", "--to", "256k", "--trained-length", "4k"],
+                "--trained-length = 4096: is below 8192",
+            ),
             (["plan", "llama-2-7b", "--to", "8k", "--method", "yran"], "did you mean 'yarn'?"),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta=1"],

@@ -164,14 +164,13 @@ def test_a_length_that_the_model_serves_needs_no_change(
     method: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = planned("qwen2.5-7b", "--to", "128k", *method).stdout
-    assert text.startswith("qwen2.5-7b serves 128k already: nothing needs to change.")
-    assert "trained at 32k" in text
-    assert "vllm serve Qwen/Qwen2.5-7B --max-model-len 131072\n" in text
+    text = planned("granite-3.1-8b", "--to", "128k", *method).stdout
+    assert text.startswith("granite-3.1-8b serves 128k already: nothing needs to change.")
+    assert "vllm serve ibm-granite/granite-3.1-8b-base --max-model-len 131072\n" in text
     assert "128k to 128k" not in text
     assert "wavelength" not in text
     assert list(tmp_path.iterdir()) == [], "no plan is written unless that is asked"
-    value = json.loads(planned("qwen2.5-7b", "--to", "128k", *method, "--json").stdout)
+    value = json.loads(planned("granite-3.1-8b", "--to", "128k", *method, "--json").stdout)
     assert value["plan"] == value["present"]
 
 
@@ -215,3 +214,12 @@ def test_factors_without_a_method_are_not_called_plain(tmp_path: Path) -> None:
     plain = header_only(tmp_path / "b.gguf")
     told = ropewalk("inspect", plain)
     assert "full_attention: plain frequencies\n" in told
+
+
+def test_the_served_length_and_the_trained_one_are_shown() -> None:
+    for model, shown in (
+        ("gpt-oss-20b", "plain frequencies for 4k, serves 128k now; trained at 128k"),
+        ("qwen2.5-7b", "plain frequencies for 32k, serves 128k now; trained at 32k"),
+    ):
+        done = CliRunner().invoke(command_line(["inspect"]), ["inspect", model])
+        assert shown in done.stdout

@@ -177,3 +177,21 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2**62))
     with pytest.raises(InputError, match="not a whole GGUF file"):
         rw.plan(path, "8k", "yarn")
+
+
+def test_a_file_of_qwen3_counts_from_the_length_of_its_training(tmp_path: Path) -> None:
+    keys, original = {"context_length": 40960}, "rope.scaling.original_context_length"
+    path = header_only(tmp_path / "a.gguf", architecture="qwen3", keys=keys, drop=[original])
+    found = rw.plan(path, "128k", "yarn", notice=lambda text: None)
+    assert found.present.target_length == 40960
+    assert found.schedule.geometry.original_length == 32768
+    assert found.schedule.rescale_factors.max() == 4.0
+    (text,) = found.assumptions
+    assert "context_length is 40960" in text
+    with pytest.raises(InputError, match="strict"):
+        rw.plan(path, "128k", "yarn", strict=True)
+    both = {**keys, original: 40960}
+    stated = header_only(tmp_path / "b.gguf", architecture="qwen3", keys=both)
+    assert present_plan(read_header(stated), "b").original_length == 40960
+    llama = header_only(tmp_path / "c.gguf", keys=keys, drop=[original])
+    assert present_plan(read_header(llama), "c").original_length == 40960

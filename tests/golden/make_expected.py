@@ -5,8 +5,9 @@ formulas are those of the papers, in float64. So a config reader that agrees wit
 agrees with two independent readings. Run `python tests/golden/make_expected.py` to write them.
 
 A file holds, per layer type, a list of schedules by rising `served_length` (LongRoPE has two):
-`served_length` is the length up to which the schedule applies, `original_length` the one the
-plain frequencies were trained at. A model that cannot be read holds `refused` instead.
+`served_length` is the length up to which the schedule applies, `trained_length` the one up to which
+the publisher says that it works, `original_length` the one the plain frequencies were trained at. A
+model that cannot be read holds `refused` instead.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def schedule(
     head_dim: int,
     original: int,
     served: int,
+    trained: int | None = None,
     rotary_dim: int | None = None,
     layout: str = "half",
     attention_scaling: float = 1.0,
@@ -107,6 +109,7 @@ def schedule(
         "head_dim": head_dim,
         "rotary_dim": rotary_dim or head_dim,
         "original_length": original,
+        "trained_length": trained or served,
         "served_length": served,
         "pair_layout": layout,
         "attention_scaling": attention_scaling,
@@ -227,7 +230,7 @@ def expected() -> dict[str, dict[str, Any]]:
                 linear(1000000.0, 256, 8.0),
                 base=1000000.0,
                 head_dim=256,
-                original=131072 // 8,
+                original=32768,  # of pretraining; the factor of 8 over it is four times enough
                 served=131072,
             ),
         ),
@@ -250,6 +253,7 @@ def expected() -> dict[str, dict[str, Any]]:
                 head_dim=128 + 64,  # qk_nope_head_dim, which does not turn, and qk_rope_head_dim
                 rotary_dim=64,
                 original=4096,
+                trained=131072,  # as its card says: 40 · 4096 is stated
                 served=163840,
                 layout="interleaved",
                 # mscale and mscale_all_dim are equal, so their ratio leaves cos and sin alone …

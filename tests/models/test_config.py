@@ -236,7 +236,8 @@ def test_published_configs_are_read_as_computed_by_hand(name: str) -> None:
             assert geometry.rotary_dim == value["rotary_dim"]
             assert geometry.original_length == value["original_length"]
             assert geometry.pair_layout == value["pair_layout"]
-            assert schedule.length == value["served_length"]
+            assert schedule.length == value["trained_length"]
+            assert step.up_to_length == value["served_length"]
             assert schedule.attention_scaling == pytest.approx(
                 value["attention_scaling"], rel=1e-12
             )

@@ -77,10 +77,10 @@ READ = {
     "glm-4-9b-chat-1m": Expected((128, 64), 1e8, 1024 * K, 1024 * K, layout="interleaved"),
     "glm-4.6": Expected((128, 64), 1e6, 202752, 202752),
     "grok-1": Expected((128, 128), 1e4, 8 * K, 8 * K),
-    "hunyuan-7b": Expected((128, 128), 1e4 * 1000 ** (128 / 126), 32 * K, 32 * K),
+    "hunyuan-7b": Expected((128, 128), 1e4 * 1000 ** (128 / 126), 256 * K, 32 * K),
     "internlm2.5-1m": Expected((128, 128), 5e7, 256 * K, 640 * K, "dynamic_ntk"),
     "kimi-k2": Expected((192, 64), 5e4, 4 * K, 128 * K, "yarn", "interleaved", softmax=mscale(32)),
-    "lfm2-1.2b": Expected((64, 64), 1e6, 128000, 128000, rotating="6 of 16"),
+    "lfm2-1.2b": Expected((64, 64), 1e6, 32 * K, 128000, rotating="6 of 16"),
     "llama-4-scout": Expected(
         (128, 128), 5e5, 8 * K, 10240 * K, "llama3", "interleaved", "36 of 48"
     ),
@@ -90,13 +90,13 @@ READ = {
     "minimax-m2": Expected((128, 64), 5e6, 192 * K, 192 * K),
     "ministral-3-8b": MINISTRAL,
     "ministral-3-8b-v": MINISTRAL,
-    "mistral-nemo": Expected((128, 128), 1e6, 1024000, 1024000),
+    "mistral-nemo": Expected((128, 128), 1e6, 128 * K, 1024000),
     "mistral-small-3.2": SMALL,
     "mistral-small-3.2-v": SMALL,
     "nemotron-nano-8b-1m": Expected((128, 128), 5e5, 8 * K, 1024 * K, "yarn"),
     "phi-3.5-moe": Expected((128, 128), 1e4, 4 * K, 128 * K, "longrope"),
     "qwen-7b": Expected((128, 128), 1e4, 8 * K, 32 * K, "dynamic_ntk", log_n=LogN("beyond", 8 * K)),
-    "qwen2.5-vl-7b": Expected((128, 128), 1e6, 128000, 128000),
+    "qwen2.5-vl-7b": Expected((128, 128), 1e6, 32 * K, 128000),
     "qwen3-8b-yarn": Expected((128, 128), 1e6, 32 * K, 128 * K, "yarn"),
     "qwen3-next-80b": GATED._replace(rotating="12 of 48"),
     "qwen3.5-9b": GATED._replace(rotating="8 of 32"),
@@ -181,7 +181,8 @@ def test_no_stock_config_is_written_for_a_model_with_its_own_code(name: str) -> 
 def test_an_extended_config_makes_the_rotary_module_follow(name: str) -> None:
     config = published(name)
     present = present_plan(config)
-    plan = extend_plan(present, 2 * present.target_length, "linear")
+    longest = max(present.target_length, present.longest(present.main_layer).length)
+    plan = extend_plan(present, 2 * longest, "linear")
     written = with_plan(config, plan)
     model = CONFIG_MAPPING[config["model_type"]].from_dict(written).get_text_config()
     for own in truth.rotations(model):

@@ -52,7 +52,7 @@ def test_a_folder_named_like_a_known_model_wins(
     assert (found.kind, found.path, found.origin) == ("folder", Path(name), f"folder: {name}")
     assert found.config["rope_theta"] == 1234.0
     assert found.present_plan.longest().geometry.base == 1234.0
-    assert found.trained_length is None
+    assert found.trained_length == found.config["max_position_embeddings"]
 
 
 def test_a_config_file_a_folder_and_a_config_are_one_model(folder: Path) -> None:

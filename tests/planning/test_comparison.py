@@ -99,7 +99,12 @@ def test_from_original_forgets_the_present_scaling() -> None:
     present = present_plan(CONFIGS / "llama-3.1-8b.json")
     scaled = compare(present, 262144, parameters={"base_change": {"base": 1e8}})
     fresh = compare(present, 262144, from_original=True, parameters={"base_change": {"base": 1e8}})
-    assert "base_change" in scaled.refused
+    ways = {(each.method, each.from_plain) for each in scaled.candidates}
+    assert ("base_change", True) in ways
+    assert ("base_change", False) not in ways
+    assert {("ntk", True), ("ntk", False)} <= ways
+    assert not scaled.candidates[0].from_plain, "the trained scaling is kept by default"
+    assert not any(each.from_plain for each in fresh.candidates)
     assert "base_change" in {candidate.method for candidate in fresh.candidates}
     recipes = {candidate.schedule.method for candidate in fresh.candidates}
     assert not any(recipe.startswith("llama3+") for recipe in recipes)

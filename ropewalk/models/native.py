@@ -1,0 +1,269 @@
+"""The three lengths of a model, decided from its config by one function.
+
+- The reference length: what betas and factors count from.
+- The trained length: how far its publisher says that the model works.
+- The served length: how far its config lets a runtime go.
+
+`three_lengths` takes the first of these that says anything:
+
+1. a length that the user gives (`trained_length`), or the catalogue states for a model's name;
+2. keys of the config: `original_max_position_embeddings` in the rope settings or beside them, that
+   of `dual_chunk_attention_config`, a `max_sequence_length` above the stated length; and for YaRN
+   factor × original length, where that exceeds the stated length;
+3. known pairs of a model type and its stated length (`_PAIRS`);
+4. a mark: 40,960 without scaling in a Qwen model is 32,768 and room for a prompt;
+5. the stated length, `max_position_embeddings`.
+
+3 and 4 are guesses, which assumptions.py states.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.untrusted import whole_number
+
+ALPHA = "alpha"
+"""The kind of Hunyuan's scaling, which is part of the base."""
+PLAIN = ("default", "proportional", ALPHA)
+"""The kinds whose frequencies are those of pretraining."""
+DUAL_CHUNK = "dual_chunk_attention_config"
+TRAINED = "trained_length"
+STATE_IT = f"state that (`{TRAINED}` of a plan, or original_max_position_embeddings in the config)"
+_K = 1024
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a config, or the header of a GGUF file, says of one setting's lengths."""
+
+    model_type: str
+    kind: str
+    """The rope type."""
+    length: int
+    """`max_position_embeddings`."""
+    length_key: str = "max_position_embeddings"
+    original: int | None = None
+    original_key: str = "original_max_position_embeddings"
+    factor: float = 1.0
+    alpha: float | None = None
+    base: float | None = None
+    length_is_scaled: bool = False
+    """With linear scaling, the stated length is the extended one."""
+    config: Mapping[str, object] | None = None
+    """The config itself, for keys that few have."""
+    trained: int | None = None
+    """As the user or the catalogue says."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The three lengths, and what had to be guessed for them."""
+
+    reference: int
+    trained: int
+    served: int
+    guess: str = ""
+    """A sentence with the key that the guess rests on; empty where nothing is guessed."""
+    doubt: str = ""
+    """A sentence where the stated length is kept although it may be wrong."""
+    conflict: str = ""
+    """A sentence where keys contradict each other."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A stated length that is known to be another than the trained one."""
+
+    types: str
+    """A pattern that the whole model type must match."""
+    stated: tuple[int, ...]
+    trained: int
+    because: str
+    reference: int | None = None
+    """For a setting that states no original length; the trained length where it is plain."""
+    holds: Callable[[Stated], bool] = lambda stated: stated.kind in PLAIN
+
+
+_PAIRS = (
+    _Pair(
+        "gemma3(_text)?", (128 * _K,), 128 * _K,
+        "Gemma 3 was pretrained at 32768, and linear scaling by 8 was added on the way to 131072",
+        reference=32 * _K, holds=lambda stated: (stated.kind, stated.factor) == ("linear", 8.0)),
+    _Pair(
+        "mistral", (128_000, 1_024_000), 128 * _K,
+        "Mistral Nemo states a nominal length, and was trained at 131072"),
+    _Pair(
+        "llama4(_text)?", (10 * _K * _K,), 256 * _K,
+        "Llama 4 Scout was trained at 262144", holds=lambda stated: True),
+    _Pair(
+        "qwen2_5_vl(_text)?", (128_000,), 32 * _K,
+        "Qwen2.5-VL states a nominal length, and was trained at 32768"),
+    _Pair(
+        "qwen2", (1_010_000,), 256 * _K,
+        "Qwen2.5-1M was trained at 262144, and goes beyond by dual chunk attention"),
+    _Pair(
+        "lfm2", (128_000,), 32 * _K,
+        "LFM2 states a nominal length, and is documented for 32768"),
+    _Pair(
+        "deepseek_v(2|3|32)", (160 * _K,), 128 * _K,
+        "DeepSeek states 40 times 4096, and documents 131072",
+        holds=lambda stated: (stated.kind, stated.original) == ("yarn", 4 * _K)),
+    _Pair(
+        "mistral4", (_K * _K,), 256 * _K,
+        "Mistral Small 4 states 128 times 8192, and is recommended up to 262144",
+        holds=lambda stated: stated.kind == "yarn"),
+    _Pair(
+        "hunyuan.*", (32 * _K,), 256 * _K,
+        "Hunyuan models with alpha = 1000 were trained at 262144",
+        holds=lambda stated: stated.kind == ALPHA and stated.alpha == 1000.0),
+)  # fmt: skip
+
+
+def three_lengths(stated: Stated) -> Lengths:
+    """The reference, trained and served length of one rope setting."""
+    found = _of_keys(stated)
+    if stated.trained is not None:
+        return _as_given(stated, found or _guessed(stated))
+    if found is not None and (stated.kind in PLAIN or stated.original is None):
+        return found
+    guessed = _guessed(stated)
+    if found is None:
+        return guessed
+    # The reference length is stated, and the trained one may still be a guess.
+    if not guessed.guess:
+        return found
+    return replace(found, trained=guessed.trained, guess=guessed.guess)
+
+
+def _as_given(stated: Stated, found: Lengths) -> Lengths:
+    """The lengths with a trained length that somebody states."""
+    given = stated.trained
+    assert given is not None
+    plain = stated.kind in PLAIN and stated.original is None
+    reference = given if plain else found.reference
+    if given < reference:
+        raise InvalidValue(
+            TRAINED,
+            given,
+            f"is below {reference}, from which {stated.original_key} makes the scaling count",
+            "give the length that the model was trained to under its scaling",
+        )
+    return Lengths(reference, given, found.served, conflict=found.conflict)
+
+
+def _of_keys(stated: Stated) -> Lengths | None:
+    """The lengths that keys of the config say beyond the stated length; None if none does."""
+    served, conflict = _served(stated), ""
+    if stated.original is not None:
+        if stated.original > stated.length and stated.kind not in PLAIN:
+            conflict = (
+                f"{stated.original_key} is {stated.original}, above {stated.length_key} = "
+                f"{stated.length}; the original length stands first, so frequencies count from it"
+            )
+        trained = stated.original if stated.kind in PLAIN or stated.kind == "dynamic" else served
+        longest = _longest_sequence(stated)
+        if longest is not None and longest not in (stated.length, trained):
+            conflict = (
+                f"max_sequence_length is {longest}, while {stated.original_key} = "
+                f"{stated.original} and the factor {stated.factor:g} lead to {trained}; the "
+                "second is followed, since the frequencies follow it"
+            )
+        return Lengths(stated.original, trained, served, conflict=conflict)
+    chunks = (stated.config or {}).get(DUAL_CHUNK)
+    if isinstance(chunks, Mapping) and chunks.get("original_max_position_embeddings") is not None:
+        key = f"{DUAL_CHUNK}.original_max_position_embeddings"
+        native = _count(chunks["original_max_position_embeddings"], key)
+        return Lengths(native, native, served)
+    longest = _longest_sequence(stated)
+    if longest is None or longest <= served:
+        return None
+    if stated.kind in PLAIN:
+        return Lengths(longest, longest, served)
+    return Lengths(stated.length, longest, longest)
+
+
+def _longest_sequence(stated: Stated) -> int | None:
+    """`max_sequence_length`, which some configs have beside the stated length."""
+    value = (stated.config or {}).get("max_sequence_length")
+    return None if value is None else _count(value, "max_sequence_length")
+
+
+def _guessed(stated: Stated) -> Lengths:
+    """The lengths by known pairs and marks, or else by the stated length."""
+    length, served = stated.length, _served(stated)
+    for pair in _PAIRS:
+        known = re.fullmatch(pair.types, stated.model_type) and length in pair.stated
+        if known and pair.holds(stated):
+            reference = pair.reference or pair.trained
+            return Lengths(reference, pair.trained, served, _said(stated, pair.because, pair))
+    qwen = re.match("qwen[23]", stated.model_type)
+    if qwen and stated.kind == "default" and length == 40 * _K:
+        because = "Qwen reserves 8192 of it for a prompt, and trained at 32768"
+        return Lengths(32 * _K, 32 * _K, served, _said(stated, because))
+    if stated.length_is_scaled and stated.kind == "linear":
+        return Lengths(max(1, round(length / stated.factor)), length, length)
+    trained = length if stated.kind in (*PLAIN, "dynamic") else served
+    doubt = ""
+    if (stated.model_type, stated.kind, length) == ("qwen2", "default", 128 * _K):
+        doubt = (
+            f"{stated.length_key} is {length} without scaling; base models of Qwen 2 and 2.5 state "
+            "that and were trained at 32768, and so do fine-tuned models that were trained at "
+            f"{length}; the stated length is kept; if the model was trained at 32768, {STATE_IT}"
+        )
+    return Lengths(length, trained, served, doubt=doubt)
+
+
+def _said(stated: Stated, because: str, pair: _Pair | None = None) -> str:
+    taken = 32 * _K if pair is None else pair.trained
+    reference = f", with a reference length of {pair.reference}" if pair and pair.reference else ""
+    return (
+        f"{stated.length_key} is {stated.length} in a model of type {stated.model_type}; "
+        f"{because}, so the trained length is taken to be {taken}{reference}; if this model was "
+        f"trained at another length, {STATE_IT}"
+    )
+
+
+def _served(stated: Stated) -> int:
+    """How far the config lets a runtime go, where it states how far the frequencies reach.
+
+    No formula of transformers depends on it. Which length a runtime accepts is another matter
+    (exporting/accepted.py). So:
+
+    - YaRN and linear: the longer of the stated length and original · factor. The factor says how
+      far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.
+    - llama3, longrope: the stated length where it is longer than the original one. Llama 3.2 has
+      factor 32 over 8,192 and was trained to serve the 131,072 that it states.
+    - All: where only the original length is stated (Qwen2.5 with YaRN), original · factor.
+    """
+    original = stated.original or stated.length
+    if stated.kind in (*PLAIN, "dynamic"):
+        return stated.length
+    if stated.length > original and stated.kind in ("llama3", "longrope"):
+        return stated.length
+    if stated.length_is_scaled and stated.kind == "linear" and stated.original is None:
+        return stated.length
+    return max(stated.length, extended(original, stated.factor))
+
+
+def extended(original: int, factor: float) -> int:
+    """The original length times the factor."""
+    if original * factor > MAX_LENGTH:
+        raise InvalidValue(
+            "factor",
+            factor,
+            f"takes {original} tokens to more than {MAX_LENGTH}, the longest of all plans",
+            "correct it",
+        )
+    return round(original * factor)
+
+
+def _count(value: object, key: str) -> int:
+    count = whole_number(value, key)
+    if not 1 <= count <= MAX_LENGTH:
+        raise InvalidValue(key, count, f"must lie between 1 and {MAX_LENGTH}", "correct it")
+    return count

@@ -116,10 +116,12 @@ def test_the_options_reach_the_folder(source: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("runtime", ["transformers", "vllm", "llama.cpp"])
 def test_weights_that_are_no_numbers_are_named(source: str, tmp_path: Path, runtime: str) -> None:
     broken = Path(shutil.copytree(source, tmp_path / "broken"))
-    weights = load_file(broken / "model.safetensors")
     name = "model.layers.1.self_attn.q_proj.weight"
+    index = json.loads((broken / "model.safetensors.index.json").read_text())
+    shard = broken / index["weight_map"][name]
+    weights = load_file(shard)
     weights[name][3, 5] = float("nan")
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, shard, metadata={"format": "pt"})
     told = name if runtime != "llama.cpp" else r"blk\.1\.attn_q\.weight"
     with pytest.raises(RopewalkError, match=told):
         rw.export(broken, planned(source), tmp_path / "out", runtime)
@@ -257,6 +259,7 @@ def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
     plan = ContextPlan.from_json(value)
     with pytest.raises(InvalidValue, match="create the plan from this model's config") as shown:
         rw.export_preview(source, plan)
+    assert "made for another model: this one has " in str(shown.value)
     for runtime in ("transformers", "vllm", "sglang"):
         with pytest.raises(InvalidValue) as refused:
             rw.export(source, plan, tmp_path / "out", runtime)

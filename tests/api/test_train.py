@@ -296,7 +296,7 @@ def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> N
         ({"sequence_parallel": 2}, "1 ranks cannot be divided into 1 × 2"),
         ({"learning_rate": -1.0}, "learning_rate = -1.0: must be above 0"),
         ({"recipe": "ancor"}, r"unknown recipe 'ancor' \(did you mean 'anchor'\?\)"),
-        ({"corpus": None}, "give either text to train on"),
+        ({"corpus": None}, "give text to train on"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
         ({"mixed_windows": True, "layout": "reset"}, "does not count through"),
         ({"search_between": True}, "`search_between` is for several stages"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # Before numpy or torch is imported, here and in the processes that tests start. The matrices of
 # tests are small, and two workers whose threads wait for each other on two cores take up to ten
@@ -12,13 +13,25 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processes that tests start keep the compiled code of ropewalk, as those of users do.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# A shell starts what it runs in the background with SIGINT ignored, and so would be the processes
+# that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ropewalk.reports import figures
+
 from tests.stock_process import StockProcess
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The same examples every time: a red build means a changed program, not a lucky draw. To search
 # further than that: HYPOTHESIS_PROFILE=explore.
@@ -56,3 +69,21 @@ def stock() -> Iterator[StockProcess]:
         patched.setattr(subprocess, "run", process.run)
         yield process
     process.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pictures() -> Iterator[None]:
+    """Runs keep the same few pictures: each is drawn once for its name, and then copied."""
+    draw, drawn = figures.save, dict[str, bytes]()
+
+    def save(figure: Figure, path: str | Path) -> None:
+        path = Path(path)
+        if path.name in drawn and path.parent.name == "figures":
+            path.write_bytes(drawn[path.name])
+        else:
+            draw(figure, path)
+            drawn[path.name] = path.read_bytes()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(figures, "save", save)
+        yield

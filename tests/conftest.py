@@ -18,7 +18,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +25,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ropewalk.exporting import fresh_process
 from ropewalk.reports import figures
-
+from tests.forks import Forks
 from tests.stock_process import StockProcess
 
 if TYPE_CHECKING:
@@ -66,9 +66,15 @@ def stock() -> Iterator[StockProcess]:
     """Exports of all tests are answered for in forks of one process (tests/stock_process.py)."""
     process = StockProcess()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(subprocess, "run", process.run)
+        patched.setattr(fresh_process, "run_script", process.run_script)
         yield process
     process.close()
+
+
+@pytest.fixture
+def fresh(stock: StockProcess) -> Forks:
+    """Starts programs that import torch and transformers, for tests of what a process does."""
+    return stock.forks
 
 
 @pytest.fixture(autouse=True, scope="session")

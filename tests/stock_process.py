@@ -5,12 +5,11 @@ Most of such a process is `import transformers`; what runs is the real script.
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
+from ropewalk.exporting import fresh_process
 from tests.forks import Forks
 
 _IMPORTS = """
@@ -20,17 +19,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 class StockProcess:
-    """Stands for `subprocess.run` where it starts the script of stock transformers."""
+    """Stands for `fresh_process.run_script`; its forks start programs of ours too."""
 
     def __init__(self) -> None:
-        self.real = subprocess.run
-        self._forks = Forks(_IMPORTS, "-I")
+        self.real = fresh_process.run_script
+        self.forks = Forks(_IMPORTS, "-I")
 
-    def run(self, command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[Any]:
-        starts = list(command[:2]) == [sys.executable, "-I"]
-        if not starts or Path(command[2]).name != "stock_run.py":
-            return self.real(command, **given)
-        return self._forks.run(command[2:], given["env"])
+    def run_script(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        return self.forks.run(words, env, path=())
 
     def close(self) -> None:
-        self._forks.close()
+        self.forks.close()

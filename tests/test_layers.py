@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.stock_process import StockProcess
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "numba", "matplotlib", "rich", "typer", "safetensors")
@@ -258,6 +259,7 @@ ROOMS = {
         ),
         needs=("numpy",),
     ),
+    "exporting.fresh_process": Row(()),
     "exporting.staging": Row(("errors", "outputs", "exporting.places")),
     "exporting.gguf_file": Row(
         (
@@ -279,7 +281,8 @@ ROOMS = {
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
             *("models.logits", "models.stock_config", "exporting.configs", "exporting.features"),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
-            *("exporting.staging", "gguf.families", "gguf.header", "gguf.parts"),
+            *("exporting.staging", "exporting.fresh_process"),
+            *("gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -584,7 +587,7 @@ def fork(room, absent, inside):
     return "" if os.wait()[1] == 0 and not said else said or "it crashed"
 
 found = {}
-for room, absent, before, inside in json.load(sys.stdin):
+for room, absent, before, inside in json.load(open(sys.argv[1])):
     for name in before:
         package, _, attribute = name.rpartition(".")
         try:
@@ -605,7 +608,7 @@ def third_party(paths: Iterable[Path]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def opened() -> dict[str, str]:
+def opened(stock: StockProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """By room, what went wrong as it opened; empty if nothing did."""
     given = []
     for room, row in sorted(ROOMS.items(), key=lambda item: len({*HEAVY} & {*item[1].needs})):
@@ -614,10 +617,8 @@ def opened() -> dict[str, str]:
         absent = [package for package in HEAVY if package not in row.needs]
         before = sorted(third_party(inside.values()))
         given.append((room, absent, before, [f"ropewalk.{name}" for name in inside]))
-    done = subprocess.run(
-        [sys.executable, "-c", OPENING],
-        cwd=ROOT, input=json.dumps(given), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    (rooms := tmp_path_factory.mktemp("rooms") / "rooms.json").write_text(json.dumps(given))
+    done = stock.forks.run(["-c", OPENING, rooms])
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from tests.forks import Forks
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ropewalk"
@@ -53,35 +54,39 @@ def test_no_module_is_named_like_a_public_name() -> None:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
 )
-def test_a_verb_is_its_function_whatever_was_imported_before(seed: int) -> None:
+def test_a_verb_is_its_function_whatever_was_imported_before(seed: int, fresh: Forks) -> None:
     """Every module, in an order of chance: none of them may hide a verb."""
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.name != "__main__.py"
     ]
-    program(
-        "import importlib, random, sys\n"
-        f"names = {names!r}\n"
-        f"random.Random({seed}).shuffle(names)\n"
-        "for name in names: importlib.import_module(name)\n"
-        "import ropewalk as rw\n"
-        "for verb in rw._VERBS:\n"
-        "    own = getattr(sys.modules[f'ropewalk.api.{verb}'], verb)\n"
-        "    assert callable(own) and getattr(rw, verb) is own, verb\n"
-        "rw.methods(), rw.bound('4k', only='safe'), rw.inspect('bundled')\n"
-        "rw.plan('bundled', '1k', 'yarn'), rw.compare_methods('llama-2-7b', '8k')\n"
-        "nowhere = [\n"
-        "    lambda: rw.evaluate('no/where'), lambda: rw.precision('no/where'),\n"
-        "    lambda: rw.search('no/where', '1k'), lambda: rw.extend('no/where'),\n"
-        "    lambda: rw.verify('no/where'), lambda: rw.load('no/where'),\n"
-        "    lambda: rw.compare_runs('no/where', 'no/where'),\n"
-        "    lambda: rw.evaluate_checkpoints('no/where'), lambda: rw.benchmarks('no/where'),\n"
-        "    lambda: rw.export_tasks('out', 'no/where', lengths=['1k']),\n"
-        "    lambda: rw.export('no/where', 'no.json', 'out', 'vllm'),\n"
-        "]\n"
-        "for call in nowhere:\n"
-        "    try: call()\n"
-        "    except rw.RopewalkError: continue\n"
-        "    raise AssertionError('it found a model that is not there')\n"
+    done = fresh.run(
+        [
+            "-c",
+            "import importlib, random, sys\n"
+            f"names = {names!r}\n"
+            f"random.Random({seed}).shuffle(names)\n"
+            "for name in names: importlib.import_module(name)\n"
+            "import ropewalk as rw\n"
+            "for verb in rw._VERBS:\n"
+            "    own = getattr(sys.modules[f'ropewalk.api.{verb}'], verb)\n"
+            "    assert callable(own) and getattr(rw, verb) is own, verb\n"
+            "rw.methods(), rw.bound('4k', only='safe'), rw.inspect('bundled')\n"
+            "rw.plan('bundled', '1k', 'yarn'), rw.compare_methods('llama-2-7b', '8k')\n"
+            "nowhere = [\n"
+            "    lambda: rw.evaluate('no/where'), lambda: rw.precision('no/where'),\n"
+            "    lambda: rw.search('no/where', '1k'), lambda: rw.extend('no/where'),\n"
+            "    lambda: rw.verify('no/where'), lambda: rw.load('no/where'),\n"
+            "    lambda: rw.compare_runs('no/where', 'no/where'),\n"
+            "    lambda: rw.evaluate_checkpoints('no/where'), lambda: rw.benchmarks('no/where'),\n"
+            "    lambda: rw.export_tasks('out', 'no/where', lengths=['1k']),\n"
+            "    lambda: rw.export('no/where', 'no.json', 'out', 'vllm'),\n"
+            "]\n"
+            "for call in nowhere:\n"
+            "    try: call()\n"
+            "    except rw.RopewalkError: continue\n"
+            "    raise AssertionError('it found a model that is not there')\n",
+        ]
     )
+    assert done.returncode == 0, done.stderr

@@ -18,9 +18,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +33,7 @@ from torch import Tensor
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import GateFailed, RopewalkError
-from ropewalk.exporting import stock_run
+from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.exporting.parity import Parity
 from ropewalk.models.install import applied, install
 from ropewalk.models.logits import check_finite
@@ -176,13 +173,7 @@ def ask_stock(
         }
         path = Path(room) / "job.json"
         path.write_text(json.dumps(job), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-I", str(_SCRIPT), str(path)],
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = fresh_process.run_script([str(_SCRIPT), str(path)])
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["it said nothing"]
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
 from tests.api.conformance import check_command, check_result
+from tests.forks import Forks
 
 PROSE = [f"The rope number {i} is {'longer and ' * (i % 7)}long." for i in range(40)]
 
@@ -85,23 +82,21 @@ main()
 """
 
 
-def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Forks
+) -> None:
     assert build.__kwdefaults__ is not None
     monkeypatch.setitem(build.__kwdefaults__, "shard", 20_000)
     whole, killed, texts = tmp_path / "whole", tmp_path / "killed", tmp_path / "texts.jsonl"
     texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 80)
     rw.build_data("bundled", texts, whole)
     assert len(list(whole.glob("tokens-*.bin"))) > 3
-    command = [sys.executable, "-c", SMALL_SHARDS, "data", "build", "bundled"]
-    started = subprocess.Popen(
-        [*command, "--corpus", str(texts), "-o", str(killed)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = ["-c", SMALL_SHARDS, "data", "build", "bundled"]
+    started = fresh.start([*command, "--corpus", texts, "-o", killed])
     while not (killed / "tokens-00001.bin").exists():
         assert started.poll() is None, "it ended before it could be killed"
         time.sleep(0.001)
-    os.kill(started.pid, signal.SIGKILL)
+    started.kill()
     started.wait()
     assert not (killed / "manifest.json").exists()
     with pytest.raises(InputError, match="is not finished; run the same `data build` again"):

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,6 +30,7 @@ from tests.api.served import (
 )
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import Reply, completed, listed, misbehaving, said
+from tests.forks import Forks
 
 TASKS = ["passkey", "needle"]
 ROOT = Path(__file__).parents[2]
@@ -131,18 +128,19 @@ rw.evaluate(server=url, tokenizer=folder, plans=[plan], tasks=["passkey", "needl
 
 
 def test_a_run_killed_midway_ends_with_the_same_bytes(
-    llama: str, whole: tuple[EvaluatedServer, Path], tmp_path: Path
+    llama: str, whole: tuple[EvaluatedServer, Path], tmp_path: Path, fresh: Forks
 ) -> None:
     for attempt in range(5):  # on a busy machine it may end before it is killed
         run = tmp_path / f"killed {attempt}"
-        words = [llama, str(_plan_file(tmp_path)), str(BUNDLED_FOLDER), str(run)]
-        with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT) as process:
-            while process.poll() is None:
-                records = run / RECORDS
-                if records.exists() and records.read_bytes().count(b"\n") >= 3:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-                time.sleep(0.005)
+        words = [llama, _plan_file(tmp_path), BUNDLED_FOLDER, run]
+        process = fresh.start(["-c", PROGRAM, *words])
+        while process.poll() is None:
+            records = run / RECORDS
+            if records.exists() and records.read_bytes().count(b"\n") >= 3:
+                process.kill()
+                break
+            time.sleep(0.005)
+        process.wait()
         if not (run / "results.json").exists():
             break
     left = (run / RECORDS).read_bytes()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import ropewalk as rw
 from ropewalk.api.export import Preview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.exporting import llama_cpp
+from ropewalk.exporting import fresh_process, llama_cpp
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
@@ -39,7 +38,7 @@ def one_thread() -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate's program without its process, which is slow to start."""
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.exporting import fresh_process
 from ropewalk.exporting.configs import stock_config
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.models.stock_config import with_plan
@@ -106,7 +106,7 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     exported: Path, monkeypatch: pytest.MonkeyPatch, stock: StockProcess
 ) -> None:
-    monkeypatch.setattr(subprocess, "run", stock.real)
+    monkeypatch.setattr(fresh_process, "run_script", stock.real)
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
@@ -120,7 +120,7 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     assert "compared with its own plan.json" in found.notes
     run = "running stock transformers and the planned model"
     assert list(dict.fromkeys(seen)) == ["reading", "reading weights", run]
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)
     check_command(found, "verify", exported)
 
 
@@ -148,7 +148,7 @@ def test_a_tokenizer_that_only_stock_transformers_refuses_is_named(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file is whole, and the class that its settings name is not."""
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)
     folder = tmp_path / "model"
     shutil.copytree(exported, folder)
     _write_json(

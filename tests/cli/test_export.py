@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting import fresh_process
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.exporting.folders import TARGET, answered_here, saved, spoil_exports
@@ -19,7 +19,7 @@ from tests.exporting.folders import TARGET, answered_here, saved, spoil_exports
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 import torch
 
+from ropewalk.exporting import fresh_process
 from tests.exporting.folders import answered_here
 
 
@@ -18,4 +17,4 @@ def one_thread() -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate's program without its process, for tests of what stands around it."""
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)

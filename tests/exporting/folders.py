@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from tests.models.tiny import WINDOW, tiny_model
 TARGET = 4 * WINDOW
 
 
-def answered_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+def answered_here(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """The gate's program, run without the process that it is meant for."""
-    stock_run.answer(json.loads(Path(command[-1]).read_text(encoding="utf-8")))
-    return subprocess.CompletedProcess(command, 0, "", "")
+    stock_run.answer(json.loads(Path(words[-1]).read_text(encoding="utf-8")))
+    return subprocess.CompletedProcess(words, 0, "", "")
 
 
 def spoil_exports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ropewalk.evaluation import tasks
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import Sample, generate
-from ropewalk.exporting import transformers
+from ropewalk.exporting import fresh_process, transformers
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
 from tests.exporting.folders import answered_here
@@ -54,7 +54,7 @@ def test_the_exported_folder_alone_finds_the_pass_key_beyond_the_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", answered_here)
+        patched.setattr(fresh_process, "run_script", answered_here)
         for name, plan in (("searched", ContextPlan.read(FOUND)), ("plain", named_plan("plain"))):
             transformers.export(BUNDLED, plan, tmp_path / name)
     asked = samples()

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.exporting import folder, gate, transformers
+from ropewalk.exporting import folder, fresh_process, gate, transformers
 from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.folder import prepare
 from ropewalk.exporting.parity import NotTheSame
@@ -271,7 +271,7 @@ def test_a_folder_that_stock_transformers_refuses_is_named(
     def refusing(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: no such type\n")
 
-    monkeypatch.setattr(subprocess, "run", refusing)
+    monkeypatch.setattr(fresh_process, "run_script", refusing)
     with pytest.raises(GateFailed, match="cannot run the export: ValueError: no such type"):
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

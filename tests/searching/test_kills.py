@@ -5,27 +5,23 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ropewalk.run_directory import Journal, read_journal
+from tests.forks import Forks
 
-ROOT = Path(__file__).parents[2]
-
-
-def victim(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.searching.victim", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+Victim = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def kill_until(kills: int, strategy: str, folder: Path, rng: random.Random) -> None:
+@pytest.fixture
+def victim(fresh: Forks) -> Victim:
+    return lambda *words: fresh.run(["-m", "tests.searching.victim", *words])
+
+
+def kill_until(victim: Victim, kills: int, strategy: str, folder: Path, rng: random.Random) -> None:
     """Searches, each killed at random moments until it is through; no less than so many kills."""
     undisturbed = victim(whole := folder / "whole.jsonl", strategy)
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -50,17 +46,19 @@ def kill_until(kills: int, strategy: str, folder: Path, rng: random.Random) -> N
 
 
 @pytest.mark.parametrize("strategy", ["adaptive"])
-def test_a_killed_search_ends_as_an_undisturbed_one(strategy: str, tmp_path: Path) -> None:
-    kill_until(5, strategy, tmp_path, random.Random(4))
+def test_a_killed_search_ends_as_an_undisturbed_one(
+    strategy: str, tmp_path: Path, victim: Victim
+) -> None:
+    kill_until(victim, 5, strategy, tmp_path, random.Random(4))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["adaptive", "evolution"])
-def test_a_hundred_kills_change_nothing(strategy: str, tmp_path: Path) -> None:
-    kill_until(100, strategy, tmp_path, random.Random(5))
+def test_a_hundred_kills_change_nothing(strategy: str, tmp_path: Path, victim: Victim) -> None:
+    kill_until(victim, 100, strategy, tmp_path, random.Random(5))
 
 
-def test_the_last_line_torn_at_any_byte_is_scored_again(tmp_path: Path) -> None:
+def test_the_last_line_torn_at_any_byte_is_scored_again(tmp_path: Path, victim: Victim) -> None:
     victim(whole := tmp_path / "whole.jsonl", "evolution")
     content = whole.read_bytes()
     last = content[:-1].rindex(b"\n") + 1

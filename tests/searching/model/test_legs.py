@@ -22,7 +22,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.select import Paired
-from ropewalk.exporting import transformers
+from ropewalk.exporting import fresh_process, transformers
 from ropewalk.models.config import present_plan
 from ropewalk.models.heads import head_layouts
 from ropewalk.models.install import applied
@@ -49,6 +49,7 @@ from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.exporting.folders import answered_here
+from tests.forks import Forks
 from tests.models.tiny import model_of, tiny_config, tiny_model
 from tests.searching.model.test_ranks import processes
 
@@ -333,19 +334,19 @@ FILES = ("plan.json", "legs.json", "search.jsonl", "search-measured.jsonl", "rec
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_ranks_find_what_one_process_finds_to_the_last_byte(
-    tmp_path: Path, strategy: str
+    tmp_path: Path, fresh: Forks, strategy: str
 ) -> None:
     settings = replace(STRATEGIES[strategy], recover=True)
     alone, together = tmp_path / "alone", tmp_path / "together"
     alone.mkdir()
     together.mkdir()
-    started = processes(PROGRAM, [str(together), strategy], 2)
+    started = processes(fresh, PROGRAM, [str(together), strategy], 2)
     found = searched(settings, journal=lambda name: Journal(alone / name))
     (alone / "plan.json").write_text(found.plan.dumps())
     (alone / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
     for process in started:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+        done = process.wait()
+        assert done.returncode == 0, done.stderr
     for name in FILES:
         assert (together / name).read_bytes() == (alone / name).read_bytes(), name
 
@@ -667,7 +668,7 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
     logging.disable_progress_bar()
     resting.save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(subprocess, "run", answered_here)
+    monkeypatch.setattr(fresh_process, "run_script", answered_here)
     linear = found.plan.with_steps(
         "full_attention", (PlanStep(TARGET, found.legs[0].baselines["linear"].schedule),)
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +22,7 @@ from ropewalk.searching.model import ranks as module
 from ropewalk.searching.model.objectives import LocalMeasure
 from ropewalk.searching.model.ranks import Ranks
 from tests.evaluation import tiny
+from tests.forks import Fork, Forks
 from tests.searching.model.test_objectives import DOCUMENTS, SCHEDULES, measure, plan_of
 
 KEPT = replace(SCHEDULES[1], kept_initial_positions=16)  # which only a rotary of ours can say
@@ -75,7 +74,7 @@ with Ranks.of_environment(per_copy) as ranks:
 """
 
 
-def processes(program: str, arguments: list[str], count: int) -> list[subprocess.Popen[str]]:
+def processes(fresh: Forks, program: str, arguments: list[str], count: int) -> list[Fork]:
     """The same program on so many ranks, as `torchrun` starts them."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -87,12 +86,9 @@ def processes(program: str, arguments: list[str], count: int) -> list[subprocess
         "OMP_NUM_THREADS": "1",
     }
     return [
-        subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        fresh.start(
+            ["-c", program, *arguments],
+            {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(count)
     ]
@@ -102,11 +98,11 @@ def processes(program: str, arguments: list[str], count: int) -> list[subprocess
     ("count", "per_copy"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.slow)]
 )
 def test_processes_give_the_bits_of_one_and_share_the_work(
-    count: int, per_copy: int, tmp_path: Path
+    count: int, per_copy: int, tmp_path: Path, fresh: Forks
 ) -> None:
-    for process in processes(PROGRAM, [str(tmp_path), str(per_copy)], count):
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    for process in processes(fresh, PROGRAM, [str(tmp_path), str(per_copy)], count):
+        done = process.wait()
+        assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
     alone = measure(model=tiny.model(**TIED))
     whole = alone(ASKED, range(len(DOCUMENTS))).tolist()

@@ -6,26 +6,29 @@ The tour of docs/python.md ends in the same run, so it stands here and recalls i
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gguf import GGUFReader
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 from typer.testing import CliRunner
 
 import ropewalk as rw
 from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data import corpora
+from ropewalk.data.corpora import HELD_OUT_FOLDER
 from ropewalk.errors import InputError
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, BUNDLED_FOLDERS
+from ropewalk.pipeline import cost
+from tests.stock_process import StockProcess
 
 STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
 SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
@@ -38,18 +41,63 @@ def _extend(*arguments: object) -> Any:
     return result
 
 
+@pytest.fixture(
+    scope="module", autouse=True, params=["small", pytest.param("own", marks=pytest.mark.slow)]
+)
+def bundled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The folder of the bundled model, or of one in its place that is much smaller.
+
+    With it the text that ships is less too, and an estimate does not wait for transformers.
+    """
+    if request.param == "own":
+        yield BUNDLED_FOLDER
+        return
+    folder = tmp_path_factory.mktemp("models") / "bundled"
+    shutil.copytree(BUNDLED_FOLDER, folder)
+    config = AutoConfig.from_pretrained(folder)
+    sizes = {"hidden_size": 32, "num_attention_heads": 1, "num_key_value_heads": 1}
+    for name, value in {**sizes, "intermediate_size": 48, "num_hidden_layers": 1}.items():
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    for path in sorted(HELD_OUT_FOLDER.glob("*.txt")):
+        (folder.parent / path.name).write_text(path.read_text(encoding="utf-8")[:20_000], "utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(BUNDLED_FOLDERS, BUNDLED, folder)
+        patched.setattr(corpora, "HELD_OUT_FOLDER", folder.parent)
+        patched.setattr(cost, "_IMPORTS", "")
+        yield folder
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+from ropewalk.__main__ import main
+from ropewalk.data import corpora
+from ropewalk.models.config import BUNDLED_FOLDERS
+BUNDLED_FOLDERS["bundled"], corpora.HELD_OUT_FOLDER = map(Path, sys.argv[1:3])
+del sys.argv[1:3]
+main()
+"""
+
+
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def done(
+    bundled: Path, tmp_path_factory: pytest.TempPathFactory, stock: StockProcess
+) -> tuple[Path, str]:
     """A run that was killed in its evaluation and started again."""
     run = tmp_path_factory.mktemp("extended") / "run"
-    command = [sys.executable, "-m", "ropewalk", "extend", *SMALL, "--run", str(run)]
-    killed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    killed = stock.forks.start(
+        ["-c", COMMAND, bundled, corpora.HELD_OUT_FOLDER, "extend", *SMALL, "--run", run]
+    )
     records = run / "records.jsonl"
     while not (records.exists() and records.stat().st_size > 2000):
         assert killed.poll() is None, "it ended before it could be killed"
-        time.sleep(0.05)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
     assert (run / "search.json").exists()
     assert not (run / "evaluate.json").exists()
     return run, _extend(*SMALL, "--run", run).stdout

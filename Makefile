@@ -29,7 +29,7 @@ suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'not browser' $(TWO)
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m 'not browser' $(TWO)
 
 # Chromium comes from Debian's packages, where the user may install them; else the tests are skipped.
 test-browser: $(INSTALLED)

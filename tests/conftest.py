@@ -27,15 +27,17 @@ from hypothesis import HealthCheck, settings
 
 from ropewalk.exporting import fresh_process
 from ropewalk.reports import figures
+from tests.examples import FULL
 from tests.forks import Forks
 from tests.stock_process import StockProcess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The same examples every time: a red build means a changed program, not a lucky draw. To search
-# further than that: HYPOTHESIS_PROFILE=explore.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
+# The same examples every time: a red build means a changed program, not a lucky draw. The slow
+# suite takes more (HYPOTHESIS_PROFILE=full); to search further: HYPOTHESIS_PROFILE=explore.
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=16)
+settings.register_profile("full", settings.get_profile("fast"), max_examples=FULL)
 settings.register_profile(
     "explore",
     deadline=None,
@@ -43,7 +45,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Half a minute each and more: they begin first, so that no worker is alone with one at the end.
 LONG = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,8 +69,8 @@ class Fork:
         self, forks: Forks, words: Sequence[str], env: Mapping[str, str], path: Sequence[Path]
     ) -> None:
         self._forks, self._words = forks, list(words)
-        self._room = tempfile.TemporaryDirectory()
-        self._output = [str(Path(self._room.name) / name) for name in ("out", "errors")]
+        self._room = tempfile.mkdtemp()
+        self._output = [str(Path(self._room) / name) for name in ("out", "errors")]
         where = [str(folder) for folder in path]
         job = {"argv": self._words, "env": dict(env), "path": where, "output": self._output}
         self.pid = int(forks.ask(job))
@@ -89,8 +90,8 @@ class Fork:
             if time.monotonic() > end:
                 self.kill()
             time.sleep(0.01)
-        with self._room:
-            said = [Path(path).read_text(encoding="utf-8") for path in self._output]
+        said = [Path(path).read_text(encoding="utf-8") for path in self._output]
+        shutil.rmtree(self._room)
         return subprocess.CompletedProcess(self._words, status, *said)
 
 

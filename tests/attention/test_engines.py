@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -24,13 +24,13 @@ from ropewalk.attention.engines import Attend
 from ropewalk.attention.layout import PADDING
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from tests.attention.layouts import PARADIGMS, Case, cases, layouts
+from tests.examples import examples
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ANY_LAYOUT = AttentionLayout.anchor([5, 3])
 
 many = functools.partial(
-    settings,
-    deadline=None,
+    examples,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
@@ -105,20 +105,20 @@ def check_per_document(case: Case) -> None:
     check_bfloat16(attend, case, truth)
 
 
-@many(max_examples=100)
+@many(100)
 @given(cases())
 def test_per_document_conforms(case: Case) -> None:
     check_per_document(case)
 
 
 @pytest.mark.slow
-@many(max_examples=300)
+@many(300)
 @given(cases())
 def test_per_document_conforms_in_300_cases(case: Case) -> None:
     check_per_document(case)
 
 
-@many(max_examples=50)
+@many(50)
 @given(cases())
 def test_per_document_is_exact_in_float64(case: Case) -> None:
     truth = run(reference.attend, case, torch.float64)
@@ -129,7 +129,7 @@ def test_per_document_is_exact_in_float64(case: Case) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["varlen", "flex", "per_document"])
-@many(max_examples=200)
+@many(200)
 @given(case=cases())
 def test_engines_conform_on_a_gpu(name: str, case: Case) -> None:
     attend = ENGINES[name].attend
@@ -139,7 +139,7 @@ def test_engines_conform_on_a_gpu(name: str, case: Case) -> None:
     check_bfloat16(attend, case, truth, CUDA)
 
 
-@many(max_examples=30)
+@many(30)
 @given(cases(layouts(max_tokens=150, max_documents=20)))
 def test_the_reference_is_softmax_under_the_mask(case: Case) -> None:
     """Written out once more, head by head and query by query, in plain Python sums."""
@@ -208,7 +208,7 @@ def play_varlen(monkeypatch: pytest.MonkeyPatch, *, with_gqa: bool) -> None:
 
 
 @pytest.mark.parametrize("with_gqa", [True, False], ids=["torch 2.12", "torch 2.11"])
-@many(max_examples=60)
+@many(60)
 @given(case=cases())
 def test_varlen_hands_the_kernel_the_right_sequences(
     monkeypatch: pytest.MonkeyPatch, with_gqa: bool, case: Case
@@ -246,7 +246,7 @@ def test_varlen_names_head_sizes_that_its_kernel_lacks(monkeypatch: pytest.Monke
 # --- flex: its blocks, and its forward on a cpu ----------------------------------------------
 
 
-@many(max_examples=100)
+@many(100)
 @given(layouts(max_tokens=900))
 def test_flex_visits_the_blocks_in_which_something_is_seen(layout: AttentionLayout) -> None:
     tokens, size = layout.order.size, flex.BLOCK
@@ -275,7 +275,7 @@ def test_flex_conforms_forward_on_a_cpu() -> None:
     """One compiled kernel, many layouts: none of them makes torch compile again."""
     kernels = []
 
-    @many(max_examples=60)
+    @many(60)
     @given(layouts(), st.integers(0, 2**32 - 1))
     def conforms(layout: AttentionLayout, seed: int) -> None:
         case = Case(layout.padded_to(400), batch=2, heads=8, key_heads=2, head_dim=32, seed=seed)

@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -31,6 +31,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
+from tests.examples import examples
 from tests.gguf.gguf_cases import start_of, tiny_folder, unproven
 from tests.gguf.gguf_files import PAIRS, header_only, rewritten
 
@@ -81,7 +82,7 @@ def test_the_header_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_refused_or_read_and_never_more(
     data: st.DataObject, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from ropewalk.errors import Unsupported
@@ -24,6 +24,7 @@ from ropewalk.gguf.sentencepiece import (
 )
 from ropewalk.gguf.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, GGUFTokenizer
 from ropewalk.models.load import load_tokenizer
+from tests.examples import examples
 from tests.gguf import sentencepiece_tokenizer
 from tests.gguf.gguf_cases import named_plan, tiny_folder, unproven
 from tests.gguf.sentencepiece_tokenizer import AFTER_SPACES, METASPACE, PREPEND, RUNS
@@ -46,7 +47,7 @@ def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
 
 
 @given(text=st.text() | st.text("the aZ é09\t\n\r .,(_)=/東я🙂▁", max_size=40))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
     tokenizer, llama = both
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
@@ -66,7 +67,7 @@ def both_gemma(gemma: Path) -> Iterator[tuple[Any, LlamaCpp]]:
 
 
 @given(text=st.text() | st.text("the aZ é\n\n\t\r  .<h1>/東я🙂▁", max_size=40))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_becomes_the_same_tokens_of_gemma(
     both_gemma: tuple[Any, LlamaCpp], text: str
 ) -> None:

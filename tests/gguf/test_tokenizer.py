@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -20,6 +20,7 @@ from ropewalk.gguf.llama_cpp_run import LlamaCpp, running
 from ropewalk.gguf.tokenizer import OTHER_CASES, GGUFTokenizer
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
+from tests.examples import examples
 from tests.gguf.gguf_cases import bundled_folder, edit_json, named_plan, unproven
 
 STATED: dict[str, Any] = json.loads((BUNDLED_FOLDER / "tokenizer.json").read_text("utf-8"))
@@ -127,7 +128,7 @@ def both(
 
 
 @given(text=TEXTS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
     tokenizer, llama = both
     assume(not warned_of(text, GGUFTokenizer.read(tokenizer, VOCABULARY).warnings))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -22,6 +22,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
+from tests.examples import examples
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CHECKED = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt_neox", "olmo3")
@@ -139,7 +140,7 @@ def with_lists(config: dict[str, Any], pairs: int, draw: Any) -> None:
 
 
 @pytest.mark.parametrize("model_type", CHECKED)
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_every_rope_type_is_read_as_transformers_reads_it(
     model_type: str, data: st.DataObject
@@ -174,7 +175,7 @@ def test_every_rope_type_is_read_as_transformers_reads_it(
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "gpt_neox"])
-@settings(max_examples=15)
+@examples(15)
 @given(base=bases, factor=st.floats(1, 8), growth=st.floats(1, 16))
 def test_dynamic_is_a_ladder_that_stands_on_transformers_values(
     model_type: str, base: float, factor: float, growth: float

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.models.config import present_plan
 from ropewalk.models.rotary import PlannedRotary
+from tests.examples import examples
 from tests.models import truth
 from tests.models.tiny import model_of, tiny_config, tokens
 
@@ -33,7 +34,7 @@ def modules(model_type: str) -> tuple[Any, PlannedRotary]:
 
 
 @pytest.mark.parametrize("model_type", SEVERAL_AXES)
-@settings(max_examples=10)
+@examples(15)
 @given(at=positions)
 def test_positions_of_text_reduce_to_plain_rotation(model_type: str, at: list[int]) -> None:
     """The law of M-RoPE: three equal axes turn as one, so a plan for text holds."""
@@ -48,7 +49,7 @@ def test_positions_of_text_reduce_to_plain_rotation(model_type: str, at: list[in
 
 
 @pytest.mark.parametrize("model_type", SEVERAL_AXES)
-@settings(max_examples=10)
+@examples(15)
 @given(time=positions, height=positions, width=positions)
 def test_each_pair_takes_the_axis_that_it_takes_in_the_stock_module(
     model_type: str, time: list[int], height: list[int], width: list[int]

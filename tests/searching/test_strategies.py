@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ropewalk.errors import UnknownName
@@ -15,6 +15,7 @@ from ropewalk.scaling import rebuild
 from ropewalk.searching.driver import Request, Requests, Result, Strategy, search
 from ropewalk.searching.space import Candidate, Space
 from ropewalk.searching.strategies import named
+from tests.examples import examples
 from tests.searching.problems import EVERY_STRATEGY, Bowl, Capricious, ramp, small_space, spaces
 
 every_strategy = pytest.mark.parametrize("name", EVERY_STRATEGY)
@@ -46,7 +47,7 @@ class Spy:
 
 @every_strategy
 @given(space=spaces(), seed=st.integers(0, 2**16))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8, suppress_health_check=[HealthCheck.too_slow])
 def test_no_candidate_breaks_a_constraint(name: str, space: Space, seed: int) -> None:
     """Even where the scores lead it anywhere, and some are no numbers."""
     spy = Spy(EVERY_STRATEGY[name])

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue, Unsupported
@@ -14,6 +14,7 @@ from ropewalk.schedule import FloatArray
 from ropewalk.theory import table
 from ropewalk.theory.bound import SAMPLING_STEP, infima, islands, safe_bases
 from ropewalk.theory.make_table import HEAD_SIZES, LENGTHS
+from tests.examples import examples
 from tests.theory.naive import cosine_sums, minima
 
 # From an independent certified run, head size 128.
@@ -78,7 +79,7 @@ def test_infimum_against_the_slow_way(head_dim: int) -> None:
     length=st.integers(3, 120),
     kept=st.integers(0, 8),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_infimum_for_any_head(half: int, length: int, kept: int) -> None:
     check_infimum(2 * (half + kept), [length], rotary_dim=2 * half)
 

@@ -78,7 +78,7 @@ from ropewalk.__main__ import main
 from ropewalk.data import store
 
 def die(event, words):
-    if event == "open" and str(words[0]).endswith("tokens-00002.bin"):
+    if event == "os.rename" and "tokens-00002" in str(words[1]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(die)

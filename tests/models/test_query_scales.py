@@ -24,7 +24,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.query_scales import QueryScales
 from ropewalk.schedule import FloatArray, LogN
 from tests.models.family_run import TARGET
-from tests.models.tiny import FAMILIES, tiny_model, tokens
+from tests.models.tiny import FAMILIES, thinned, tiny_model, tokens
 
 IDS = tokens(20, rows=2)
 SCALED = {
@@ -102,7 +102,7 @@ def test_scales_are_scaled_query_weights(family: str) -> None:
         assert float((logits(model) - found).abs().max()) > 0.1 * float(expected.std())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", thinned(FAMILIES))
 def test_every_family_takes_scales_and_gives_them_back(family: str) -> None:
     model = tiny_model(family)
     weights = copy.deepcopy(model.state_dict())

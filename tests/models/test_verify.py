@@ -24,7 +24,7 @@ from ropewalk.models.stock_config import with_plan
 from ropewalk.models.verify import Verification, verify
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN, RotarySchedule
-from tests.models.tiny import FAMILIES, WINDOW, tiny_model, tokens
+from tests.models.tiny import FAMILIES, WINDOW, thinned, tiny_model, tokens
 from tests.strategies import schedules
 
 TARGET = 8 * WINDOW
@@ -244,7 +244,7 @@ class TestPlantedFaults:
         assert "no schedule of this plan or model" in problems(model, plan)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", thinned(FAMILIES))
 def test_every_stock_family_follows_its_own_config(family: str) -> None:
     model = tiny_model(family)
     assert verify(model, present_plan(model.config)).problems == ()

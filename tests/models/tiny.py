@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -140,6 +141,22 @@ SMALL: Mapping[str, Any] = {
 def tiny_config(family: str, **changes: Any) -> Any:
     own = {**FAMILIES, **RECENT, **REFUSED}.get(family, {})
     return AutoConfig.for_model(family, **{**_COMMON, **own, **changes})
+
+
+STRUCTURES = (
+    *("llama", "gemma3_text", "gpt_neox", "mixtral", "deepseek_v3", "gpt_oss", "smollm3"),
+    *("qwen2", "qwen3", "apertus"),
+)
+"""Families of different structure: windows, partial rotation, experts, latents, sinks, layers
+without positions, biases, normalized heads. The others are variants of these."""
+
+
+def thinned(families: Iterable[str], *others: Any) -> list[Any]:
+    """Families of different structure in the fast suite, all of them in the slow one."""
+    return [
+        pytest.param(*(family, *others), marks=() if family in STRUCTURES else pytest.mark.slow)
+        for family in families
+    ]
 
 
 def tiny_model(family: str = "llama", *, seed: int = 0, **changes: Any) -> Any:

@@ -37,7 +37,7 @@ from tests.audit.files.folders import (
     put_together,
     taken_apart,
 )
-from tests.models.tiny import FAMILIES, tiny_model
+from tests.models.tiny import FAMILIES, thinned, tiny_model
 
 EMBEDDING = "model.embed_tokens.weight"
 QUERIES = "model.layers.1.self_attn.q_proj.weight"
@@ -350,7 +350,7 @@ def test_the_header_of_the_library_is_read(tmp_path: Path) -> None:
         read_header(tmp_path / "nowhere.safetensors")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", thinned(FAMILIES))
 def test_the_usual_naming_holds_for_the_families(family: str) -> None:
     """Real models of transformers, and each of its sizes changed in the config alone."""
     assert family in USUAL

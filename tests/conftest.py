@@ -20,10 +20,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from ropewalk.exporting import fresh_process
 from ropewalk.reports import figures
@@ -47,20 +48,33 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# Half a minute each and more: they begin first, so that no worker is alone with one at the end.
-LONG = (
-    "cli/test_extend.py",
-    "exporting/test_llama_cpp.py",
-    "searching/test_strategies.py",
-    "searching/test_adaptive.py",
-    "attention/test_engines.py",
-    "pipeline/test_extend.py",
-    "mutants/test_mutants.py",
-)
+# The longest ones: they begin first, so that no worker is alone with one at the end.
+LONG = ("api/test_train.py", "cli/test_extend.py", "exporting/test_llama_cpp.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(LONG))
+
+
+# Files whose tests share what takes seconds to make, a run or a fingerprint, go to one worker.
+TOGETHER = {
+    "tests/pipeline/": "a run",
+    "tests/evaluation/served/": "a fingerprint",
+    "tests/cli/test_fingerprint.py": "a fingerprint",
+    "tests/api/test_evaluate_server.py": "a fingerprint",
+}
+
+
+class Together(LoadFileScheduling):
+    """Scheduling by file, but for these."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        shared = (what for where, what in TOGETHER.items() if nodeid.startswith(where))
+        return next(shared, super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True, scope="session")

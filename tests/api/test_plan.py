@@ -176,7 +176,7 @@ def test_bad_parameters_are_named() -> None:
 def test_a_plan_that_only_states_a_longer_length_says_so(tmp_path: Path) -> None:
     # No pair of its full attention meets a new angle. Smaller heads are judged in less time.
     content = json.loads((CONFIGS / "gemma-4-26b-a4b.json").read_text())
-    content["text_config"]["global_head_dim"] = 64
+    content["text_config"]["global_head_dim"] = 32
     gemma = tmp_path / "config.json"
     gemma.write_text(json.dumps(content))
     compared = rw.compare_methods(gemma, "512k")

@@ -69,7 +69,13 @@ def tensors(path: Path) -> dict[str, Any]:
     return {tensor.name: tensor for tensor in GGUFReader(path).tensors}
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("searched", "yarn") else pytest.mark.slow)
+        for name in SCHEDULES
+    ],
+)
 def test_the_bundled_model_computes_the_plan_far_beyond_its_window(
     name: str, tmp_path: Path
 ) -> None:
@@ -82,7 +88,7 @@ def test_the_bundled_model_computes_the_plan_far_beyond_its_window(
     assert parity.runtime.startswith("llama.cpp (xllamacpp 20")
 
 
-@pytest.mark.parametrize("dtype", ["F16", "BF16", "Q8_0"])
+@pytest.mark.parametrize("dtype", ["F16", pytest.param("BF16", marks=pytest.mark.slow), "Q8_0"])
 def test_rounded_types_are_within_what_their_rounding_costs(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "model.gguf"
     parity = proven(export(BUNDLED, named_plan("searched"), out, dtype=dtype))
@@ -223,6 +229,7 @@ def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1)
         ]
 
 
+@pytest.mark.slow
 def test_the_exported_file_alone_finds_the_pass_key_beyond_the_window(
     bundled: LoadedModel, tmp_path: Path
 ) -> None:

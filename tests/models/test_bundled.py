@@ -134,12 +134,14 @@ def test_the_passkey_prompt_fits_the_window_with_filler(tokenizer: Any) -> None:
     assert len(tokenizer.tokenize(PASSKEY_FILLER)) < 32
 
 
+@pytest.mark.slow
 def test_a_single_needle_is_always_found(
     model: LlamaForCausalLM, tokenizer: Any, questions: Questions
 ) -> None:
     assert exact_match(model, tokenizer, questions.needle(SAMPLES, seed=7, distractors=0)) == 1.0
 
 
+@pytest.mark.slow
 def test_a_needle_is_found_among_distractors(
     model: LlamaForCausalLM, tokenizer: Any, questions: Questions
 ) -> None:

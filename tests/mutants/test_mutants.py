@@ -21,6 +21,7 @@ from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.reports import figures
 from tests.audit.files.folders import bundled
 from tests.evaluation import tiny
+from tests.examples import examples
 from tests.forks import Forks
 from tests.mutants.damage import BYTES, JSON, Mutant, Mutate, header, line, mutants
 
@@ -132,7 +133,8 @@ NAMES = [case.name for case in cases(Path())]
 def damaged(case: Case, place: Path, seed: int = 0) -> Iterator[Mutant]:
     """Each mutant of the case, while the folder at `place` holds it."""
     content = (case.folder / case.file).read_bytes()
-    for mutant in mutants(content, case.ways, case.number, seed):
+    number = examples(case.number).max_examples  # all of them in the slow suite
+    for mutant in mutants(content, case.ways, number, seed):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(case.folder, place)
         (place / case.file).write_bytes(mutant.content)

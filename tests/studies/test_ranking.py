@@ -153,6 +153,7 @@ def test_methods_that_turn_alike_are_measured_once() -> None:
     assert found["none"].length == 1024
 
 
+@pytest.mark.slow
 def test_tuning_stops_where_it_is_asked_to_and_trains_under_the_plan() -> None:
     torch.set_num_threads(1)
     loaded = load("bundled")

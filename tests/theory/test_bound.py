@@ -69,7 +69,9 @@ def test_the_independent_run_is_reproduced_to_a_million() -> None:
         assert agrees(least.value, CHECKED[least.length])
 
 
-@pytest.mark.parametrize("head_dim", [8, 16, 32, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize(
+    "head_dim", [8, 16, 32, 64, 80, 96, 128, pytest.param(256, marks=pytest.mark.slow)]
+)
 def test_infimum_against_the_slow_way(head_dim: int) -> None:
     check_infimum(head_dim, [5, 64, 100, 257])
 
@@ -187,9 +189,10 @@ def test_a_list_of_islands_that_would_take_hours_is_refused() -> None:
         islands(128, 1024**2)
 
 
-def test_two_pairs_work_above_the_start_of_the_sweep() -> None:
+@pytest.mark.parametrize("most", [2**20, pytest.param(2**24, marks=pytest.mark.slow)])
+def test_two_pairs_work_above_the_start_of_the_sweep(most: int) -> None:
     """Whole numbers stay 1e-8 away from multiples of π, which the proof for two pairs rests on."""
-    positions = np.arange(1, 2**24)
+    positions = np.arange(1, most)
     assert np.abs(positions - np.rint(positions / np.pi) * np.pi).min() > 1e-8
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -51,14 +52,21 @@ SIZES = (ENCODER, LargeEncoder(tiny.tokenizer()))
 each_size = pytest.mark.parametrize("encoder", SIZES, ids=["small", "large"])
 
 
-def _samples(task: Task, count: int, length: int = LENGTH, seed: int = 0) -> list[Sample]:
-    return list(generate(task, ENCODER, HAYSTACK, length, count, seed))
+@cache
+def _samples(
+    task: Task, count: int, length: int = LENGTH, seed: int = 0, encoder: Encoder = ENCODER
+) -> tuple[Sample, ...]:
+    return tuple(generate(task, encoder, HAYSTACK, length, count, seed))
+
+
+def _long(task: Task, encoder: Encoder) -> tuple[Sample, ...]:
+    return _samples(task, 6, LONG, 0, encoder)
 
 
 @every_task
 @each_size
 def test_samples_fit_their_length_and_fill_it(task: Task, encoder: Encoder) -> None:
-    for sample in generate(task, encoder, HAYSTACK, LONG, 6, 0):
+    for sample in _long(task, encoder):
         used = len(sample.prompt) + sample.allowance
         assert 0.98 * LONG <= used <= LONG
         least = 0 if encoder.is_small else task.allowance
@@ -98,12 +106,12 @@ def test_samples_are_the_same_in_another_process_with_another_hash_seed(fresh: F
 def test_every_sample_has_a_layout_of_its_own(task: Task, encoder: Encoder) -> None:
     """Two prompts differ in more than in the values that are asked for."""
     texts = set()
-    for sample in generate(task, encoder, HAYSTACK, LONG, 4, 0):
+    for sample in _long(task, encoder):
         text = encoder.text(sample.prompt)
         for reference in sample.references:
             text = text.replace(reference.strip(), "…")
         texts.add(text)
-    assert len(texts) == 4
+    assert len(texts) == 6
 
 
 @every_task
@@ -142,7 +150,7 @@ def test_depths_are_spread(task: Task) -> None:
 def test_the_prompt_holds_the_answer_and_ends_with_the_question(
     task: Task, encoder: Encoder
 ) -> None:
-    for sample in generate(task, encoder, HAYSTACK, LONG, 5, 0):
+    for sample in _long(task, encoder):
         prompt = encoder.text(sample.prompt)
         assert all(reference.strip() in prompt for reference in sample.references)
         assert encoder.text(sample.tokens) == prompt + sample.answer_text
@@ -155,8 +163,7 @@ def test_the_prompt_holds_the_answer_and_ends_with_the_question(
 @every_task
 @each_size
 def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -> None:
-    drawn = list(generate(task, encoder, HAYSTACK, LONG, 5, 0))
-    for sample, other in pairwise(drawn):
+    for sample, other in pairwise(_long(task, encoder)):
         half = sample.answer_text[: len(sample.answer_text) // 2]
         for wrong in (other.answer_text, *sample.distractors, half):
             assert 0 <= task.score(wrong, sample.references) < 1

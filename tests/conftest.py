@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from ropewalk.exporting import fresh_process
+from ropewalk.outputs import write_atomically
 from ropewalk.reports import figures
 from tests.examples import FULL
 from tests.forks import Forks
@@ -94,17 +95,21 @@ def fresh(stock: StockProcess) -> Forks:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def pictures() -> Iterator[None]:
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Runs keep the same few pictures: each is drawn once for its name, and then copied."""
-    draw, drawn = figures.save, dict[str, bytes]()
+    room = tmp_path_factory.getbasetemp()
+    drawn = (room.parent if "PYTEST_XDIST_WORKER" in os.environ else room) / "pictures"
+    drawn.mkdir(exist_ok=True)
+    draw = figures.save
 
     def save(figure: Figure, path: str | Path) -> None:
         path = Path(path)
-        if path.name in drawn and path.parent.name == "figures":
-            path.write_bytes(drawn[path.name])
+        kept = drawn / path.name
+        if kept.exists() and path.parent.name == "figures":
+            path.write_bytes(kept.read_bytes())
         else:
             draw(figure, path)
-            drawn[path.name] = path.read_bytes()
+            write_atomically(kept, path.read_bytes())
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(figures, "save", save)

@@ -138,7 +138,10 @@ def test_what_fails_the_gate_raises_with_what_was_measured(
 
 
 @pytest.mark.skipif(not llama_cpp_run.available(), reason="needs the extra gguf")
-def test_llama_cpp_compares_log_probabilities(tmp_path: Path) -> None:
+def test_llama_cpp_compares_log_probabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_cpp, "BEYOND", 40)
     plan = extend_plan(present_plan(rw.load("bundled").model.config), 1024, "ntk_mixed")
     made = check_result(rw.export("bundled", plan, tmp_path / "model.gguf", "llama.cpp"))
     assert made.parity is not None

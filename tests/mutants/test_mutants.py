@@ -249,7 +249,7 @@ def test_a_damaged_run_gives_the_same_result_or_is_refused(
     for file in ("records.jsonl", "run.json", "events.jsonl", "results.json"):
         ways = JSON if file == "run.json" else (*BYTES, line, line)
         content = (tmp_path / "original" / file).read_bytes()
-        for mutant in mutants(content, ways, RUNS // 4, seed=2):
+        for mutant in mutants(content, ways, examples(RUNS // 4).max_examples, seed=2):
             place = tmp_path / "run"
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(tmp_path / "original", place)

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.pipeline import cost
 from ropewalk.pipeline.cost import Arithmetic, Rates
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from tests.api.conformance import check_result, run_command
 from tests.evaluation import tiny
+
+
+@pytest.fixture(autouse=True)
+def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that is timed waits instead of importing, which keeps no core busy."""
+    monkeypatch.setattr(cost, "_IMPORTS", "import time; time.sleep(0.3)")
+
 
 SMALL = Arithmetic(weights=1000, attention=64)
 

@@ -12,6 +12,9 @@ EVAL := .venv-eval
 # So do those of TRL's trainer, which are about 20 packages more than the extra `train`.
 TRL := .venv-trl
 
+# Where it is set, every process would compile all that it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-browser test-lm-eval test-trl suite check style types figures
 .PHONY: figures-check clean
 

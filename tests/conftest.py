@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -51,6 +52,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # The longest ones: they begin first, so that no worker is alone with one at the end.
 LONG = ("api/test_train.py", "cli/test_extend.py", "exporting/test_llama_cpp.py")
+
+
+# What is imported and collected is no garbage, and every training would look through it anew.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -233,7 +233,7 @@ def test_greedy_writing_and_teacher_forcing_agree() -> None:
     under = [Condition("ntk", extended.id, extended)]
     scores = []
     for mode in ("teacher_forced", "generate"):
-        settings = Settings(("passkey", "needle", "lines"), (1024,), 6, mode=mode)
+        settings = Settings(("passkey", "needle", "lines"), (1024,), 3, mode=mode)
         records = Evaluation(loaded, list(read_documents(HELD_OUT)), settings).run(under)
         asked = [r for r in records if r.metric != "task_score"]
         scores.append({(r.task, r.sample, r.metric): r.score for r in asked})

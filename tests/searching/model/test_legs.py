@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def searched(settings: Settings = SETTINGS, model: Any = None, **more: Any) -> F
     return search_model(loaded(model), tiny.documents(), settings, **more)
 
 
+@cache
+def usual() -> Found:
+    """The same search for all tests that only look at what it found."""
+    return searched()
+
+
 def extended(methods: str, parameters: Any = None) -> Any:
     """The tiny model as someone else has extended it to the target, by its stock config."""
     plan = extend_plan(present_plan(tiny.model().config), TARGET, methods, parameters)
@@ -79,7 +86,7 @@ def extended(methods: str, parameters: Any = None) -> Any:
 
 
 def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
-    found = searched()
+    found = usual()
     [leg] = found.legs
     assert found.plan.target_length == TARGET
     assert found.plan.longest() == leg.best.schedule
@@ -131,10 +138,10 @@ def test_the_published_search_takes_no_other_settings() -> None:
 
 
 def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
-    [leg] = searched().legs
+    [leg] = usual().legs
     bound = "3 of 8 rescale factors are 2.5, the largest that is searched"
     leg = replace(leg, chosen="search", at_bounds=(bound,))
-    found = Found(searched().plan, (leg,))
+    found = Found(usual().plan, (leg,))
     assert f"lies on a bound of the search space, so a better one may lie beyond it: {bound}." in (
         found.summary()
     )
@@ -172,7 +179,7 @@ def test_what_is_clearly_worse_drops_out_and_no_set_of_documents_meets_another()
 
 
 def test_a_searched_schedule_says_how_it_stands_on_documents_that_decided_nothing() -> None:
-    found = searched()
+    found = usual()
     [leg] = found.legs
     for held_out, said in (
         (Paired(20, 20, -0.03, -0.05, -0.01), "the searched schedule is better"),
@@ -204,7 +211,7 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
 
 
 def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
-    found = searched()
+    found = usual()
     [leg] = found.legs
     failed = Score(math.inf, math.inf, 0.0, 2)
     baselines = {**leg.baselines, "linear": leg.baselines["linear"]._replace(reporting=failed)}
@@ -214,7 +221,7 @@ def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
 
 
 def test_the_seed_chooses_documents_and_search_and_nothing_else_does() -> None:
-    once, again = searched(), searched()
+    once, again = usual(), searched()
     assert once.plan == again.plan
     assert once.legs == again.legs
     other = searched(replace(SETTINGS, seed=1))
@@ -456,7 +463,7 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     for own, whole in zip(short, sets.reporting, strict=True):
         assert (len(own.tokens), own.source) == (tiny.WINDOW, whole.source)
         assert own.answers
-    found = searched()
+    found = usual()
     [leg] = found.legs
 
     def plan_of(schedule: RotarySchedule) -> ContextPlan:

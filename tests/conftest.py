@@ -76,7 +76,7 @@ TOGETHER = {
 }
 
 
-class Together(LoadFileScheduling):
+class Together(LoadFileScheduling):  # type: ignore[misc]
     """Scheduling by file, but for these."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -11,6 +11,7 @@ from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
 from tests.evaluation import tiny
+from tests.forks import Forks
 from tests.searching.model.test_ranks import processes
 
 QUICK = ("--to", 256, "--budget", 5, "--corpus")
@@ -125,16 +126,16 @@ def test_options_say_what_they_take(model: Path, corpus: Path, option: tuple[str
 
 @pytest.mark.slow
 def test_ranks_that_share_a_model_leave_the_run_of_one_process(
-    model: Path, corpus: Path, tmp_path: Path
+    model: Path, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
     program = "import torch; torch.set_num_threads(1); from ropewalk.__main__ import main; main()"
     arguments = ["search", *map(str, (model, *QUICK, corpus, "--recover", "--run"))]
     shared = ["--ranks-per-copy", "2"]
 
     def run(count: int, *more: str) -> list[tuple[int, str]]:
-        started = processes(program, [*arguments, *more], count)
-        errors = [process.communicate(timeout=300)[1] for process in started]
-        return [(p.returncode, e) for p, e in zip(started, errors, strict=True)]
+        started = processes(fresh, program, [*arguments, *more], count)
+        ended = [process.wait(300) for process in started]
+        return [(each.returncode, each.stderr) for each in ended]
 
     [(status, errors)] = run(1, str(tmp_path / "alone"))
     assert status == 0, errors

@@ -101,8 +101,8 @@ def test_processes_give_the_bits_of_one_and_share_the_work(
     count: int, per_copy: int, tmp_path: Path, fresh: Forks
 ) -> None:
     for process in processes(fresh, PROGRAM, [str(tmp_path), str(per_copy)], count):
-        done = process.wait()
-        assert done.returncode == 0, done.stderr
+        ended = process.wait()
+        assert ended.returncode == 0, ended.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
     alone = measure(model=tiny.model(**TIED))
     whole = alone(ASKED, range(len(DOCUMENTS))).tolist()

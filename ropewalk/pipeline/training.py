@@ -33,6 +33,7 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
@@ -147,6 +148,8 @@ class TrainingRun:
             if not job.done:
                 self._train(job, number)
             on_first(lambda: self._export(job, whole, proof))
+        else:
+            on_first(lambda: check_unchanged(whole))
         on_first(lambda: _clean(job))
         return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
 

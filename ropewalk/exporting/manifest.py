@@ -82,7 +82,7 @@ class Manifest(Value):
 
 
 def check_unchanged(folder: Path) -> None:
-    """Refuse an export of which a file is not as it was written; further files are not looked at."""
+    """Refuse an export of which a file is not as it was written; others may be added."""
     for name, digest in Manifest.read(folder).files.items():
         path = folder / name
         if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
+import typer
+from typer.main import get_command
 
 from ropewalk.cli.meant import options_meant, verb_meant
-from ropewalk.errors import InputError
+from ropewalk.cli.naming import options_named
+from ropewalk.errors import InputError, InvalidValue
 
 OPTIONS = (
     *("--to", "--method", "--runtime", "--set", "--output", "-o", "--overwrite", "--json"),
@@ -72,3 +77,29 @@ def test_a_parameter_of_a_method_is_named_as_such() -> None:
 
 def test_where_the_first_argument_is_no_model_the_option_is_not_dropped() -> None:
     assert options_meant(["--model", "m"], OPTIONS, model=False) == ["--model", "m"]
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("steps", "--steps"),
+        ("steps[0]", "--steps[0]"),
+        ("plan.schedules", "--plan.schedules"),
+        ("model", "MODEL"),
+        ("model/config.json: rope_theta", "model/config.json: rope_theta"),
+        ("steps/config.json: rope_theta", "steps/config.json: rope_theta"),
+        ("plan.json: schedules.base", "plan.json: schedules.base"),
+        ("model: num_hidden_layers", "model: num_hidden_layers"),
+    ],
+)
+def test_a_file_is_not_taken_for_the_option_that_its_name_begins_with(key: str, shown: str) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def command(
+        model: Annotated[str, typer.Argument(metavar="MODEL")], steps: int = 1, plan: str = ""
+    ) -> None: ...
+
+    with pytest.raises(InvalidValue) as raised, options_named(get_command(app).params):
+        raise InvalidValue(key, 0, "must be positive", "give 1")
+    assert str(raised.value) == f"{shown} = 0: must be positive; give 1"

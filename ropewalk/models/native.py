@@ -51,7 +51,6 @@ class Stated:
     original_key: str = "original_max_position_embeddings"
     factor: float = 1.0
     alpha: float | None = None
-    base: float | None = None
     length_is_scaled: bool = False
     """With linear scaling, the stated length is the extended one."""
     config: Mapping[str, object] | None = None

@@ -246,8 +246,8 @@ class Windows(Sequence[Window]):
         if self.settings.arrangement in ANCHORED:
             if first is None:
                 raise InputError(
-                    "the tokenizer has neither BOS nor EOS to be the anchor; choose another layout, "
-                    "such as intra (`layout`)"
+                    "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
+                    "layout, such as intra (`layout`)"
                 )
             return (first,), ()
         if self.settings.arrangement == "bookends":

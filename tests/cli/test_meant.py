@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from ropewalk.cli.meant import options_meant, verb_meant
 from ropewalk.cli.naming import options_named
+from ropewalk.cli.shared import notify, say
 from ropewalk.errors import InputError, InvalidValue
 
 OPTIONS = (
@@ -77,6 +78,20 @@ def test_a_parameter_of_a_method_is_named_as_such() -> None:
 
 def test_where_the_first_argument_is_no_model_the_option_is_not_dropped() -> None:
     assert options_meant(["--model", "m"], OPTIONS, model=False) == ["--model", "m"]
+
+
+def test_all_that_is_said_names_options(capsys: pytest.CaptureFixture[str]) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def command(dtype: str = "auto") -> None: ...
+
+    with options_named(get_command(app).params):
+        say("set `dtype` to float32, or see `ropewalk train` and `seed`")
+        notify("set `dtype` to float32")
+    told = "set --dtype to float32"
+    said = (f"{told}, or see `ropewalk train` and `seed`\n", f"{told}\n")
+    assert capsys.readouterr() == said
 
 
 @pytest.mark.parametrize(

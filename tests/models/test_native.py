@@ -215,6 +215,21 @@ def test_lengths_that_contradict_each_other_are_named_with_their_order() -> None
         resolve(GOLDEN / "llama-3.1-8b.json").with_trained_length(4096).present_plan  # noqa: B018
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn", "llama3"])
+def test_a_sequence_longer_than_the_factor_reaches_is_a_contradiction(kind: str) -> None:
+    """With an original length and without one, the factor is followed; dynamic NTK has no end."""
+    scaling = {"type": kind, "factor": 8.0}
+    for more in ({}, {"original_max_position_embeddings": 4 * K}):
+        own = config("llama", 4 * K, max_sequence_length=64 * K, rope_scaling={**scaling, **more})
+        lengths = ConfigReader(own).lengths()
+        assert (lengths.reference, lengths.trained, lengths.served) == (4 * K, 32 * K, 32 * K)
+        assert "max_sequence_length is 65536, while" in lengths.conflict
+        assert "the factor 8 lead to 32768; the second is followed" in lengths.conflict
+    own = config("llama", 4 * K, max_sequence_length=64 * K, rope_scaling={"type": "dynamic"})
+    lengths = three_lengths(Stated("llama", "dynamic", 4 * K, config=own))
+    assert (lengths.trained, lengths.conflict) == (64 * K, "")
+
+
 @pytest.mark.parametrize("value", [0, -1, "long", 1.5, True, [1], 2**50])
 def test_a_damaged_length_is_named(value: object) -> None:
     with pytest.raises(InvalidValue, match="max_sequence_length"):

@@ -82,13 +82,12 @@ class Manifest(Value):
 
 
 def check_unchanged(folder: Path) -> None:
-    """Refuse an export of which a file is not as it was written; others may be added."""
+    """Refuse a folder of which a file is not as it was written; others may be added."""
     for name, digest in Manifest.read(folder).files.items():
         path = folder / name
         if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:
             raise InputError(
-                f"{path}: is not as it was exported and compared; remove {folder} to have it made "
-                "again"
+                f"{path}: is not as it was written; remove {folder} to have it made again"
             )
 
 

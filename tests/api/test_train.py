@@ -220,7 +220,7 @@ def test_a_finished_run_whose_model_was_changed_is_not_told_again(
     file.unlink()
     if not deleted:
         file.write_bytes(content)
-    with pytest.raises(InputError, match=rf"{name}: is not as it was exported.*; remove "):
+    with pytest.raises(InputError, match=rf"{name}: is not as it was written; remove "):
         trained(model, run)
     shutil.rmtree(run / "model")
     assert files(Path(trained(model, run).run)) == files(Path(done.run))

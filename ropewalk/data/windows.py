@@ -31,7 +31,7 @@ from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, p
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.untrusted import whole_number
+from ropewalk.untrusted import one_of, whole_number
 from ropewalk.values import check_member, frozen
 
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
@@ -76,14 +76,14 @@ class WindowSettings:
             raise InvalidValue(
                 "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
             )
-        check_member(self.arrangement, get_args(Arrangement), "arrangement")
+        one_of(self.arrangement, get_args(Arrangement), "layout")
         if whole_number(self.chunks, "chunks") < 2:
             raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
         if (self.arrangement == "skip") != (self.target is not None):
             raise InvalidValue(
                 "target",
                 self.target,
-                "must be given for the arrangement `skip`, and for no other",
+                "must be given for the layout `skip`, and for no other",
                 "give the length that the model is planned for",
             )
         if self.target is not None and not self.length <= self.target <= MAX_LENGTH:
@@ -247,14 +247,14 @@ class Windows(Sequence[Window]):
             if first is None:
                 raise InputError(
                     "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
-                    "arrangement, such as intra"
+                    "layout, such as intra (`layout`)"
                 )
             return (first,), ()
         if self.settings.arrangement == "bookends":
             if first is None or eos is None:
                 raise InputError(
-                    "the tokenizer has no EOS to end a window with; choose another arrangement, "
-                    "such as full"
+                    "the tokenizer has no EOS to end a window with; choose another layout, "
+                    "such as full (`layout`)"
                 )
             return (first,), (eos,)
         return (), ()

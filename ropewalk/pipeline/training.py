@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig
 
 from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
 from ropewalk.data.store import TokenStore
@@ -33,9 +32,11 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import load_stock_config
 from ropewalk.models.source import resolve
 from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
@@ -147,6 +148,8 @@ class TrainingRun:
             if not job.done:
                 self._train(job, number)
             on_first(lambda: self._export(job, whole, proof))
+        else:
+            on_first(lambda: check_unchanged(whole))
         on_first(lambda: _clean(job))
         return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
 
@@ -253,8 +256,8 @@ def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progre
             f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
             "with this model (`ropewalk data build`), or give the model that it was built for"
         )
-    config = AutoConfig.from_pretrained(str(model))
-    store.check(progress, vocabulary=config.get_text_config().vocab_size)
+    config = load_stock_config(model).get_text_config()
+    store.check(progress, vocabulary=config.vocab_size)
 
 
 def with_original(plan: ContextPlan) -> ContextPlan:

@@ -13,6 +13,7 @@ from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
@@ -73,9 +74,12 @@ class Train(Stage[Training]):
         return max(0, most - written_bytes(place / FOLDER))
 
     def recalled(self, work: Work, result: Training) -> Training | None:
-        """The weights, if they are still there; the run directory may have moved."""
+        """The weights, if they are still there, and unchanged; the run directory may have moved."""
         place = work.directory.path
-        return replace(result, folder=place / FOLDER / TRAINED) if _trained_in(place) else None
+        if not _trained_in(place):
+            return None
+        check_unchanged(place / FOLDER / TRAINED)
+        return replace(result, folder=place / FOLDER / TRAINED)
 
     def model_after(self, result: Training) -> str:
         return str(result.folder)

@@ -86,9 +86,14 @@ def extend(
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.pipeline import extend as pipeline
     from ropewalk.pipeline.stage import Work
+    from ropewalk.pipeline.stages import stages
 
     start, settings, path = asked.start, asked.settings, asked.path
-    identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
+    identity = {
+        **run_identity(start.loaded, asked.documents),
+        **asdict(settings),
+        "stages": [each.name for each in stages(settings)],
+    }
     if start.to_train:
         identity["train_corpus_sha256"] = fingerprint(start.to_train)
     with RunDirectory(path, "extend", identity, apart_from=asked.source.places) as directory:

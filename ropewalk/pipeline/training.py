@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -184,16 +184,7 @@ class TrainingRun:
         told: list[object] = [None]
         journal = self._journal(number)
         if journal is not None:
-            told = [
-                TrainedStage(
-                    length=job.stage.length,
-                    window=job.stage.window,
-                    method=_method(job.plan),
-                    plan_id=job.plan.id,
-                    epochs=round(job.reading.epochs, 4),
-                    steps=journal.whole(job.stage.steps),
-                ).to_json()
-            ]
+            told = [trained_stage(job, journal).to_json()]
         if dist.is_initialized():
             dist.broadcast_object_list(told)
         return TrainedStage.from_json(told[0], "stage")
@@ -286,9 +277,17 @@ def joined(execution: Execution) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _method(plan: ContextPlan) -> str:
-    given: Mapping[str, str] = plan.provenance
-    return given.get("methods") or plan.longest(plan.extended_layer).method
+def trained_stage(job: StageJob, journal: StepJournal) -> TrainedStage:
+    """A stage that is done, as its journal has it."""
+    plan = job.plan
+    return TrainedStage(
+        length=job.stage.length,
+        window=job.stage.window,
+        method=plan.provenance.get("methods") or plan.longest(plan.extended_layer).method,
+        plan_id=plan.id,
+        epochs=round(job.reading.epochs, 4),
+        steps=journal.whole(job.stage.steps),
+    )
 
 
 def _step_of(path: Path) -> int:

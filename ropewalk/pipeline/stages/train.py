@@ -18,11 +18,11 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
-from ropewalk.pipeline.stages.evaluate import chosen_plan
-from ropewalk.pipeline.training import check_documents
+from ropewalk.pipeline.stages.search import Search
+from ropewalk.pipeline.training import check_documents, trained_stage
 from ropewalk.progress import Progress
 from ropewalk.training.recording import StepJournal
-from ropewalk.training.results import JOURNAL, TrainedStage
+from ropewalk.training.results import JOURNAL
 from ropewalk.training.settings import Settings, StageSettings
 from ropewalk.training.stage import (
     TRAINED,
@@ -98,7 +98,7 @@ class Train(Stage[Training]):
         )
         job = StageJob(
             resolve(work.source).folder,
-            chosen_plan(work),
+            work.result(Search).plan,
             store,
             SpecialTokens.of(work.loaded.tokenizer),
             settings.stages[0],
@@ -116,15 +116,7 @@ class Train(Stage[Training]):
             event=work.directory.event,
             notice=work.notice,
         )
-        stage = TrainedStage(
-            length=self.target_length,
-            window=self.target_length,
-            method=chosen_plan(work).provenance.get("methods", "plan"),
-            plan_id=job.plan.id,
-            epochs=round(job.reading.epochs, 4),
-            steps=journal.whole(self.steps),
-        )
-        return Training(place / TRAINED, stage, left_out)
+        return Training(place / TRAINED, trained_stage(job, journal), left_out)
 
 
 def _trained_in(run: Path) -> bool:

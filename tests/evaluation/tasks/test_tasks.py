@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -53,6 +54,12 @@ SIZES = (ENCODER, LargeEncoder(tiny.tokenizer()))
 each_size = pytest.mark.parametrize("encoder", SIZES, ids=["small", "large"])
 
 
+@cache
+def long_samples(task: Task, encoder: Encoder) -> tuple[Sample, ...]:
+    """Drawn once for all tests: the text around an answer takes long to make."""
+    return tuple(generate(task, encoder, HAYSTACK, LONG, 5, 0))
+
+
 def _samples(task: Task, count: int, length: int = LENGTH, seed: int = 0) -> list[Sample]:
     return list(generate(task, ENCODER, HAYSTACK, length, count, seed))
 
@@ -60,7 +67,7 @@ def _samples(task: Task, count: int, length: int = LENGTH, seed: int = 0) -> lis
 @every_task
 @each_size
 def test_samples_fit_their_length_and_fill_it(task: Task, encoder: Encoder) -> None:
-    for sample in generate(task, encoder, HAYSTACK, LONG, 6, 0):
+    for sample in long_samples(task, encoder):
         used = len(sample.prompt) + sample.allowance
         assert 0.98 * LONG <= used <= LONG
         least = 0 if encoder.is_small else task.allowance
@@ -104,12 +111,12 @@ def test_samples_are_the_same_in_another_process_with_another_hash_seed() -> Non
 def test_every_sample_has_a_layout_of_its_own(task: Task, encoder: Encoder) -> None:
     """Two prompts differ in more than in the values that are asked for."""
     texts = set()
-    for sample in generate(task, encoder, HAYSTACK, LONG, 4, 0):
+    for sample in long_samples(task, encoder):
         text = encoder.text(sample.prompt)
         for reference in sample.references:
             text = text.replace(reference.strip(), "…")
         texts.add(text)
-    assert len(texts) == 4
+    assert len(texts) == 5
 
 
 @every_task
@@ -148,7 +155,7 @@ def test_depths_are_spread(task: Task) -> None:
 def test_the_prompt_holds_the_answer_and_ends_with_the_question(
     task: Task, encoder: Encoder
 ) -> None:
-    for sample in generate(task, encoder, HAYSTACK, LONG, 5, 0):
+    for sample in long_samples(task, encoder):
         prompt = encoder.text(sample.prompt)
         assert all(reference.strip() in prompt for reference in sample.references)
         assert encoder.text(sample.tokens) == prompt + sample.answer_text
@@ -161,8 +168,7 @@ def test_the_prompt_holds_the_answer_and_ends_with_the_question(
 @every_task
 @each_size
 def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -> None:
-    drawn = list(generate(task, encoder, HAYSTACK, LONG, 5, 0))
-    for sample, other in pairwise(drawn):
+    for sample, other in pairwise(long_samples(task, encoder)):
         half = sample.answer_text[: len(sample.answer_text) // 2]
         for wrong in (other.answer_text, *sample.distractors, half):
             assert 0 <= task.score(wrong, sample.references) < 1

@@ -14,11 +14,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ropewalk.outputs import write_atomically
+from ropewalk.reports import figures
 from tests.stock_process import StockProcess
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The same examples every time: a red build means a changed program, not a lucky draw. To search
 # further than that: HYPOTHESIS_PROFILE=explore.
@@ -56,3 +63,28 @@ def stock() -> Iterator[StockProcess]:
         patched.setattr(subprocess, "run", process.run)
         yield process
     process.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pictures() -> Iterator[None]:
+    """Each run makes its figures, and the first of a name is drawn: later ones are copies of it.
+
+    Drawing takes matplotlib a second for a run, and is its own work.
+    """
+    drawn: dict[str, dict[str, bytes]] = {}
+    draw = figures.save_pictures
+
+    def save_pictures(figure: Figure, stem: Path) -> None:
+        if stem.name not in drawn:
+            draw(figure, stem)
+            drawn[stem.name] = {
+                ending: stem.with_name(f"{stem.name}.{ending}").read_bytes()
+                for ending in figures.PICTURES
+            }
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for ending, content in drawn[stem.name].items():
+            write_atomically(stem.with_name(f"{stem.name}.{ending}"), content)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(figures, "save_pictures", save_pictures)
+        yield

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import pytest
-from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from ropewalk import cli
@@ -22,17 +21,17 @@ R = TypeVar("R", bound=Result)
 def check_result(result: R) -> R:
     """JSON and back without losing a bit, a summary of one paragraph, a picture where promised."""
     text = json.dumps(result.to_json(), allow_nan=False)
-    again = type(result).from_json(json.loads(text))
+    value = json.loads(text)
+    again = type(result).from_json(value)
     assert json.dumps(again.to_json()) == text
     assert again == result
     assert hash(again) == hash(result)
     with pytest.raises(InvalidValue, match="is not a known key"):
-        type(result).from_json({**json.loads(text), "smuggled": 1})
-    for key in json.loads(text):
-        damaged = copy.deepcopy(json.loads(text))
-        del damaged[key]
+        type(result).from_json({**value, "smuggled": 1})
+    for key in value:
         with pytest.raises(InvalidValue, match=key):
-            type(result).from_json(damaged)
+            type(result).from_json({own: value[own] for own in value if own != key})
+    assert json.dumps(value) == text  # reading changes nothing
     assert pickle.loads(pickle.dumps(result)) == copy.deepcopy(result) == result
     summary = result.summary()
     assert summary == str(result)
@@ -47,8 +46,7 @@ def check_result(result: R) -> R:
     shown = result._repr_html_()
     assert shown.startswith("<p>")
     if hasattr(result, "figure"):
-        assert isinstance(result.figure(), Figure)
-        assert "data:image/png;base64," in shown
+        assert "data:image/png;base64," in shown  # which draws it
     return result
 
 

@@ -575,7 +575,8 @@ def _is_caught(name: str, fault: Fault) -> bool:
         file = copy / fault.file
         text = file.read_text(encoding="utf-8")
         if text.count(fault.right) != 1:
-            raise SystemExit(f"{name}: {fault.file} holds {fault.right!r} not exactly once")
+            print(f"MISSED  {name}: {fault.file} holds {fault.right!r} not exactly once")
+            return False
         file.write_text(text.replace(fault.right, fault.wrong), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-x", *fault.tests]
         # The processes that tests start import the copy too.

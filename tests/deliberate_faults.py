@@ -256,16 +256,16 @@ FAULTS = {
         "found is not None and not found.models",
         ("tests/planning/test_measured.py",),
     ),
-    "export always writes linear": Fault(
-        "ropewalk/pipeline/stages/evaluate.py",
-        "chosen = work.result(Search).legs[0].chosen",
-        'chosen = "linear"',
+    "export writes the plan that the model came with": Fault(
+        "ropewalk/pipeline/stages/export.py",
+        "plan, path = work.result(Search).plan, work",
+        "plan, path = work.present, work",
         PIPELINE,
     ),
     "the searched plan is evaluated as YaRN's": Fault(
         "ropewalk/pipeline/stages/evaluate.py",
-        "Condition(SEARCHED, searched.plan.id, searched.plan)",
-        "Condition(SEARCHED, found[-1].plan_id, found[-1].plan)",
+        "plans[leg.chosen] = found.plan",
+        "plans.setdefault(leg.chosen, next(iter(plans.values())))",
         PIPELINE,
     ),
     "stages read text that the search has seen": Fault(

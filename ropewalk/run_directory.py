@@ -2,7 +2,7 @@
 
 A run directory is one computation and all that came of it:
 
-    run.json          the whole configuration, the versions, the seed; written once
+    run.json          the whole configuration, the versions, the arguments; written once
     records.jsonl     scored samples (records.py) as they come, one per line
     events.jsonl      what happened when: the only file that holds times
     lock              held while a process works here
@@ -32,11 +32,14 @@ from types import TracebackType
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.options import arguments_of
 from ropewalk.outputs import RUN_FILE, TEMPORARY, check_place, sync_directory, write_atomically
 from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = "ropewalk-run-1"
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
+ARGUMENTS = "arguments"
+"""The key of the arguments in run.json, from which `--config` repeats the run."""
 DAMAGED_EVENTS = "events.damaged.jsonl"
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
@@ -106,13 +109,19 @@ class RunDirectory:
         os.close(self._lock)
 
     def _identify(self, command: str, configuration: Mapping[str, object]) -> bool:
-        """Write run.json, or compare with the one that is there: True where it goes on."""
+        """Write run.json, or compare with the one that is there: True where it goes on.
+
+        The arguments may differ: another path may lead to the same text.
+        """
         present = {
             "format": FORMAT,
             "command": command,
             "configuration": dict(configuration),
             "versions": versions(),
         }
+        arguments = arguments_of(command)
+        if arguments is not None:
+            present[ARGUMENTS] = arguments
         text = json.dumps(present, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         file = self.path / CONFIGURATION
         if not file.exists():
@@ -133,7 +142,7 @@ class RunDirectory:
             before = read_json(file)
         except InputError as error:
             raise InputError(f"{error}; restore the file, or give another directory") from None
-        changes = differences(before, parse_json(text, source="this run"))
+        changes = differences(*map(_identifying, (before, parse_json(text, source="this run"))))
         if changes:
             shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
             raise InputError(
@@ -199,6 +208,13 @@ class RunDirectory:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
         return path
+
+
+def _identifying(content: object) -> object:
+    """What of a run.json makes two runs the same."""
+    if isinstance(content, dict):
+        return {key: value for key, value in content.items() if key != ARGUMENTS}
+    return content
 
 
 def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
@@ -352,6 +368,23 @@ def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
     if (found := fields.text("format")) != FORMAT:
         raise InputError(f"{file}: is of format {found!r}, not {FORMAT!r}")
     return fields.text("command"), fields.mapping("configuration")
+
+
+def read_arguments(file: Path, command: str) -> dict[str, object]:
+    """The arguments that a run of a command was started with, from its run.json."""
+    file = file / CONFIGURATION if file.is_dir() else file
+    found, _ = read_configuration(file.parent) if file.name == CONFIGURATION else ("", None)
+    if not found:
+        raise InputError(f"{file}: is not the {CONFIGURATION} of a run; give RUN/{CONFIGURATION}")
+    if found != command:
+        raise InputError(f"{file}: is of `ropewalk {found}`; give the {CONFIGURATION} of {command}")
+    fields = Fields(read_json(file), f"{file}: ")
+    if ARGUMENTS not in fields:
+        raise InputError(
+            f"{file}: holds no arguments, since an earlier version of ropewalk wrote it; give the "
+            "arguments themselves"
+        )
+    return fields.mapping(ARGUMENTS)
 
 
 def read_versions(path: str | Path) -> dict[str, str]:

@@ -26,7 +26,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
-from ropewalk.options import Argument, Option
+from ropewalk.options import Argument, Option, RunFolder, called
 from ropewalk.progress import Progress, silent
 from ropewalk.values import Result, Value
 
@@ -133,7 +133,12 @@ def build_data(
     ],
     folder: Annotated[
         str | Path,
-        Option("The folder to build, or to go on building.", "DIR", shell=("--output", "-o")),
+        RunFolder(
+            "The folder to build, or to go on building.",
+            "DIR",
+            shell=("--output", "-o"),
+            command="data build",
+        ),
     ],
     *,
     field: TextField = "text",
@@ -146,7 +151,7 @@ def build_data(
     Each corpus is a file, a folder, a list of texts, or `python`, the standard library of the
     running Python. Windows are made when they are read, so one store serves every length.
     """
-    with required_by("data build"):
+    with called("data build", build_data, locals()):
         from ropewalk.evaluation.encoding import Encoder
         from ropewalk.models.load import load_tokenizer
 

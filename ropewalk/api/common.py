@@ -65,6 +65,15 @@ Dtype: TypeAlias = Annotated[
 ]
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]
+OwnTokenizer: TypeAlias = Annotated[
+    str | Path | None, Option("The folder with the tokenizer of the planned model.", "DIR")
+]
+ServedName: TypeAlias = Annotated[
+    str | None, Option("The model's name on the server (default: the only one it lists).", "NAME")
+]
+Timeout: TypeAlias = Annotated[
+    float, Option("The longest time for one request.", "SECONDS", advanced=True)
+]
 Strict: TypeAlias = Annotated[
     bool, Option("Refuse a model whose config leaves open how it rotates.")
 ]

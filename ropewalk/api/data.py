@@ -23,7 +23,6 @@ from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Argument, Option, RunFolder, called

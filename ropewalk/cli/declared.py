@@ -157,12 +157,16 @@ class _Form(NamedTuple):
 
 
 class _Names(dict[str, Any]):
-    """The names of a module; one that only its type checker imports stands for any type."""
+    """The names of a module; one that only a type checker imports is a type of its own."""
 
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
             raise KeyError(name)
-        return Any
+        return _Elsewhere
+
+
+class _Elsewhere:
+    """A type that no command makes."""
 
 
 def _options(verb: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any, Option]]:
@@ -215,8 +219,9 @@ def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
 
 def _form(annotation: Any) -> _Form:
     """The form of a type. Where several kinds of values are taken, a list comes before a text."""
-    members = [each for each in _members(annotation) if each not in (Any, object)]
-    members = members or [str]  # all that is no text comes from Python
+    members = [each for each in _members(annotation) if each is not _Elsewhere]
+    if Any in members or object in members:  # all that is no text comes from Python
+        members = [str]
     for each in members:
         if _origin_is(each, Mapping):
             return _named_values(str in members, _form(get_args(each)[1]))

@@ -96,12 +96,17 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
     return decorate
 
 
+def is_preview() -> bool:
+    """Whether the verb that runs is only previewed, and will write nothing."""
+    return _IS_PREVIEW.get()
+
+
 def preview_ends(asked: object) -> None:
     """In a verb, where its arguments are checked and nothing is written yet: a preview ends here.
 
     The function that makes the preview gets `asked`.
     """
-    if _IS_PREVIEW.get():
+    if is_preview():
         raise _Stopped(asked)
 
 

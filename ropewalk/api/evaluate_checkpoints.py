@@ -101,8 +101,8 @@ def evaluate_checkpoints(
 ) -> EvaluatedCheckpoints:
     """Evaluate the last checkpoints of a training, each as `evaluate` does with the same settings.
 
-    `model` is the folder that a trainer writes: it holds folders such as checkpoint-500. The directory `run`
-    gets a run directory for each of them.
+    `model` is the folder that a trainer writes: it holds folders such as checkpoint-500. The
+    directory `run` gets a run directory for each of them.
     """
     check_count(last, "last")
     if settings.get("server") is not None:

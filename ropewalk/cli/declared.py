@@ -71,7 +71,8 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         forms: list[dict[str, _Form]] = [{} for _ in verbs]
-        own = list(inspect.signature(run, eval_str=True).parameters.values())[len(verbs) :]
+        names: Any = _Names(getattr(run, "__globals__", {}))
+        own = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
         parameters = [
             each
             for verb, its in zip(verbs, forms, strict=True)
@@ -90,7 +91,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
                 calls[0] = replace(calls[0], given=_as_in(file, folders[0].command, calls[0]))
             run(*calls, **words)
 
-        parameters += own
+        parameters += own[len(verbs) :]
 
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
@@ -203,12 +204,12 @@ def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
     """The option for typer; its help shows a default that says something."""
     unit = option.unit or form.unit
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
-    text = f"{option.help}  [default: {form.shown(usual)}]" if says else option.help
+    flag = name.replace("_", "-")
+    told = flag if usual is True else form.shown(usual) if says else ""
+    text = f"{option.help}  [default: {told}]" if says else option.help
     if isinstance(option, Argument):
         return typer.Argument(metavar=unit, help=text)
-    flag = f"--{name.replace('_', '-')}"
-    if form.type is bool and usual is True:
-        flag += f"/--no-{flag[2:]}"
+    flag = f"--{flag}/--no-{flag}" if usual is True else f"--{flag}"
     return typer.Option(
         *(option.shell or (flag,)),
         metavar=unit,
@@ -234,7 +235,7 @@ def _form(annotation: Any) -> _Form:
         return _Form(str, "FILE" if Path in members else "TEXT")
     [only] = members
     if only is bool:
-        return _Form(bool, None, shown=lambda usual: "yes" if usual else "no")
+        return _Form(bool, None)
     if only in (int, float, Path):
         return _Form(only, {int: "N", float: "X", Path: "FILE"}[only])
     if get_origin(only) is Literal:

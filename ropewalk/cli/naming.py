@@ -16,7 +16,6 @@ from ropewalk.errors import InvalidValue, RopewalkError
 
 # Parameters whose option has another name; most have the same.
 _OTHERWISE = {
-    "evaluations": "budget",
     "methods": "method",
     "model_on_disk": "model",
     "out": "output",

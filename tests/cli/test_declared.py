@@ -150,7 +150,7 @@ def test_help_has_units_defaults_and_headings() -> None:
         "--samples N Samples. [default: 20]",
         "--layout <full|reset> A layout. [default: full]",
         "--corpus NAME=FILE Text.",
-        "--stock / --no-stock Only stock ones. [default: yes]",
+        "--stock / --no-stock Only stock ones. [default: stock]",
         "--tasks A,B,… Tasks. [default: a,b]",
         "--dry-run Only show it.",
         "Advanced: --rate RATE A rate.",

@@ -20,6 +20,7 @@ _OTHERWISE = {
     "model_on_disk": "model",
     "out": "output",
     "parameters": "set",
+    "preview": "dry_run",
     "plans": "plan",
     "runtimes": "runtime",
     "target_length": "to",

@@ -40,6 +40,12 @@ Corpus: TypeAlias = str | Path | Iterable[str | Document]
 
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
+ModelToRead: TypeAlias = Annotated[
+    Model,
+    Argument(
+        "A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.", "MODEL"
+    ),
+]
 Plans: TypeAlias = Annotated[
     Sequence[PlanLike],
     Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),

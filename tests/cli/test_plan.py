@@ -155,7 +155,7 @@ def test_query_scales_are_shown_in_a_line_and_damaged_ones_refused_in_one(
 
 def test_settings_need_a_method() -> None:
     for option in (["--set", "b=1"], ["--log-n", "beyond"]):
-        with pytest.raises(InputError, match="go with a --method"):
+        with pytest.raises(InputError, match="--set and --log-n belong to a method"):
             planned(LLAMA2, "--to", "16k", *option)
 
 

@@ -76,7 +76,7 @@ ROOMS = {
     "models.logits": Row(("errors",), needs=("torch",)),
     "models.assumptions": Row((*VALUES, "models.config", "models.families", "models.native")),
     "models.stock_config": Row(
-        (*VALUES, "context_plan", "scaling", "models.config", "models.native")
+        (*VALUES, "context_plan", "scaling", "models.config", "models.native", "models.recipes")
     ),
     "models.source": Row(
         (

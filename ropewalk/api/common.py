@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, TypeAlias, TypeVar
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.lengths import format_length, parse_length
+from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.options import Argument, Option
@@ -107,15 +107,18 @@ def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
 
 
 def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...]:
-    """Lengths in rising order, each once."""
-    return tuple(sorted({as_length(value, key) for value in as_list(values, key)}))
+    """Lengths in rising order, each once; `1k … 8k` stands for the doublings between."""
+    given = as_list(values, key)
+    if {"…", "..."} & set(given):
+        return tuple(sorted(set(parse_lengths([str(value) for value in given]))))
+    return tuple(sorted({as_length(value, key) for value in given}))
 
 
 def as_plan(value: PlanLike) -> ContextPlan:
     """The plan itself, of what bears one, or in a file."""
     if isinstance(value, str | Path):
         path = as_path(value, "plan")
-        if not path.exists() and path.name.lower() in names():
+        if path.name.lower() in names() and not path.exists():
             raise InvalidValue(
                 "plan",
                 str(value),

@@ -23,7 +23,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.serving import Serving, serving
 from ropewalk.lengths import format_length
-from ropewalk.models.recipes import VENDOR, is_documented
+from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called
 from ropewalk.planning.extension import (
@@ -205,8 +205,10 @@ def plan(
         if not isinstance(parameters, Mapping | None):
             raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
         given = dict(parameters or {})
+        recipe = None
         if method == VENDOR:
-            method, given = _by_vendor(source, target, given)
+            recipe, extension = _by_vendor(source, target, given)
+            method, given = extension.method, dict(extension.parameters)
         within = target < present.longest(chosen[0]).length
         if within and not (given or from_original or log_n):
             return _planned(source, within_trained(present, target, chosen), chosen)
@@ -236,6 +238,8 @@ def plan(
         )
         if _same(present, extended):
             return _planned(source, present, chosen)
+        if recipe is not None:
+            extended = replace(extended, provenance={**extended.provenance, RECIPE: recipe.source})
         start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
         scale = target / (start if from_original else present.longest(chosen[0])).length
         for name in (each.name for each in stacked(method)):
@@ -282,8 +286,8 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
 
 def _by_vendor(
     source: Source, target: int, given: Mapping[str, object]
-) -> tuple[str, dict[str, object]]:
-    """The method and the parameters that the vendor documents for the target."""
+) -> tuple[Documented, Extension]:
+    """What the vendor documents, and its extension for the target."""
     if given:
         raise InputError(
             f"`parameters` belong to a method, and `{VENDOR}` stands for documented ones; name the "
@@ -295,8 +299,7 @@ def _by_vendor(
             f"{source.name}: no documented extension is known for a model of this structure and "
             "scaling; name a method, as in 'yarn'"
         )
-    extension = found.needed(target)
-    return extension.method, dict(extension.parameters)
+    return found, found.needed(target)
 
 
 def _from_plain(source: Source, start: RotarySchedule, method: str) -> str:

@@ -42,7 +42,7 @@ def verb_meant(arguments: Sequence[str]) -> list[str]:
 def options_meant(arguments: Sequence[str], options: Collection[str], *, model: bool) -> list[str]:
     """The arguments of a verb with these options; `model`: its first argument is one."""
     found: list[str] = []
-    for before, word in zip(["", *arguments], arguments, strict=False):
+    for before, word, after in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if before in _NAMES and before in options:
             found.append(_name(before, word))
@@ -55,7 +55,7 @@ def options_meant(arguments: Sequence[str], options: Collection[str], *, model: 
         elif model and name.lower() == "--model":
             found += [value] if equals else []  # the model is an argument: its value stands alone
         else:
-            found.append(f"{_option(name, value, options)}{equals}{value}")
+            found.append(f"{_option(name, value or after, options)}{equals}{value}")
     return found
 
 

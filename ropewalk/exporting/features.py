@@ -88,8 +88,8 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
         if planned != own:
             raise InvalidValue(
                 f"plan.schedules.{layer_type}",
-                _in_words(planned),
-                f"this model has {_in_words(own)}",
+                _differs(planned, own),
+                f"the plan was made for another model: this one has {_differs(own, planned)}",
                 "create the plan from this model's config",
             )
 
@@ -108,11 +108,16 @@ def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
             )
 
 
-def _in_words(geometry: RotaryGeometry) -> str:
-    return (
-        f"heads of {geometry.head_dim}, of which {geometry.rotary_dim} turn, "
-        f"base {geometry.base:g}, {geometry.pair_layout} pairs"
-    )
+def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
+    """What of a geometry another one has not."""
+    parts = {
+        f"heads of {geometry.head_dim}": geometry.head_dim == other.head_dim,
+        f"{geometry.rotary_dim} turning dimensions": geometry.rotary_dim == other.rotary_dim,
+        f"base {geometry.base:g}": geometry.base == other.base,
+        f"{geometry.resting_pairs} resting pairs": geometry.resting_pairs == other.resting_pairs,
+        f"{geometry.pair_layout} pairs": geometry.pair_layout == other.pair_layout,
+    }
+    return ", ".join(part for part, same in parts.items() if not same)
 
 
 def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from ropewalk.models.native import PLAIN
 
 VENDOR = "vendor"
 """What stands for a documented extension where a method is named."""
+RECIPE = "recipe"
+"""The key of a plan's provenance that names the source of a documented extension."""
 FILE = Path(__file__).with_name("recipes.json")
 QUOTED = {"P": ", as a third party quotes it"}
 """What is added to a source that is not the vendor's own."""

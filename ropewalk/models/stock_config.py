@@ -23,6 +23,7 @@ from ropewalk.models.config import (
     text_config,
 )
 from ropewalk.models.native import Stated, three_lengths
+from ropewalk.models.recipes import RECIPE
 from ropewalk.scaling import dynamic_ntk, rebuild
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
@@ -59,7 +60,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     ropes = {layer: rope for layer, (rope, _) in written.items()}
     # Sliding-window layers, which keep to their window, have no say in the stated length.
     rope, length = written[FULL_ATTENTION if FULL_ATTENTION in written else next(iter(written))]
-    if rope["rope_type"] == "yarn" and not plan.provenance.get("recipe"):
+    if rope["rope_type"] == "yarn" and not plan.provenance.get(RECIPE):
         # exllamav3 and transformers up to 4.55 take the factor from the two lengths. Where a vendor
         # documents another target, that stays.
         length = max(length, math.floor(rope["factor"] * rope[ORIGINAL_LENGTH]))

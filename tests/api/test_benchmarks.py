@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from ropewalk import cli
 from ropewalk.api.benchmarks import _comparisons, _interval
+from ropewalk.cli.declared import Call
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.public_benchmarks import BenchmarkScores, Weighting
 from ropewalk.evaluation.statistics import holm, mean_rate_interval, rate_interval
@@ -100,11 +101,11 @@ def test_a_value_that_is_no_mean_has_no_interval_and_no_comparison() -> None:
 def test_the_command_strips_blanks_between_names(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def record(model: object, names: list[str], **_: object) -> None:
-        asked.extend(names)
+    def record(call: Call[object]) -> None:
+        asked.extend(call.given["names"])
         raise SystemExit(0)
 
-    monkeypatch.setattr("ropewalk.cli.benchmarks.benchmarks", record)
+    monkeypatch.setattr("ropewalk.cli.declared.Call.__call__", record)
     words = ["benchmarks", "bundled", "--names", "hellaswag, mmlu"]
     CliRunner().invoke(cli.command_line(["benchmarks"]), words)
     assert asked == ["hellaswag", "mmlu"]

@@ -20,7 +20,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.models.config import load_config, present_plan
+from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
 from ropewalk.progress import Status
@@ -114,15 +114,15 @@ def test_the_options_reach_the_folder(source: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("runtime", ["transformers", "vllm", "llama.cpp"])
-def test_weights_that_are_no_numbers_are_named(source: str, tmp_path: Path, runtime: str) -> None:
-    broken = Path(shutil.copytree(source, tmp_path / "broken"))
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path, runtime: str) -> None:
+    broken = Path(shutil.copytree(BUNDLED_FOLDER, tmp_path / "broken"))
     weights = load_file(broken / "model.safetensors")
     name = "model.layers.1.self_attn.q_proj.weight"
     weights[name][3, 5] = float("nan")
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     told = name if runtime != "llama.cpp" else r"blk\.1\.attn_q\.weight"
     with pytest.raises(RopewalkError, match=told):
-        rw.export(broken, planned(source), tmp_path / "out", runtime)
+        rw.export(broken, planned(str(broken), "yarn"), tmp_path / "out", runtime)
     assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
 
@@ -257,6 +257,7 @@ def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
     plan = ContextPlan.from_json(value)
     with pytest.raises(InvalidValue, match="create the plan from this model's config") as shown:
         rw.export.preview(source, plan)
+    assert "made for another model: this one has " in str(shown.value)
     for runtime in ("transformers", "vllm", "sglang"):
         with pytest.raises(InvalidValue) as refused:
             rw.export(source, plan, tmp_path / "out", runtime)

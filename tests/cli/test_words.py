@@ -67,7 +67,6 @@ def received(words: list[str], cls: type[Any]) -> Given | str:
         ["--there", "."],
         ["--there", "no/where"],
         ["--choice", "three"],
-        ["--choice", "TWO"],
         ["--path", "a\0b"],
         ["--text", "λ\udce9"],
     ],
@@ -83,3 +82,8 @@ def test_a_command_gets_what_typer_alone_would_give_it(words: list[str]) -> None
 def test_what_takes_more_is_left_to_typer(value: object, annotation: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         as_type(value, annotation)
+
+
+def test_a_name_in_capitals_is_the_same_name() -> None:
+    """Which typer alone would refuse."""
+    assert received(["--choice", "TWO"], VerbHelp) == received(["--choice", "two"], VerbHelp)

@@ -224,7 +224,7 @@ def test_nothing_is_fetched_unless_that_is_allowed(monkeypatch: pytest.MonkeyPat
         raise AssertionError("a download was tried")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unwanted)
-    with pytest.raises(InputError, match=r"offline unless told otherwise.*`allow_download`"):
+    with pytest.raises(InputError, match=r"from the Hugging Face hub, allow it.*`allow_download`"):
         load("someone/some-model")
     for path in ("/no/such/folder", "./model", "a/b/c"):
         with pytest.raises(InputError, match="there is no such file or folder; check the path"):

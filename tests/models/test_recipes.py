@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.recipes import FILE, documented, is_documented
@@ -75,6 +76,14 @@ def test_a_documented_extension_is_named_and_written(
         assert rope.get(key) == (stated.get(key) or before.get(key))
     assert is_documented(written)
     assert present_plan(written).longest().rescale_factors.max() == factor
+    assert found.plan.provenance["recipe"] in found.documented
+    assert ContextPlan.from_json(found.plan.to_json()) == found.plan
+
+
+def test_a_target_below_the_factor_stays_the_vendors_alone() -> None:
+    """exllamav3 takes the factor of a plan of ours from the two lengths."""
+    own = rw.plan(NEXT, 1010000, "yarn", parameters={"factor": 4.0}, notice=lambda text: None)
+    assert with_plan(NEXT, own.plan)["max_position_embeddings"] == 4 * 262144
 
 
 def test_the_comparison_names_it_first() -> None:

@@ -122,7 +122,7 @@ def called(
     `values` are the verb's local variables when it begins. MissingExtra names the command.
     """
     arguments = {
-        name: _as_json(values[name])
+        name: _kept(values[name])
         for name, parameter in signature(verb).parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
@@ -149,8 +149,22 @@ IN_PYTHON = "only in Python"
 """The key of a value in run.json that only Python can hold."""
 
 
+_LONGEST = 2**16
+"""Characters of an argument in run.json."""
+
+
 def _is_usual(value: object, usual: object) -> bool:
     return value is usual or (type(value) is type(usual) and value == usual)
+
+
+def _kept(value: object) -> object:
+    """A value as JSON. A text to train on is no setting: it is kept as its type alone."""
+    import json
+
+    found = _as_json(value)
+    if only_in_python(found) or len(json.dumps(found)) > _LONGEST:
+        return {IN_PYTHON: type(value).__name__}
+    return found
 
 
 def _as_json(value: object) -> object:

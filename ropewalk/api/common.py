@@ -14,12 +14,9 @@ from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.options import Argument, Option
-from ropewalk.planning.extension import only_the_length
 from ropewalk.progress import Notice
-from ropewalk.run_directory import check_run_place
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
-from ropewalk.theory.coverage import coverage
 
 T = TypeVar("T")
 
@@ -161,6 +158,8 @@ def runnable(
     check_placement(dtype, device)
     source = resolve(model, allow_download=allow_download)
     if run is not None:
+        from ropewalk.run_directory import check_run_place
+
         check_run_place(run, source.places)
     if isinstance(model, str | Path) and not source.has_weights:
         source.folder  # noqa: B018 - says why there are none
@@ -242,6 +241,9 @@ def changes_only_the_length(
 
     `safe_base`: the plan is that of the base which the bound asks for.
     """
+    from ropewalk.planning.extension import only_the_length
+    from ropewalk.theory.coverage import coverage
+
     if not only_the_length(present, planned):
         return ""
     length, schedule = format_length(planned.target_length), planned.longest(layer)

@@ -27,7 +27,6 @@ from ropewalk.api.report import keep_report
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
-from ropewalk.models.config import BUNDLED
 from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
 from ropewalk.pipeline.settings import (
     BATCH,
@@ -57,7 +56,7 @@ def _estimate(asked: _Asked) -> Estimate:
 
 @previewed_by(_estimate)
 def extend(
-    model: ModelToRun = BUNDLED,
+    model: ModelToRun = "bundled",
     to: Annotated[
         Length | None,
         Option("Target length, such as 32k (default: eight times what the model serves)."),

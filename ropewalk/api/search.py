@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,35 +27,16 @@ from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
-from ropewalk.searching.model.results import Found
-from ropewalk.searching.model.settings import (
-    Kind,
-    Settings,
-    check_target,
-    published,
-)
+from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import Ranks
+    from ropewalk.searching.model.results import Found, Searched
 
 RESULTS = "results.json"
-
-
-@dataclass(frozen=True, eq=False)
-class Searched(Found):
-    """The result of a search on one model."""
-
-    model: str = field(kw_only=True)
-    dtype: str = field(kw_only=True)
-    device: str = field(kw_only=True)
-    seconds: float = field(kw_only=True)
-
-    def summary(self) -> str:
-        return f"{self.model}: {super().summary()}"
 
 
 def search(
@@ -147,6 +128,9 @@ def search(
     shown to help.
     """
     with called("search", search, locals()):
+        from ropewalk.searching.model.results import Searched
+        from ropewalk.searching.model.settings import Settings, check_target, published
+
         settings = Settings(
             target_length=as_length(to, "to"),
             strategy=strategy,
@@ -226,6 +210,8 @@ def search(
 
 def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     """The plan, the scores and the figures of a finished search."""
+    from ropewalk.reports.figures import keep_figures
+
     directory.write(PLAN, found.plan.dumps())
     directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
     keep_figures(found.figures, directory.path / "figures", notice)

@@ -32,7 +32,6 @@ from typing import (
 import typer
 
 from ropewalk.cli.help import ADVANCED
-from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
@@ -50,6 +49,8 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
+        from ropewalk.cli.progress import progress_bar
+
         with progress_bar() as progress:
             heard = {"progress": progress, "notice": notify}
             known = inspect.signature(self.verb).parameters

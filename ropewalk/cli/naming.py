@@ -58,7 +58,7 @@ def _option(parameter: str) -> str | None:
 def _options(parameters: Iterable[Any]) -> Iterator[tuple[str, str]]:
     for parameter in parameters:
         if parameter.param_type_name == "argument":
-            yield parameter.name, parameter.metavar.strip("[]…")
+            yield parameter.name, (parameter.metavar or "").strip("[]…")
         for option in parameter.opts:
             if option.startswith("--"):
                 yield option.removeprefix("--").replace("-", "_"), option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.common import as_length
-from ropewalk.api.search import Searched, search
+from ropewalk.api.search import search
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
@@ -28,7 +28,7 @@ from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
     from ropewalk.cli.terminal import Terminal
-    from ropewalk.searching.model.results import Leg, Score
+    from ropewalk.searching.model.results import Leg, Score, Searched
 
 EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 

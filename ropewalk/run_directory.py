@@ -19,7 +19,6 @@ decides nothing, is put aside as `events.damaged.jsonl`, and the run goes on.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shlex
@@ -395,6 +394,8 @@ def read_versions(path: str | Path) -> dict[str, str]:
 
 def _line(record: Mapping[str, object]) -> bytes:
     """A record as a line, its checksum as the last member of the object."""
+    import hashlib  # slow, and `--help` signs nothing
+
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
     body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
     assert body != b"{}", "a record has at least one member"
@@ -404,6 +405,8 @@ def _line(record: Mapping[str, object]) -> bytes:
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
     """The record of a line, or None where the checksum does not hold."""
+    import hashlib  # slow, and `--help` signs nothing
+
     if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
         return None
     body = line[:-_CHECKSUM] + b"}"

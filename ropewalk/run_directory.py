@@ -112,7 +112,7 @@ class RunDirectory:
 
         The arguments may differ: another path may lead to the same text.
         """
-        present = {
+        content = {
             "format": FORMAT,
             "command": command,
             "configuration": dict(configuration),
@@ -120,8 +120,8 @@ class RunDirectory:
         }
         arguments = arguments_of(command)
         if arguments is not None:
-            present[ARGUMENTS] = arguments
-        text = json.dumps(present, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            content[ARGUMENTS] = arguments
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         file = self.path / CONFIGURATION
         if not file.exists():
             # What begins with a dot may be the temporary file of a run killed in its first moment.
@@ -141,7 +141,8 @@ class RunDirectory:
             before = read_json(file)
         except InputError as error:
             raise InputError(f"{error}; restore the file, or give another directory") from None
-        changes = differences(*map(_identifying, (before, parse_json(text, source="this run"))))
+        present = parse_json(text, source="this run")
+        changes = differences(_identifying(before), _identifying(present))
         if changes:
             shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
             raise InputError(

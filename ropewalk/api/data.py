@@ -64,7 +64,7 @@ class Fill(Value):
     """The windows of the first epoch."""
 
     length: int
-    arrangement: str
+    layout: str
     windows: int
     filled: float
     """The share of their places that holds a token of a document."""
@@ -107,7 +107,7 @@ class DataDescription(Result):
         fill = self.fill
         return (
             f"{told} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
-            f"({fill.arrangement}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
+            f"({fill.layout}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
             f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
         )
 
@@ -237,7 +237,7 @@ def describe_data(
         store,
         Fill(
             settings.length,
-            settings.arrangement,
+            settings.layout,
             len(windows),
             packing.tokens / (len(windows) * settings.length),
             packing.dropped,

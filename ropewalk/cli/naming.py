@@ -14,17 +14,8 @@ from typing import Any
 
 from ropewalk.errors import InvalidValue, RopewalkError
 
-# Parameters whose option has another name; most have the same.
-_OTHERWISE = {
-    "methods": "method",
-    "model_on_disk": "model",
-    "out": "output",
-    "parameters": "set",
-    "preview": "dry_run",
-    "plans": "plan",
-    "runtimes": "runtime",
-    "target_length": "to",
-}
+# What errors name that is no parameter of a verb; parameters are known by their options.
+_OTHERWISE = {"preview": "dry_run", "target_length": "to"}
 _OPTIONS: ContextVar[Mapping[str, str] | None] = ContextVar("options", default=None)
 
 

@@ -32,10 +32,17 @@ from types import TracebackType
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.options import arguments_of
-from ropewalk.outputs import RUN_FILE, TEMPORARY, check_place, sync_directory, write_atomically
+from ropewalk.outputs import (
+    RUN_FILE,
+    RUN_FORMAT,
+    TEMPORARY,
+    check_place,
+    sync_directory,
+    write_atomically,
+)
 from ropewalk.untrusted import Fields, parse_json, read_json
 
-FORMAT = "ropewalk-run-1"
+FORMAT = RUN_FORMAT
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
 ARGUMENTS = "arguments"
 """The key of the arguments in run.json, from which `--config` repeats the run."""

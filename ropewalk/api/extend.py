@@ -144,6 +144,7 @@ def extend(
         from ropewalk.models.load import load
         from ropewalk.pipeline import extend as pipeline
         from ropewalk.pipeline.stage import Start, Work
+        from ropewalk.pipeline.stages import stages
 
         loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
         length = format_length(settings.target_length)
@@ -157,7 +158,11 @@ def extend(
         )
         pipeline.check(start, settings)
         preview_ends(_Asked(start, settings))
-        identity = {**run_identity(loaded, documents), **asdict(settings)}
+        identity = {
+            **run_identity(loaded, documents),
+            **asdict(settings),
+            "stages": [each.name for each in stages(settings)],
+        }
         if to_train:
             identity["train_corpus_sha256"] = fingerprint(to_train)
         with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:

@@ -212,11 +212,10 @@ def plan(
         within = target < present.longest(chosen[0]).length
         if within and not (given or from_original or log_n):
             return _planned(source, within_trained(present, target, chosen), chosen)
-        if not from_original and begins_plain(present, method, chosen):
+        anew = not from_original and begins_plain(present, method, chosen)
+        if anew:
             from_original = True
-            start = present.longest(chosen[0])
-            given = {**kept_parameters(start, method), **given}
-            notice(_from_plain(source, start, method))
+            given = {**kept_parameters(present.longest(chosen[0]), method), **given}
         if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
             from ropewalk.planning.base import sufficient_base
 
@@ -240,6 +239,8 @@ def plan(
             return _planned(source, present, chosen)
         if recipe is not None:
             extended = replace(extended, provenance={**extended.provenance, RECIPE: recipe.source})
+        if anew:
+            notice(_from_plain(source, present.longest(chosen[0]), method))
         start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
         scale = target / (start if from_original else present.longest(chosen[0])).length
         for name in (each.name for each in stacked(method)):

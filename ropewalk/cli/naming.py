@@ -27,7 +27,7 @@ def options_named(parameters: Iterable[Any]) -> Iterator[None]:
         yield
     except RopewalkError as error:
         text = in_options(str(error))
-        if isinstance(error, InvalidValue):
+        if isinstance(error, InvalidValue) and not re.search(r"/|: ", error.key):  # of a file
             text = re.sub(r"^\w+", lambda key: _option(key[0]) or key[0], text)
         error.args = (text,)
         raise

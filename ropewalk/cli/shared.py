@@ -44,13 +44,13 @@ ROWS = 16  # of a table of pairs; all of them are in --json
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print a text in which a name or value of the user's may stand."""
-    print(printable(text, keep="\n"), file=file)
+    """Print a text of the package, with the command's options for the parameters that it names."""
+    print(printable(in_options(text), keep="\n"), file=file)
 
 
 def notify(text: str) -> None:
     """What the user should know goes where progress goes."""
-    say(in_options(text), sys.stderr)
+    say(text, sys.stderr)
 
 
 def print_json(result: Value) -> None:

@@ -85,6 +85,14 @@ def standard_library() -> Iterator[Document]:
 def _folder(path: Path) -> Iterator[Document]:
     files = sorted(p for p in path.rglob("*") if p.suffix.lower() in TEXT_ENDINGS and p.is_file())
     if not files:
+        from ropewalk.data.store import MANIFEST
+
+        if (path / MANIFEST).is_file():
+            raise InputError(
+                f"{path}: is a folder of tokens, not of text; `ropewalk train` reads one such "
+                "folder, alone and without a name, and other commands read the text it was built "
+                "from"
+            )
         raise InputError(
             f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or "
             ".parquet file itself"

@@ -31,7 +31,7 @@ from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, p
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.untrusted import whole_number
+from ropewalk.untrusted import one_of, whole_number
 from ropewalk.values import check_member, frozen
 
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
@@ -76,7 +76,7 @@ class WindowSettings:
             raise InvalidValue(
                 "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
             )
-        check_member(self.layout, get_args(Arrangement), "layout")
+        one_of(self.layout, get_args(Arrangement), "layout")
         if whole_number(self.chunks, "chunks") < 2:
             raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
         if (self.layout == "skip") != (self.target is not None):
@@ -247,14 +247,14 @@ class Windows(Sequence[Window]):
             if first is None:
                 raise InputError(
                     "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
-                    "layout, such as intra"
+                    "layout, such as intra (`layout`)"
                 )
             return (first,), ()
         if self.settings.layout == "bookends":
             if first is None or eos is None:
                 raise InputError(
                     "the tokenizer has no EOS to end a window with; choose another layout, "
-                    "such as full"
+                    "such as full (`layout`)"
                 )
             return (first,), (eos,)
         return (), ()

@@ -39,6 +39,7 @@ from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import stock_run
 from ropewalk.exporting.parity import Parity
 from ropewalk.models.install import applied, install
+from ropewalk.models.load import load_stock_config
 from ropewalk.models.logits import check_finite
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -131,11 +132,10 @@ def ending_at(length: int, ids: Sequence[int]) -> Asked:
 
 def probe_ids(folder: Path) -> list[int]:
     """Tokens of real text where the folder has a tokenizer, and else any tokens."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     # Its config class knows the vocabulary where the file leaves that to it.
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    vocabulary = int(config.get_text_config().vocab_size)
+    vocabulary = int(load_stock_config(folder).get_text_config().vocab_size)
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(

@@ -44,7 +44,6 @@ Kind = Literal[
     "model in memory",
 ]
 """A live model is what `load` returned, with its tokenizer; other models in memory lack one."""
-BUNDLED_TRAINED_LENGTH = 512
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # What a download brings: no pickles and no code.
 _FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")

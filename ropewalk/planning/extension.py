@@ -35,6 +35,12 @@ def extend(
     for method in chain:
         own = {key: value for key, value in given.items() if key in method.parameters}
         method.check_parameters(own)
+        if before and method.geometric_start and start.geometric_base is None:
+            names = "+".join(each.name for each in before)
+            raise InputError(
+                f"{method.name} needs plain frequencies or a new base, so it cannot follow "
+                f"{names}; name it first, or leave one of the two out (`method`)"
+            )
         after = method(start, target_length, **own)
         if before and _same(start, after):
             raise _idle(method, before)

@@ -200,6 +200,32 @@ def test_a_finished_run_is_only_told_again(done: Trained, model: Path) -> None:
         trained(model, run, corpus=TEXTS[:-1])
 
 
+@pytest.mark.parametrize(
+    ("name", "deleted"),
+    [
+        ("model.safetensors", False),
+        ("config.json", False),
+        ("tokenizer.json", False),
+        ("model.safetensors", True),
+    ],
+)
+def test_a_finished_run_whose_model_was_changed_is_not_told_again(
+    name: str, deleted: bool, done: Trained, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done.run, run)
+    file = run / "model" / name
+    content = bytearray(file.read_bytes())
+    content[-10] ^= 1
+    file.unlink()
+    if not deleted:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}: is not as it was written; remove "):
+        trained(model, run)
+    shutil.rmtree(run / "model")
+    assert files(Path(trained(model, run).run)) == files(Path(done.run))
+
+
 def test_stages_compose_their_plans_and_start_from_the_former_model(
     model: Path, tmp_path: Path
 ) -> None:

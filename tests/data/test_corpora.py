@@ -67,6 +67,12 @@ def test_missing_and_empty_places_are_refused(tmp_path: Path) -> None:
         read_documents(tmp_path)
 
 
+def test_a_folder_of_tokens_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a folder of tokens, not of text"):
+        read_documents(tmp_path)
+
+
 def test_the_standard_library_of_this_python_is_a_corpus() -> None:
     documents = list(islice(read_documents("python"), 400))
     assert "argparse.py" in {document.name for document in documents}

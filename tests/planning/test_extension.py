@@ -126,3 +126,9 @@ def test_from_original_starts_again_from_the_plain_schedule() -> None:
         extend_plan(extend_plan(once, 16384, "ntk_mixed"), 32768, "yarn")
     again = extend_plan(once, 32768, "yarn", from_original=True)
     assert again.longest() == extend_plan(PRESENT, 32768, "yarn").longest()
+
+
+@pytest.mark.parametrize("chain", ["yarn+yarn", "two_band+yarn", "llama3+yarn"])
+def test_a_method_that_cannot_follow_another_blames_the_chain_not_the_model(chain: str) -> None:
+    with pytest.raises(InputError, match=r"yarn needs plain.*cannot follow \w+; name it first"):
+        extend(LLAMA2, 8192, chain)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import compare_methods, summarise
@@ -23,7 +23,7 @@ from ropewalk.reports.evaluation import figures
 from ropewalk.reports.extend import METRICS, Bar, Line, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
-from ropewalk.searching.model.results import SEARCHED, Leg
+from ropewalk.searching.model.results import Leg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +81,7 @@ class Evaluate(Stage[Evaluated]):
     def _conditions(self, work: Work) -> tuple[Condition, ...]:
         if not self.trained:
             return conditions_of(work)
-        plan = chosen_plan(work)
+        plan = work.result(Search).plan
         return (Condition(TRAINED, plan.id, plan),)
 
     def recalled(self, work: Work, result: Evaluated) -> Evaluated:
@@ -142,22 +142,15 @@ class Untrained(Evaluate):
 def conditions_of(work: Work) -> tuple[Condition, ...]:
     """The model as it is, the hand-designed methods that the search stage did not rule out, and the
     searched schedule where it was chosen."""
-    present, target = work.present, work.target_length
-    layer, [leg] = present.extended_layer, work.result(Search).legs
-    found = [Condition(AS_IT_IS, present.id, None)]
+    present, found = work.present, work.result(Search)
+    layer, [leg] = present.extended_layer, found.legs
+    plans = {}
     for method in leg.remaining:
-        schedule = leg.baselines[method].schedule
-        plan = present.with_steps(layer, (PlanStep(target, schedule),))
-        plan = replace(plan, provenance={"methods": method})
-        found.append(Condition(method, plan.id, plan))
-    if leg.chosen == SEARCHED:
-        searched = work.result(Search)
-        found.append(Condition(SEARCHED, searched.plan.id, searched.plan))
-    return tuple(found)
-
-
-def chosen_plan(work: Work) -> ContextPlan:
-    """The plan of the schedule that the search stage chose."""
-    chosen = work.result(Search).legs[0].chosen
-    [plan] = [c.plan for c in conditions_of(work) if c.method == chosen and c.plan is not None]
-    return plan
+        step = PlanStep(work.target_length, leg.baselines[method].schedule)
+        plan = present.with_steps(layer, (step,))
+        plans[method] = replace(plan, provenance={"methods": method})
+    plans[leg.chosen] = found.plan
+    return (
+        Condition(AS_IT_IS, present.id, None),
+        *(Condition(method, plan.id, plan) for method, plan in plans.items()),
+    )

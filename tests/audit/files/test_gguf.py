@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.files.finite import not_finite
-from ropewalk.audit.files.gguf import numbers
+from ropewalk.audit.files.finite import Blocks, Numbers, not_finite
+from ropewalk.audit.files.gguf import SCALES, numbers
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
@@ -22,6 +22,7 @@ from tests.gguf.gguf_cases import named_plan, unproven
 
 UNDECIDED = {
     "a tensor more": "odd is not known as a tensor of architecture llama",
+    "no name in a block": "blk.0 is not known as a tensor of architecture llama",
     "no kind of tokenizer": "the file holds no vocabulary",
     "no vocabulary": "the file holds no vocabulary",
 }
@@ -75,6 +76,23 @@ def test_numbers_that_are_none_are_found_in_each_type(
     header = read_header(tmp_path / "a.gguf")
     place = header.tensors[name]
     assert not_finite([numbers(header, name, place)]) == (name,)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALES if kind not in (2, 3, 6, 7, 8)])
+def test_the_scales_of_a_block_are_where_gguf_reads_them(kind: int, tmp_path: Path) -> None:
+    """By gguf's own dequantisation, which makes NaN of a scale that is NaN, and of nothing else."""
+    stored = gguf.GGMLQuantizationType(kind)
+    _, size = gguf.GGML_QUANT_SIZES[stored]
+    assert all(at % 2 == 0 and at < size for at in SCALES[kind])
+    for at in range(0, size - 1, 2):
+        block = np.zeros(size, np.uint8)
+        block[at : at + 2] = np.array([np.nan], np.float16).view(np.uint8)
+        with np.errstate(all="ignore"):
+            read = gguf.quants.dequantize(block, stored)
+        path = tmp_path / f"{at}.bin"
+        path.write_bytes(block.tobytes())
+        own = Numbers("a", path, 0, size, Blocks(size, SCALES[kind]))
+        assert bool(not_finite([own])) == bool(np.isnan(read).any()) == (at in SCALES[kind])
 
 
 def test_the_table_is_that_of_the_tiny_files() -> None:

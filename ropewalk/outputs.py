@@ -13,7 +13,6 @@ theirs. A place is checked before the work begins: a long search must not end in
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -181,6 +180,8 @@ def _digits_of(content: bytes) -> int | None:
 
 
 def _checksum(content: bytes) -> bytes:
+    import hashlib  # slow, and `--help` signs nothing
+
     return hashlib.sha256(content).hexdigest().encode()
 
 

@@ -52,6 +52,30 @@ FAULTS = {
         "return True",
         ("tests/test_outputs.py",),
     ),
+    "a preview runs the whole verb": Fault(
+        "ropewalk/options.py",
+        "    if is_preview():\n        raise",
+        "    if False:\n        raise",
+        ("tests/cli/test_declared.py",),
+    ),
+    "a list with commas is one word": Fault(
+        "ropewalk/cli/declared.py",
+        'Path(word).exists() else word.split(",")',
+        "Path(word).exists() else [word]",
+        ("tests/cli/test_declared.py", "tests/api/test_declarations.py"),
+    ),
+    "an earlier run wins over what is given": Fault(
+        "ropewalk/cli/declared.py",
+        "given = {**read_arguments(file, command), **call.given}",
+        "given = {**call.given, **read_arguments(file, command)}",
+        ("tests/cli/test_config.py",),
+    ),
+    "run.json forgets an argument that is a list": Fault(
+        "ropewalk/options.py",
+        "        return [_as_json(each) for each in value]",
+        "        return [_as_json(each) for each in value][:1]",
+        ("tests/cli/test_config.py",),
+    ),
     "a schedule wins whose text is clearly worse": Fault(
         "ropewalk/evaluation/select.py",
         'for part in ("text", "answers")\n    )',

@@ -6,7 +6,6 @@ goes into the ids of all samples drawn from it.
 
 from __future__ import annotations
 
-import hashlib
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -60,6 +59,8 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
 
 def fingerprint(documents: Iterable[Document]) -> str:
     """A SHA-256 of the texts, in their order, whatever their names."""
+    import hashlib  # slow, and `--help` signs nothing
+
     digest = hashlib.sha256()
     for document in documents:
         text = document.text.encode("utf-8", "surrogatepass")

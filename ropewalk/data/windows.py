@@ -59,7 +59,7 @@ class SpecialTokens:
 @dataclass(frozen=True)
 class WindowSettings:
     length: int
-    arrangement: Arrangement = "anchor"
+    layout: Arrangement = "anchor"
     tags: Mapping[str, Sequence[int]] | None = None
     """Tokens that begin each document, by domain."""
     chunks: int = 2
@@ -76,10 +76,10 @@ class WindowSettings:
             raise InvalidValue(
                 "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
             )
-        one_of(self.arrangement, get_args(Arrangement), "layout")
+        one_of(self.layout, get_args(Arrangement), "layout")
         if whole_number(self.chunks, "chunks") < 2:
             raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
-        if (self.arrangement == "skip") != (self.target is not None):
+        if (self.layout == "skip") != (self.target is not None):
             raise InvalidValue(
                 "target",
                 self.target,
@@ -222,7 +222,7 @@ class Windows(Sequence[Window]):
         return Window(*window, layout.padded_to(length))
 
     def _layout(self, lengths: list[int], random: np.random.Generator) -> AttentionLayout:
-        match self.settings.arrangement:
+        match self.settings.layout:
             case "intra":
                 return AttentionLayout.intra_document(lengths)
             case "reset":
@@ -243,14 +243,14 @@ class Windows(Sequence[Window]):
         """What stands before and after the documents of a window."""
         bos, eos = self._special.bos, self._special.eos
         first = bos if bos is not None else eos
-        if self.settings.arrangement in ANCHORED:
+        if self.settings.layout in ANCHORED:
             if first is None:
                 raise InputError(
                     "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
                     "layout, such as intra (`layout`)"
                 )
             return (first,), ()
-        if self.settings.arrangement == "bookends":
+        if self.settings.layout == "bookends":
             if first is None or eos is None:
                 raise InputError(
                     "the tokenizer has no EOS to end a window with; choose another layout, "

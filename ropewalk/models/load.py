@@ -64,7 +64,6 @@ def whole(model: Any, device: torch.device) -> None:
     model.to(device)
 
 
-@required_by("load")
 def load(
     source: object,
     *,
@@ -81,21 +80,22 @@ def load(
     the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
     accurate. `place` moves the model to the device; `sharding.shard` splits it over several.
     """
-    if isinstance(source, LoadedModel):
-        return source
-    if isinstance(source, torch.nn.Module):
-        return _live(source, tokenizer)
-    check_placement(dtype, device)
-    chosen_device = _device(device)
-    chosen_dtype = _dtype(dtype, chosen_device)
-    found = resolve(source, allow_download=allow_download)
-    folder = found.folder
-    plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
-    checked_weights(folder)
-    tokenizer = tokenizer or load_tokenizer(folder)
-    model = read_model(folder, chosen_dtype)
-    place(model, chosen_device)
-    return LoadedModel(found.name, model.eval(), tokenizer, plan)
+    with required_by("load"):
+        if isinstance(source, LoadedModel):
+            return source
+        if isinstance(source, torch.nn.Module):
+            return _live(source, tokenizer)
+        check_placement(dtype, device)
+        chosen_device = _device(device)
+        chosen_dtype = _dtype(dtype, chosen_device)
+        found = resolve(source, allow_download=allow_download)
+        folder = found.folder
+        plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
+        checked_weights(folder)
+        tokenizer = tokenizer or load_tokenizer(folder)
+        model = read_model(folder, chosen_dtype)
+        place(model, chosen_device)
+        return LoadedModel(found.name, model.eval(), tokenizer, plan)
 
 
 def _live(model: Any, tokenizer: Any) -> LoadedModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -67,24 +67,17 @@ def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     return InputError(f"{told}leave it out (`method`: {names})")
 
 
-def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:
-    """What `--set key=value` stands for, each value in the type of its parameter."""
+def parse_settings(methods: str, settings: Mapping[str, str]) -> dict[str, object]:
+    """The texts of `--set key=value`, each in the type of its parameter."""
     parameters = {
         key: parameter
         for method in stacked(methods)
         for key, parameter in method.parameters.items()
     }
-    values: dict[str, object] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise InvalidValue("--set", setting, "must be KEY=VALUE", "as in --set beta_fast=16")
+    for key in settings:
         if key not in parameters:
             raise UnknownName(f"parameter of {methods}", key, parameters)
-        if key in values:
-            raise InvalidValue("--set", setting, f"{key} is set twice", "set it once")
-        values[key] = parameters[key].parsed(text)
-    return values
+    return {key: parameters[key].parsed(text) for key, text in settings.items()}
 
 
 def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:

@@ -192,6 +192,19 @@ class Found(Result):
         return drawn
 
 
+@dataclass(frozen=True, eq=False)
+class Searched(Found):
+    """The result of a search on one model."""
+
+    model: str = field(kw_only=True)
+    dtype: str = field(kw_only=True)
+    device: str = field(kw_only=True)
+    seconds: float = field(kw_only=True)
+
+    def summary(self) -> str:
+        return f"{self.model}: {super().summary()}"
+
+
 def _in_words(leg: Leg) -> str:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.lengths import check_measured
@@ -12,11 +12,11 @@ from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
 from ropewalk.searching.evolution import HALVED_BEYOND
+from ropewalk.searching.objective import Kind as Kind
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import check_seed, whole_number
 
-Kind = Literal["mixed", "perplexity", "needle"]
 PUBLISHED_HEADROOM = 1.25
 """How far above s LongRoPE lets a factor go."""
 DOCUMENTS = (12, 32, 20)

@@ -558,7 +558,7 @@ UNSEEN: dict[str, Fault] = {
         "ropewalk/schedule.py",
         " + rest * math.log(steps + 1)\n",
         "\n",
-        ("tests/test_schedule.py",),
+        ("tests/models/test_positions.py",),
     ),
     "llama3 counts turns within the target": Fault(
         "ropewalk/scaling/llama3.py",
@@ -898,8 +898,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "a tokenizer that cuts at the length itself is told": Fault(
         "ropewalk/audit/traps/lengths.py",
-        'if limit is None or limit >= subject.length:\n        return\n    yield Finding(\n        "tokenizer-limit"',
-        'if limit is None or limit > subject.length:\n        return\n    yield Finding(\n        "tokenizer-limit"',
+        "limit = subject.tokenizer_limit\n    if limit is None or limit >= subject.length:",
+        "limit = subject.tokenizer_limit\n    if limit is None or limit > subject.length:",
         ("tests/audit/test_traps.py",),
     ),
     "dual chunks count within the trained length": Fault(

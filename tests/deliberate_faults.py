@@ -741,13 +741,13 @@ UNSEEN: dict[str, Fault] = {
         "ropewalk/evaluation/scoring.py",
         "yield part, tokens[end + 1 - len(part) : end + 1].to(part.device)",
         "yield part, tokens[end - len(part) : end].to(part.device)",
-        ("tests/evaluation/test_scoring.py",),
+        ("tests/evaluation/test_chunks.py",),
     ),
     "what may follow is taken a token early": Fault(
         "ropewalk/evaluation/scoring.py",
         "yield hidden[0, end - 1 - begin][None]",
         "yield hidden[0, max(0, end - 2 - begin)][None]",
-        ("tests/evaluation/test_scoring.py",),
+        ("tests/evaluation/test_chunks.py",),
     ),
     "Wilson's interval forgets its correction": Fault(
         "ropewalk/evaluation/statistics.py",

@@ -55,16 +55,6 @@ def test_scores_are_those_of_one_forward(family: str) -> None:
         np.testing.assert_array_equal(ours.chosen, whole.chosen)
 
 
-@pytest.mark.parametrize("in_chunks", [False, True])
-def test_what_may_follow_beginnings_is_what_the_model_says_there(in_chunks: bool) -> None:
-    model, [tokens], ends = _model("llama"), _tokens(LENGTH), [1, 7, 8, 20, LENGTH]
-    rows = Scorer(model, in_chunks=in_chunks).log_probabilities(tokens, ends)
-    with torch.inference_mode():
-        logits = model(torch.from_numpy(tokens)[None]).logits[0].double()
-    for row, end in zip(rows, ends, strict=True):
-        np.testing.assert_allclose(row, logits[end - 1].log_softmax(-1).numpy(), atol=1e-5)
-
-
 def _greedily(model: Any, prompt: Any, count: int) -> list[int]:
     """A full forward without a cache for each token."""
     sequence = list(prompt)

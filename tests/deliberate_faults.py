@@ -558,7 +558,7 @@ UNSEEN: dict[str, Fault] = {
         "ropewalk/schedule.py",
         " + rest * math.log(steps + 1)\n",
         "\n",
-        ("tests/models/test_positions.py",),
+        ("tests/test_schedule.py",),
     ),
     "llama3 counts turns within the target": Fault(
         "ropewalk/scaling/llama3.py",

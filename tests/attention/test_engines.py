@@ -407,13 +407,3 @@ def test_tensors_of_two_kinds_are_refused() -> None:
         reference.attend(query, query.double(), query, ANY_LAYOUT, scale=1.0)
     with pytest.raises(InvalidValue, match=r"value.device = .*meta.*query.device is cpu"):
         reference.attend(query, query, query.to("meta"), ANY_LAYOUT, scale=1.0)
-
-
-def test_varlen_gives_every_document_the_anchor_and_its_own_keys() -> None:
-    """The kernel needs a GPU; what it is given does not."""
-    layout = AttentionLayout.anchor([2, 3], anchor_length=2)
-    index = varlen._sequences(layout, 1, CPU)
-    assert index.keys.tolist() == [0, 1, *(0, 1, 2, 3), *(0, 1, 4, 5, 6)]
-    assert index.key_borders.tolist() == [0, 2, 6, 11]
-    assert index.query_borders.tolist() == [0, 2, 4, 7]
-    assert index.keys[index.own].tolist() == list(range(7))

@@ -116,6 +116,12 @@ def test_repeated_text_repeats_and_ends_as_the_text_does() -> None:
         np.testing.assert_array_equal(tokens[-32:], np.arange(window.end - 31, window.end + 1))
 
 
+def test_a_text_that_is_just_long_enough_is_read() -> None:
+    """63 tokens, and BOS before them."""
+    [window] = _windows("perplexity", _request([63], 64))
+    assert (window.begin, window.end, len(window)) == (0, 63, 64)
+
+
 def test_a_corpus_of_short_documents_says_how_short() -> None:
     with pytest.raises(InputError, match="the longest holds 20"):
         _windows("perplexity", _request([20, 7], 64))

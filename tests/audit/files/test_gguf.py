@@ -104,3 +104,21 @@ def test_the_table_is_that_of_the_tiny_files() -> None:
 def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
     header = read_header(tiny_architectures.made(tmp_path / "a.gguf", name))
     assert (list(problems(header)), untold(header), unfamiliar(header)) == ([], "", "")
+
+
+@pytest.mark.parametrize(("rows", "right"), [(32, True), (64, False)])
+def test_keys_that_queries_share_have_fewer_rows(rows: int, right: bool, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    for name, own in (("attn_q", 64), ("attn_k", rows), ("attn_v", 32)):
+        writer.add_tensor(f"blk.0.{name}.weight", np.zeros((own, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    told = [text for text in problems(read_header(tmp_path / "a.gguf")) if "keys ask for" in text]
+    said = "blk.0.attn_k.weight is 64 × 64, and its keys ask for 64 × 32"
+    assert told == ([] if right else [said])

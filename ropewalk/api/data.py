@@ -164,7 +164,7 @@ def build_data(
             place,
             texts,
             encoder.batch,
-            tokenizer=encoder.fingerprint,
+            tokenizer=encoder.sha256,
             sources=[*source.places, *(path for path in read if path.exists())],
             progress=progress,
         )

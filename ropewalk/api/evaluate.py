@@ -333,7 +333,7 @@ def evaluate(
         mode = "teacher_forced" if mode is None else mode
         tasks = TASKS if tasks is None else tasks
         from ropewalk.evaluation.official import every, read
-        from ropewalk.evaluation.settings import Settings, expanded, groups_of
+        from ropewalk.evaluation.settings import EvaluationSettings, expanded, groups_of
 
         # All that can be refused without a model is refused before one is loaded.
         target = None if to is None else as_length(to, "to")
@@ -354,7 +354,7 @@ def evaluate(
             raise InputError("official inputs are given and not asked for; add the task ruler")
         if inputs is not None and chosen is None:
             chosen = inputs.lengths(named)
-        Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+        EvaluationSettings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
         if inputs is not None:
             inputs.check(named, chosen or (), samples)
         run = None if run is None else as_path(run, "run")
@@ -378,7 +378,7 @@ def evaluate(
         if chosen is None:
             chosen = default_lengths(present.target_length, conditions, target)
         check_reach(conditions, chosen)
-        settings = Settings(tasks, chosen, samples, seed, mode)
+        settings = EvaluationSettings(tasks, chosen, samples, seed, mode)
         evaluation = Evaluation(loaded, documents, settings, notice, inputs)
         with ExitStack() as stack:
             journal = directory = None

@@ -54,12 +54,12 @@ def export_tasks(
         from ropewalk.evaluation.encoding import Encoder
         from ropewalk.evaluation.harness_folder import check_exportable, files
         from ropewalk.evaluation.haystack import Haystack
-        from ropewalk.evaluation.settings import Settings, expanded
+        from ropewalk.evaluation.settings import EvaluationSettings, expanded
         from ropewalk.models.load import load
 
         chosen = as_lengths(lengths)
         names = expanded(as_list(tasks, "tasks"))
-        Settings(names, chosen, samples, seed)
+        EvaluationSettings(names, chosen, samples, seed)
         check_exportable(names)
         place = as_path(folder, "folder")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):

@@ -34,7 +34,7 @@ from ropewalk.pipeline.settings import (
     LEARNING_RATE,
     SAMPLES,
     TIMES,
-    Settings,
+    ExtendSettings,
     parted,
     settings_for,
 )
@@ -139,7 +139,7 @@ def extend(
             if not train_steps:
                 raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
             to_train = as_documents(train_corpus, field, notice)
-        from ropewalk.data.corpora import fingerprint
+        from ropewalk.data.corpora import corpus_digest
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
         from ropewalk.pipeline import extend as pipeline
@@ -164,7 +164,7 @@ def extend(
             "stages": [each.name for each in stages(settings)],
         }
         if to_train:
-            identity["train_corpus_sha256"] = fingerprint(to_train)
+            identity["train_corpus_sha256"] = corpus_digest(to_train)
         with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:
             work = Work(**vars(start), directory=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
@@ -176,4 +176,4 @@ class _Asked(NamedTuple):
     """The arguments of a run, found and checked."""
 
     start: Start
-    settings: Settings
+    settings: ExtendSettings

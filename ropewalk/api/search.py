@@ -129,9 +129,9 @@ def search(
     """
     with called("search", search, locals()):
         from ropewalk.searching.model.results import Searched
-        from ropewalk.searching.model.settings import Settings, check_target, published
+        from ropewalk.searching.model.settings import SearchSettings, check_target, published
 
-        settings = Settings(
+        settings = SearchSettings(
             target_length=as_length(to, "to"),
             strategy=strategy,
             objective=objective,

@@ -46,7 +46,7 @@ from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Found
-from ropewalk.training.settings import Decay, Settings, StageSettings, stages_of
+from ropewalk.training.settings import Decay, StageSettings, TrainingSettings, stages_of
 from ropewalk.untrusted import check_count
 from ropewalk.values import Result
 
@@ -470,7 +470,7 @@ class _Asked:
     recipe: TrainingRecipe | None
     plans: tuple[ContextPlan, ...]
     method: str | None
-    settings: Settings
+    settings: TrainingSettings
     execution: Execution
     path: Path
     """The run directory, which a preview does not make."""
@@ -629,10 +629,12 @@ def _window(
     return window
 
 
-def _settings(recipe: TrainingRecipe | None, **given: Any) -> Settings:
+def _settings(recipe: TrainingRecipe | None, **given: Any) -> TrainingSettings:
     """The settings that are given, with the recipe's values for the others."""
     values = {} if recipe is None else {key: getattr(recipe, key) for key in _RECIPES}
-    return Settings(**values | {key: value for key, value in given.items() if value is not None})
+    return TrainingSettings(
+        **values | {key: value for key, value in given.items() if value is not None}
+    )
 
 
 def _plans(plan: PlanLike | Sequence[PlanLike] | None) -> tuple[ContextPlan, ...]:
@@ -708,7 +710,7 @@ def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, Ru
 
 def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     """What makes two runs the same computation; the texts are checked by the store."""
-    from ropewalk.data.corpora import fingerprint
+    from ropewalk.data.corpora import corpus_digest
     from ropewalk.training.stage import digest_of
     from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
 
@@ -724,7 +726,7 @@ def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
         chosen |= {
             "search_between": asked.search_between,
             "evaluations": asked.evaluations,
-            "search_corpus_sha256": fingerprint(search_texts),
+            "search_corpus_sha256": corpus_digest(search_texts),
         }
     tokens = asked.text.tokens
     return {
@@ -807,7 +809,7 @@ class _Planner:
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
         from ropewalk.searching.model import legs
-        from ropewalk.searching.model.settings import Settings as SearchSettings
+        from ropewalk.searching.model.settings import SearchSettings
 
         directory = self.directory
         assert directory is not None  # under torchrun nothing is searched

@@ -57,7 +57,7 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
     return (Document(each.name, _text(each)) for each in (path,))
 
 
-def fingerprint(documents: Iterable[Document]) -> str:
+def corpus_digest(documents: Iterable[Document]) -> str:
     """A SHA-256 of the texts, in their order, whatever their names."""
     import hashlib  # slow, and `--help` signs nothing
 

@@ -61,7 +61,7 @@ _FLOAT32 = 2.0**-23
 
 
 @dataclass(frozen=True)
-class Asked:
+class GateAsked:
     """Tokens at positions, computed at once, or in pieces through the cache."""
 
     ids: tuple[int, ...]
@@ -105,7 +105,7 @@ class Answered:
     """Of the text, if there was one."""
 
 
-def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
+def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
     """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
@@ -125,7 +125,7 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
     return found
 
 
-def ending_at(length: int, ids: Sequence[int]) -> Asked:
+def ending_at(length: int, ids: Sequence[int]) -> GateAsked:
     """A sequence with gaps whose last position ends exactly this length."""
     return _at(ids, sorted(_spread(length)))
 
@@ -154,7 +154,7 @@ def probe_ids(folder: Path) -> list[int]:
 
 
 def ask_stock(
-    jobs: Sequence[tuple[Path, Sequence[Asked]]],
+    jobs: Sequence[tuple[Path, Sequence[GateAsked]]],
     dtype: torch.dtype = torch.float32,
     *,
     text: str = "",
@@ -211,7 +211,7 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
 def compare(
     model: Any,
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     answers: Sequence[Answer],
     *,
     by_current_length: bool = False,
@@ -258,7 +258,7 @@ def widened(
 def rounding(
     model: Any,
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     *,
     by_current_length: bool = False,
 ) -> float:
@@ -268,7 +268,7 @@ def rounding(
     of that is the rounding that no comparison can look below.
     """
 
-    def moved(sequence: Asked) -> float:
+    def moved(sequence: GateAsked) -> float:
         plain = planned_logits(model, plan, sequence, by_current_length=by_current_length)
         with rounded_otherwise(model):
             other = planned_logits(model, plan, sequence, by_current_length=by_current_length)
@@ -300,7 +300,7 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
 def planned_logits(
     model: Any,
     plan: ContextPlan,
-    sequence: Asked,
+    sequence: GateAsked,
     *,
     length: int | None = None,
     by_current_length: bool = False,
@@ -326,7 +326,7 @@ def planned_logits(
 
 def _with_frequencies(
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     answers: Sequence[Answer],
     by_current_length: bool,
 ) -> ContextPlan:
@@ -393,9 +393,9 @@ def _spread(length: int) -> set[int]:
     return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
 
 
-def _at(ids: Sequence[int], positions: Sequence[int]) -> Asked:
+def _at(ids: Sequence[int], positions: Sequence[int]) -> GateAsked:
     """The tokens, over again where they end, at these positions."""
-    return Asked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
+    return GateAsked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 
 def _steps(plan: ContextPlan) -> list[Any]:

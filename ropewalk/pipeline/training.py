@@ -48,7 +48,7 @@ from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import StepJournal
 from ropewalk.training.results import JOURNAL, Found, TrainedStage
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import (
     ADAPTER,
     TRAINED,
@@ -78,7 +78,7 @@ class TrainingRun:
     name: str
     store: TokenStore
     special: SpecialTokens
-    settings: Settings
+    settings: TrainingSettings
     execution: Execution
     path: Path
     plan_of: Planner
@@ -242,7 +242,7 @@ def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notic
 
 def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progress) -> None:
     """Refuse tokens of another tokenizer, changed ones, and ids that the model does not know."""
-    if store.tokenizer_sha256 != Encoder(tokenizer).fingerprint:
+    if store.tokenizer_sha256 != Encoder(tokenizer).sha256:
         raise InputError(
             f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
             "with this model (`ropewalk data build`), or give the model that it was built for"

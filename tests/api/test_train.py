@@ -565,11 +565,11 @@ def test_a_disk_without_room_is_found_before_a_run_has_anything(
 
 
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
-    from ropewalk.training.settings import Settings, stages_of
+    from ropewalk.training.settings import TrainingSettings, stages_of
     from ropewalk.training.stage import Execution, check_stage
 
     plan = rw.plan("bundled", 2048, "linear").plan
-    settings = Settings(stages_of([2048], [1], None), mixed_windows=True)
+    settings = TrainingSettings(stages_of([2048], [1], None), mixed_windows=True)
     folder, [stage] = resolve("bundled").folder, settings.stages
     with pytest.raises(Unsupported, match="`sequence_parallel`"):
         check_stage(folder, plan, stage, settings, Execution(sequence=2))

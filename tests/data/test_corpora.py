@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.data.corpora import Document, fingerprint, read_documents
+from ropewalk.data.corpora import Document, corpus_digest, read_documents
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 
 
@@ -83,8 +83,10 @@ def test_a_fingerprint_tells_texts_apart_and_not_names() -> None:
     documents = [Document("a", "one"), Document("b", "two")]
     renamed = [Document("x", "one"), Document("y", "two")]
     joined = [Document("a", "onetwo")]
-    assert fingerprint(documents) == fingerprint(renamed)
-    assert len({fingerprint(documents), fingerprint(joined), fingerprint(documents[::-1])}) == 3
+    assert corpus_digest(documents) == corpus_digest(renamed)
+    assert (
+        len({corpus_digest(documents), corpus_digest(joined), corpus_digest(documents[::-1])}) == 3
+    )
 
 
 def test_parquet_without_its_extra_says_what_to_install(

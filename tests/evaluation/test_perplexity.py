@@ -27,7 +27,7 @@ from ropewalk.evaluation.perplexity import (
 )
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from tests.evaluation import tiny
 
 LENGTH = 600
@@ -190,7 +190,7 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
 @pytest.mark.parametrize("name", [name for name in DEFINITIONS if "-" in name])
 def test_perplexities_of_others_are_what_their_scripts_compute(name: str) -> None:
     model = tiny.model()
-    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, Settings((name,), (LENGTH,), 5))
+    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, EvaluationSettings((name,), (LENGTH,), 5))
     [result] = summarise(evaluation.run([AS_IT_IS]))
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(_naive(name, model, evaluation.encoder), rel=1e-5)
@@ -205,7 +205,7 @@ def test_the_definitions_differ() -> None:
 
 def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
     model = tiny.model()
-    settings = Settings(("perplexity",), (64, 256), 5)
+    settings = EvaluationSettings(("perplexity",), (64, 256), 5)
     evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     results = {(r.metric, r.length): r for r in summarise(evaluation.run([AS_IT_IS]))}
     for length in settings.lengths:
@@ -238,7 +238,7 @@ def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
 
 
 def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
-    settings = Settings(("perplexity",), (64, 256), 3)
+    settings = EvaluationSettings(("perplexity",), (64, 256), 3)
     evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     records = evaluation.run([AS_IT_IS])
     placed = [record for record in records if record.positions is not None]

@@ -20,7 +20,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
@@ -362,7 +362,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():
         torch.testing.assert_close(exported[name], weight * 1.01)
-    nudged = weights_fingerprint(load(str(tmp_path / "run" / "nudged")).model)
+    nudged = digest_of_weights(load(str(tmp_path / "run" / "nudged")).model)
     records = read_journal(tmp_path / "run" / "records.jsonl")
     assert {record["weights"] for record in records} == {nudged[:16]}
 

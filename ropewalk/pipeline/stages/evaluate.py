@@ -12,7 +12,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.pipeline.results import AtTarget, Evaluated
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
@@ -20,7 +20,7 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
 from ropewalk.records import EXACT_MATCH, NLL, EvalRecord, is_compared
 from ropewalk.reports.evaluation import figures
-from ropewalk.reports.extend import METRICS, Bar, Line, lines
+from ropewalk.reports.extend import METRICS, Bar, MethodBars, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
 from ropewalk.searching.model.results import Leg
@@ -49,8 +49,8 @@ class Evaluate(Stage[Evaluated]):
     result_type = Evaluated
 
     @property
-    def settings(self) -> Settings:
-        return Settings(self.tasks, self.lengths, self.samples, self.seed)
+    def settings(self) -> EvaluationSettings:
+        return EvaluationSettings(self.tasks, self.lengths, self.samples, self.seed)
 
     def cost(self) -> Cost:
         # At most; with the model as it is and the searched one.
@@ -118,7 +118,7 @@ class Evaluate(Stage[Evaluated]):
             },
         )
 
-    def _at_target(self, pooled: Mapping[str, Sequence[Line]], method: str) -> AtTarget:
+    def _at_target(self, pooled: Mapping[str, Sequence[MethodBars]], method: str) -> AtTarget:
         def bar(metric: str) -> Bar | None:
             own = [line.bars for line in pooled[metric] if line.method == method]
             at = [bar for bars in own for bar in bars if bar.length == self.target_length]

@@ -23,7 +23,7 @@ from ropewalk.pipeline.training import check_documents, trained_stage
 from ropewalk.progress import Progress
 from ropewalk.training.recording import StepJournal
 from ropewalk.training.results import JOURNAL
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import (
     TRAINED,
     Execution,
@@ -52,9 +52,9 @@ class Train(Stage[Training]):
     result_type = Training
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> TrainingSettings:
         stage = StageSettings(self.target_length, self.target_length, self.steps)
-        return Settings(
+        return TrainingSettings(
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
 
@@ -93,7 +93,7 @@ class Train(Stage[Training]):
             place / "tokens",
             {"text": texts},
             encoder.batch,
-            tokenizer=encoder.fingerprint,
+            tokenizer=encoder.sha256,
             progress=progress,
         )
         job = StageJob(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
-AS_IT_IS = "as it is"
+PRESENT = "as it is"
 
 
 class Score(NamedTuple):

@@ -18,10 +18,19 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-slow test-browser test-lm-eval test-trl suite check style types figures
 .PHONY: figures-check clean
 
-# One stamp file says that the environment matches pyproject.toml and constraints.txt.
-$(INSTALLED): pyproject.toml constraints.txt
+# Bytecode is compiled for what is imported, at its first import: for all files it took most of the
+# time of an installation.
+INSTALL := pip install --quiet --no-compile --constraint constraints.txt --editable
+
+# Stamp files say that the environment matches pyproject.toml and constraints.txt: for what a user
+# runs, and for tests too.
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/$(INSTALL) '.[theory,models,plots,gguf]'
+	touch $@
+
+$(INSTALLED): $(VENV)/.demo
+	$(BIN)/$(INSTALL) '.[test]'
 	touch $@
 
 # The type checker keeps one core busy for half a minute, and tests both.
@@ -43,7 +52,7 @@ test-browser: $(INSTALLED)
 
 $(EVAL)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(EVAL)
-	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[eval,test]'
+	$(EVAL)/bin/$(INSTALL) '.[eval,test]'
 	touch $@
 
 test-lm-eval: $(EVAL)/.installed
@@ -51,7 +60,7 @@ test-lm-eval: $(EVAL)/.installed
 
 $(TRL)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TRL)
-	$(TRL)/bin/pip install --quiet --constraint constraints.txt --editable '.[train,test]' trl==1.16.0
+	$(TRL)/bin/$(INSTALL) '.[train,test]' trl==1.16.0
 	touch $@
 
 test-trl: $(TRL)/.installed
@@ -68,7 +77,7 @@ types: $(INSTALLED)
 
 # The main job on the model that ships with the package: eight times its window, beside every
 # hand-made method, exported and verified. About three minutes on two cores after installation.
-demo: $(INSTALLED)
+demo: $(VENV)/.demo
 	$(BIN)/ropewalk extend --run runs/demo
 
 # Tables, figures in prose, and pictures of README and docs, from committed raw results.

@@ -22,7 +22,7 @@ from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.conditions import conditions_of
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
@@ -58,7 +58,7 @@ def measure() -> list[dict[str, Any]]:
         conditions = conditions_of(loaded.present_plan, METHODS, target=max(LENGTHS))
         scores: dict[tuple[Any, ...], dict[str, float]] = {}
         for mode in MODES:
-            settings = Settings(TASKS, LENGTHS, SAMPLES, mode=mode)
+            settings = EvaluationSettings(TASKS, LENGTHS, SAMPLES, mode=mode)
             for record in Evaluation(loaded, documents, settings).run(conditions):
                 sample = (record.task, record.method, record.length, record.sample)
                 scores.setdefault(sample, {})[f"{mode} {record.metric}"] = record.score

@@ -59,7 +59,7 @@ def sentences() -> list[Sentence]:
 
 
 def _run() -> dict[str, Any]:
-    estimate = rw.extend_preview()
+    estimate = rw.extend.preview()
     with TemporaryDirectory() as folder:
         rw.extend(run=folder)
         took = taken(Path(folder))

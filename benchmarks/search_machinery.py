@@ -26,7 +26,7 @@ from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.legs import search_model
-from ropewalk.searching.model.settings import Settings
+from ropewalk.searching.model.settings import SearchSettings
 
 RESULTS = Path(__file__).with_name("results") / "search_machinery.json"
 EVALUATIONS = 8
@@ -48,7 +48,7 @@ def main() -> int:
         return found
 
     setattr(Scorer, "score", timed)  # noqa: B010
-    settings = Settings(2048, evaluations=EVALUATIONS)
+    settings = SearchSettings(2048, evaluations=EVALUATIONS)
     with (
         tempfile.TemporaryDirectory() as folder,
         RunDirectory(Path(folder) / "run", "search", asdict(settings)) as directory,

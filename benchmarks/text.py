@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document, corpus_digest
 from studies.bundled_model.corpus import read_corpus, shingles
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        return {part: fingerprint(getattr(self, part)) for part in PACKAGES}
+        return {part: corpus_digest(getattr(self, part)) for part in PACKAGES}
 
 
 @cache

@@ -15,7 +15,7 @@ from ropewalk.planning.extension import extend
 from ropewalk.reports.theory import (
     AdvantageCurve,
     AngleStrip,
-    Line,
+    ScoreCurve,
     advantages_figure,
     angles_figure,
     score_bounds_figure,
@@ -67,7 +67,7 @@ def score_bounds() -> Figure:
         schedule = RotarySchedule.plain(RotaryGeometry(128, 128, base, 4096))
         values = score_bound(schedule, distances)
         means = (values / values[0]).reshape(-1, 32).mean(axis=1)
-        lines.append(Line(f"base {base:,.0f}", distances[::32], means))
+        lines.append(ScoreCurve(f"base {base:,.0f}", distances[::32], means))
     title = "Upper bound of the attention score, means of 32"
     return score_bounds_figure(lines, title)
 

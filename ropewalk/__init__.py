@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from ropewalk.api.evaluate import evaluate as evaluate
     from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints
     from ropewalk.api.export import export as export
-    from ropewalk.api.export import export_preview as export_preview
     from ropewalk.api.export_tasks import export_tasks as export_tasks
     from ropewalk.api.extend import extend as extend
-    from ropewalk.api.extend import extend_preview as extend_preview
     from ropewalk.api.fingerprint import check_server as check_server
     from ropewalk.api.fingerprint import fingerprint as fingerprint
     from ropewalk.api.inspect import inspect as inspect
@@ -70,8 +68,6 @@ _HOMES = {
     "check_server": "ropewalk.api.fingerprint",
     "build_data": "ropewalk.api.data",
     "describe_data": "ropewalk.api.data",
-    "export_preview": "ropewalk.api.export",
-    "extend_preview": "ropewalk.api.extend",
     "load": "ropewalk.models.load",
     "applied": "ropewalk.models.install",
     "AttentionLayout": "ropewalk.attention.layout",

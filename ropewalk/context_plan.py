@@ -9,7 +9,6 @@ Scales of queries serve all lengths: they end up in the weights (query_scales.py
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -195,6 +194,8 @@ class ContextPlan:
     @property
     def id(self) -> str:
         """A short identifier of exactly these schedules and scales, whatever their provenance."""
+        import hashlib  # slow, and `--help` signs nothing
+
         value: object = {n: _steps_to_json(steps) for n, steps in sorted(self.schedules.items())}
         if self.query_scales is not None:
             value = [value, self.query_scales.to_json()]

@@ -8,12 +8,19 @@ A parameter without such a declaration exists in Python alone (`progress`, `noti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
+from numbers import Integral
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from ropewalk.extras import required_by
+
+A = TypeVar("A")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -36,6 +43,14 @@ class Argument(Option):
     """A parameter that a shell gives by its place, not by a name."""
 
 
+@dataclass(frozen=True)
+class RunFolder(Option):
+    """The folder of a run, whose run.json keeps the arguments, so that --config can repeat it."""
+
+    command: str = field(kw_only=True)
+    """As run.json names it."""
+
+
 class Verb(Protocol[P, R_co, V_co]):
     """A function with a preview: what it would do with the same arguments, and what it takes."""
 
@@ -46,23 +61,130 @@ class Verb(Protocol[P, R_co, V_co]):
     def preview(self, *args: P.args, **kwargs: P.kwargs) -> V_co: ...
 
 
-def previewed_by(
-    preview: Callable[..., V_co],
-) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
-    """Give a verb a preview, which gets the verb's arguments, all of them by name.
+class _Stopped(BaseException):
+    """The end of a verb that is only previewed. No `except Exception` may swallow it."""
 
-    The verb itself stays a plain function, so that the traceback of a wrong argument ends in the
-    call of whoever gave it.
+    def __init__(self, asked: object) -> None:
+        self.asked = asked
+
+
+_IS_PREVIEW: ContextVar[bool] = ContextVar("is_preview", default=False)
+
+
+def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
+    """Give a verb a preview: the verb itself up to its `preview_ends`, then this function.
+
+    The verb stays a plain function, so that the traceback of a wrong argument ends in the call of
+    whoever gave it.
     """
 
     def decorate(verb: Callable[P, R_co]) -> Verb[P, R_co, V_co]:
         @wraps(verb)
-        def called(*args: P.args, **kwargs: P.kwargs) -> V_co:
-            given = signature(verb).bind(*args, **kwargs)
-            given.apply_defaults()
-            return preview(**given.arguments)
+        def preview(*args: P.args, **kwargs: P.kwargs) -> V_co:
+            before = _IS_PREVIEW.set(True)
+            try:
+                verb(*args, **kwargs)
+            except _Stopped as stopped:
+                asked = stopped.asked
+            finally:
+                _IS_PREVIEW.reset(before)
+            return shown(cast(A, asked))
 
-        cast(Any, verb).preview = called
+        cast(Any, verb).preview = preview
         return cast("Verb[P, R_co, V_co]", verb)
 
     return decorate
+
+
+def is_preview() -> bool:
+    """Whether the verb that runs is only previewed, and will write nothing."""
+    return _IS_PREVIEW.get()
+
+
+def preview_ends(asked: object) -> None:
+    """In a verb, where its arguments are checked and nothing is written yet: a preview ends here.
+
+    The function that makes the preview gets `asked`.
+    """
+    if is_preview():
+        raise _Stopped(asked)
+
+
+_CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("", {}))
+
+
+@contextmanager
+def called(
+    command: str, verb: Callable[..., object], values: Mapping[str, object]
+) -> Iterator[None]:
+    """The body of a verb: a run directory in it keeps the verb's arguments in its run.json.
+
+    `values` are the verb's local variables when it begins. MissingExtra names the command.
+    """
+    arguments = {
+        name: _kept(values[name])
+        for name, parameter in signature(verb).parameters.items()
+        if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
+    }
+    before = _CALL.set((command, arguments))
+    try:
+        with required_by(command):
+            yield
+    finally:
+        _CALL.reset(before)
+
+
+def arguments_of(command: str) -> dict[str, object] | None:
+    """The arguments that differ from the defaults, where a verb of this command runs.
+
+    What only Python can hold, such as a model in memory, is the name of its type.
+    """
+    now, arguments = _CALL.get()
+    return arguments if now == command else None
+
+
+_OF_THIS_CALL = ("run", "folder", "progress", "notice", "done")
+"""Parameters that do not change what is computed."""
+IN_PYTHON = "only in Python"
+"""The key of a value in run.json that only Python can hold."""
+
+
+_LONGEST = 2**16
+"""Characters of an argument in run.json."""
+
+
+def _is_usual(value: object, usual: object) -> bool:
+    return value is usual or (type(value) is type(usual) and value == usual)
+
+
+def _kept(value: object) -> object:
+    """A value as JSON. A text to train on is no setting: it is kept as its type alone."""
+    import json
+
+    found = _as_json(value)
+    if only_in_python(found) or len(json.dumps(found)) > _LONGEST:
+        return {IN_PYTHON: type(value).__name__}
+    return found
+
+
+def _as_json(value: object) -> object:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(each) for key, each in value.items()}
+    return {IN_PYTHON: type(value).__name__}
+
+
+def only_in_python(value: object) -> str:
+    """The type of what stands for a value, or in one, that run.json cannot hold; else empty."""
+    if isinstance(value, Mapping):
+        if isinstance(kind := value.get(IN_PYTHON), str):
+            return kind
+        value = [*value.values()]
+    return next(filter(None, map(only_in_python, value)), "") if isinstance(value, list) else ""

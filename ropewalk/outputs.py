@@ -13,7 +13,6 @@ theirs. A place is checked before the work begins: a long search must not end in
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -26,7 +25,10 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError
 
 STANDARD_OUTPUT = Path("-")
 RUN_FILE, EXPORT_FILE = "run.json", "ropewalk.manifest.json"
-"""A folder that holds the first is a run or a token store; one with the second, an export."""
+RUN_FORMAT = "ropewalk-run-1"
+"""A folder whose `RUN_FILE` holds this is a run or a token store: others have a run.json, too. One
+with the second file is an export."""
+_HEAD = 2**16
 _WEIGHTS = (".gguf", ".safetensors")
 TEMPORARY = ".ropewalk-part"
 """The ending of a file that is still being written."""
@@ -107,16 +109,27 @@ def check_no_part(path: Path, key: str) -> None:
     """Refuse what exists as a part of a run, a token store or an export."""
     if not path.exists() or path.suffix == ".html":
         return
-    kinds = {RUN_FILE: "run or token store", EXPORT_FILE: "export"}
     for folder in path.resolve().parents:
-        for name, kind in kinds.items():
-            if (folder / name).is_file():
-                raise InvalidValue(
-                    key,
-                    str(path),
-                    f"belongs to the {kind} {folder}, of which nothing is replaced",
-                    "choose a path outside that folder, or a new name in it",
-                )
+        export = (folder / EXPORT_FILE).is_file()
+        if export or _is_run(folder):
+            kind = "export" if export else "run or token store"
+            raise InvalidValue(
+                key,
+                str(path),
+                f"belongs to the {kind} {folder}, of which nothing is replaced",
+                "choose a path outside that folder, or a new name in it",
+            )
+
+
+def _is_run(folder: Path) -> bool:
+    file = folder / RUN_FILE
+    try:
+        if not file.is_file():
+            return False
+        with file.open("rb") as opened:
+            return RUN_FORMAT.encode() in opened.read(_HEAD)
+    except OSError:  # it may be one
+        return True
 
 
 def check_room(place: Path, needed: int, what: str) -> None:
@@ -167,6 +180,8 @@ def _digits_of(content: bytes) -> int | None:
 
 
 def _checksum(content: bytes) -> bytes:
+    import hashlib  # slow, and `--help` signs nothing
+
     return hashlib.sha256(content).hexdigest().encode()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -21,7 +20,12 @@ Progress: TypeAlias = Callable[[Status], None]
 Notice: TypeAlias = Callable[[str], None]
 """Takes what the user should know and is no reason to stop."""
 
-log_notice: Notice = logging.getLogger("ropewalk").warning
+
+def log_notice(text: str) -> None:
+    """Tell it where programs tell such things."""
+    import logging  # slow, and commands have a way of their own
+
+    logging.getLogger("ropewalk").warning(text)
 
 
 def silent(status: Status) -> None:

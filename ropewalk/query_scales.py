@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -91,6 +90,8 @@ class QueryScales:
     @property
     def name(self) -> str:
         """What the provenance of a plan calls exactly these scales."""
+        import hashlib  # slow, and `--help` signs nothing
+
         content = json.dumps(self.to_json()).encode()
         return f"query scales {hashlib.sha256(content).hexdigest()[:16]}"
 

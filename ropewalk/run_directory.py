@@ -2,7 +2,7 @@
 
 A run directory is one computation and all that came of it:
 
-    run.json          the whole configuration, the versions, the seed; written once
+    run.json          the whole configuration, the versions, the arguments; written once
     records.jsonl     scored samples (records.py) as they come, one per line
     events.jsonl      what happened when: the only file that holds times
     lock              held while a process works here
@@ -19,7 +19,6 @@ decides nothing, is put aside as `events.damaged.jsonl`, and the run goes on.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shlex
@@ -32,11 +31,21 @@ from types import TracebackType
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
-from ropewalk.outputs import RUN_FILE, TEMPORARY, check_place, sync_directory, write_atomically
+from ropewalk.options import arguments_of
+from ropewalk.outputs import (
+    RUN_FILE,
+    RUN_FORMAT,
+    TEMPORARY,
+    check_place,
+    sync_directory,
+    write_atomically,
+)
 from ropewalk.untrusted import Fields, parse_json, read_json
 
-FORMAT = "ropewalk-run-1"
+FORMAT = RUN_FORMAT
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
+ARGUMENTS = "arguments"
+"""The key of the arguments in run.json, from which `--config` repeats the run."""
 DAMAGED_EVENTS = "events.damaged.jsonl"
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
@@ -106,14 +115,20 @@ class RunDirectory:
         os.close(self._lock)
 
     def _identify(self, command: str, configuration: Mapping[str, object]) -> bool:
-        """Write run.json, or compare with the one that is there: True where it goes on."""
-        present = {
+        """Write run.json, or compare with the one that is there: True where it goes on.
+
+        The arguments may differ: another path may lead to the same text.
+        """
+        content = {
             "format": FORMAT,
             "command": command,
             "configuration": dict(configuration),
             "versions": versions(),
         }
-        text = json.dumps(present, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        arguments = arguments_of(command)
+        if arguments is not None:
+            content[ARGUMENTS] = arguments
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         file = self.path / CONFIGURATION
         if not file.exists():
             # What begins with a dot may be the temporary file of a run killed in its first moment.
@@ -133,7 +148,8 @@ class RunDirectory:
             before = read_json(file)
         except InputError as error:
             raise InputError(f"{error}; restore the file, or give another directory") from None
-        changes = differences(before, parse_json(text, source="this run"))
+        present = parse_json(text, source="this run")
+        changes = differences(_identifying(before), _identifying(present))
         if changes:
             shown = "; ".join(changes[:8]) + ("; …" if len(changes) > 8 else "")
             raise InputError(
@@ -199,6 +215,13 @@ class RunDirectory:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
         return path
+
+
+def _identifying(content: object) -> object:
+    """What of a run.json makes two runs the same."""
+    if isinstance(content, dict):
+        return {key: value for key, value in content.items() if key != ARGUMENTS}
+    return content
 
 
 def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
@@ -354,6 +377,23 @@ def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
     return fields.text("command"), fields.mapping("configuration")
 
 
+def read_arguments(file: Path, command: str) -> dict[str, object]:
+    """The arguments that a run of a command was started with, from its run.json."""
+    file = file / CONFIGURATION if file.is_dir() else file
+    found, _ = read_configuration(file.parent) if file.name == CONFIGURATION else ("", None)
+    if not found:
+        raise InputError(f"{file}: is not the {CONFIGURATION} of a run; give RUN/{CONFIGURATION}")
+    if found != command:
+        raise InputError(f"{file}: is of `ropewalk {found}`; give the {CONFIGURATION} of {command}")
+    fields = Fields(read_json(file), f"{file}: ")
+    if ARGUMENTS not in fields:
+        raise InputError(
+            f"{file}: holds no arguments, since an earlier version of ropewalk wrote it; give the "
+            "arguments themselves"
+        )
+    return fields.mapping(ARGUMENTS)
+
+
 def read_versions(path: str | Path) -> dict[str, str]:
     """The versions that the numbers of a run directory come from."""
     file = Path(path) / CONFIGURATION
@@ -362,6 +402,8 @@ def read_versions(path: str | Path) -> dict[str, str]:
 
 def _line(record: Mapping[str, object]) -> bytes:
     """A record as a line, its checksum as the last member of the object."""
+    import hashlib  # slow, and `--help` signs nothing
+
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
     body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
     assert body != b"{}", "a record has at least one member"
@@ -371,6 +413,8 @@ def _line(record: Mapping[str, object]) -> bytes:
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
     """The record of a line, or None where the checksum does not hold."""
+    import hashlib  # slow, and `--help` signs nothing
+
     if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
         return None
     body = line[:-_CHECKSUM] + b"}"

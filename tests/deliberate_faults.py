@@ -40,6 +40,42 @@ SERVING = ("tests/exporting/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a finished training is told as proven although its model was changed": Fault(
+        "ropewalk/pipeline/training.py",
+        "on_first(lambda: check_unchanged(whole))",
+        "pass",
+        ("tests/api/test_train.py",),
+    ),
+    "any run.json protects all that lies around it": Fault(
+        "ropewalk/outputs.py",
+        "return RUN_FORMAT.encode() in opened.read(_HEAD)",
+        "return True",
+        ("tests/test_outputs.py",),
+    ),
+    "a preview runs the whole verb": Fault(
+        "ropewalk/options.py",
+        "    if is_preview():\n        raise",
+        "    if False:\n        raise",
+        ("tests/cli/test_declared.py",),
+    ),
+    "a list with commas is one word": Fault(
+        "ropewalk/cli/declared.py",
+        'Path(word).exists() else word.split(",")',
+        "Path(word).exists() else [word]",
+        ("tests/cli/test_declared.py", "tests/api/test_declarations.py"),
+    ),
+    "an earlier run wins over what is given": Fault(
+        "ropewalk/cli/declared.py",
+        "given = {**read_arguments(file, command), **call.given}",
+        "given = {**call.given, **read_arguments(file, command)}",
+        ("tests/cli/test_config.py",),
+    ),
+    "run.json forgets an argument that is a list": Fault(
+        "ropewalk/options.py",
+        "        return [_as_json(each) for each in value]",
+        "        return [_as_json(each) for each in value][:1]",
+        ("tests/cli/test_config.py",),
+    ),
     "a schedule wins whose text is clearly worse": Fault(
         "ropewalk/evaluation/select.py",
         'for part in ("text", "answers")\n    )',
@@ -244,16 +280,16 @@ FAULTS = {
         "found is not None and not found.models",
         ("tests/planning/test_measured.py",),
     ),
-    "export always writes linear": Fault(
-        "ropewalk/pipeline/stages/evaluate.py",
-        "chosen = work.result(Search).legs[0].chosen",
-        'chosen = "linear"',
+    "export writes the plan that the model came with": Fault(
+        "ropewalk/pipeline/stages/export.py",
+        "plan, path = work.result(Search).plan, work",
+        "plan, path = work.present, work",
         PIPELINE,
     ),
     "the searched plan is evaluated as YaRN's": Fault(
         "ropewalk/pipeline/stages/evaluate.py",
-        "Condition(SEARCHED, searched.plan.id, searched.plan)",
-        "Condition(SEARCHED, found[-1].plan_id, found[-1].plan)",
+        "plans[leg.chosen] = found.plan",
+        "plans.setdefault(leg.chosen, next(iter(plans.values())))",
         PIPELINE,
     ),
     "stages read text that the search has seen": Fault(
@@ -312,8 +348,8 @@ FAULTS = {
     ),
     "retrieval does not count": Fault(
         "ropewalk/evaluation/select.py",
-        'return baseline.failed or _compared(own, baseline, "answers").verdict != "worse"',
-        "return True",
+        'for part in ("text", "answers")\n    )',
+        'for part in ("text",)\n    )',
         ("tests/evaluation/test_select.py",),
     ),
     "the search chooses by its own documents": Fault(
@@ -336,8 +372,8 @@ FAULTS = {
     ),
     "a plan ignores its parameters": Fault(
         "ropewalk/planning/extension.py",
-        "start = method(start, target_length, **own)",
-        "start = method(start, target_length)",
+        "after = method(start, target_length, **own)",
+        "after = method(start, target_length)",
         ("tests/planning", "tests/api/test_plan.py"),
     ),
     "the gate lets any logits pass": Fault(
@@ -546,6 +582,401 @@ FAULTS = {
     ),
 }
 
+# Chosen by reading the code alone, before the suite was thinned.
+UNSEEN: dict[str, Fault] = {
+    "one position too many keeps the plain angles": Fault(
+        "ropewalk/schedule.py",
+        "kept = positions < self.kept_initial_positions",
+        "kept = positions <= self.kept_initial_positions",
+        ("tests/test_schedule.py",),
+    ),
+    "the mean of a stepped log-n forgets the last step": Fault(
+        "ropewalk/schedule.py",
+        " + rest * math.log(steps + 1)\n",
+        "\n",
+        ("tests/test_schedule.py",),
+    ),
+    "llama3 counts turns within the target": Fault(
+        "ropewalk/scaling/llama3.py",
+        "turns = start.length / start.wavelengths",
+        "turns = target_length / start.wavelengths",
+        ("tests/scaling",),
+    ),
+    "LongRoPE's attention is divided by the target's logarithm": Fault(
+        "ropewalk/scaling/longrope.py",
+        "math.log(s) / math.log(start.length)",
+        "math.log(s) / math.log(target_length)",
+        ("tests/scaling",),
+    ),
+    "YaRN's ramp ends at the last pair": Fault(
+        "ropewalk/scaling/yarn.py",
+        "min(last, start.geometry.rotary_dim - 1)",
+        "min(last, start.geometry.pairs - 1)",
+        ("tests/scaling",),
+    ),
+    "a safe base counts each dimension at rest as a pair": Fault(
+        "ropewalk/theory/bound.py",
+        "    pairs = rotary_dim // 2, (head_dim - rotary_dim) // 2\n",
+        "    pairs = rotary_dim // 2, head_dim - rotary_dim\n",
+        ("tests/theory/test_bound.py",),
+    ),
+    "a walk downwards takes the slope of one upwards": Fault(
+        "ropewalk/theory/kernels.py",
+        "closing = -sign * direction * slope + slope_error",
+        "closing = -sign * slope + slope_error",
+        (
+            "tests/theory/test_kernels.py",
+            "tests/theory/test_bound.py",
+        ),
+    ),
+    "plans from plain frequencies come before those on top": Fault(
+        "ropewalk/planning/comparison.py",
+        "return each.from_plain, each.is_beyond_runtimes, rule",
+        "return not each.from_plain, each.is_beyond_runtimes, rule",
+        ("tests/planning/test_comparison.py",),
+    ),
+    "angles are new over those of pretraining": Fault(
+        "ropewalk/planning/comparison.py",
+        "coverage(schedule, target_length, trained=start)",
+        "coverage(schedule, target_length)",
+        ("tests/planning/test_comparison.py",),
+    ),
+    "logits are scaled over those that a model scales": Fault(
+        "ropewalk/models/install.py",
+        "schedule.softmax_scaling / present.softmax_scaling, schedule",
+        "schedule.softmax_scaling, schedule",
+        ("tests/models/test_install.py",),
+    ),
+    "a plan within another's block leaves none behind": Fault(
+        "ropewalk/models/install.py",
+        "previous = found.setting if found else None",
+        "previous = None",
+        ("tests/models/test_install.py",),
+    ),
+    "a share of the head is rounded down": Fault(
+        "ropewalk/models/stock_config.py",
+        "return share if whole else math.nextafter(share, 1)",
+        "return share",
+        ("tests/models/test_stock_config.py",),
+    ),
+    "a short list has the long one's attention scaling": Fault(
+        "ropewalk/models/stock_config.py",
+        '"short_mscale": short.attention_scaling',
+        '"short_mscale": long.attention_scaling',
+        ("tests/models/test_stock_config.py",),
+    ),
+    "variances of interleaved pairs count one component": Fault(
+        "ropewalk/models/variances.py",
+        "turning[:, ::2] + turning[:, 1::2]",
+        "turning[:, ::2] + turning[:, ::2]",
+        ("tests/models/test_variances.py",),
+    ),
+    "a model serves what its shortest layer serves": Fault(
+        "ropewalk/models/config.py",
+        "target = max(own[-1].up_to_length",
+        "target = min(own[-1].up_to_length",
+        (
+            "tests/models/test_config.py",
+            "tests/models/test_published.py",
+        ),
+    ),
+    "a false in a config counts as not stated": Fault(
+        "ropewalk/models/config.py",
+        "            if (value := self._stated(name)) is not None:\n                return value",
+        "            if value := self._stated(name):\n                return value",
+        ("tests/models/test_config.py",),
+    ),
+    "dimensions at rest are weighed by m": Fault(
+        "ropewalk/theory/decay.py",
+        "weights[geometry.pairs :] /= schedule.attention_scaling**2",
+        "weights[geometry.pairs :] /= schedule.attention_scaling",
+        ("tests/theory/test_decay.py",),
+    ),
+    "a row's step ends a position early": Fault(
+        "ropewalk/models/rotary.py",
+        "torch.bucketize(last_B + 1, self.ends)",
+        "torch.bucketize(last_B + 2, self.ends)",
+        ("tests/models/test_install.py",),
+    ),
+    "log-n counts positions from 0": Fault(
+        "ropewalk/models/queries.py",
+        "factor = torch.log1p(positions.to(torch.float32)) / math",
+        "factor = torch.log(positions.to(torch.float32).clamp(min=1)) / math",
+        (
+            "tests/models/test_install.py",
+            "tests/models/test_verify.py",
+        ),
+    ),
+    "a GGUF file's attention factor replaces YaRN's": Fault(
+        "ropewalk/gguf/rotation.py",
+        "attention_scaling=scaled.attention_scaling * attention)",
+        "attention_scaling=attention)",
+        ("tests/gguf/test_rotation.py",),
+    ),
+    "a GGUF file that states an original length ignores it": Fault(
+        "ropewalk/gguf/rotation.py",
+        "reference = stated or context",
+        "reference = context",
+        ("tests/gguf/test_rotation.py",),
+    ),
+    "the data of a GGUF file begin where its header ends": Fault(
+        "ropewalk/gguf/header.py",
+        "data = -(-self.at // alignment) * alignment",
+        "data = self.at",
+        (
+            "tests/gguf/test_header.py",
+            "tests/gguf/test_rotation.py",
+        ),
+    ),
+    "strings in a GGUF array are 4 bytes shorter": Fault(
+        "ropewalk/gguf/header.py",
+        "at += 8 + length(data, at)[0]",
+        "at += 4 + length(data, at)[0]",
+        (
+            "tests/gguf/test_header.py",
+            "tests/gguf/test_tokenizer.py",
+        ),
+    ),
+    "grouped keys have as many rows as queries": Fault(
+        "ropewalk/gguf/tensors.py",
+        '"attn_k.weight": (width, _times(groups, keys))',
+        '"attn_k.weight": (width, _times(heads, keys))',
+        ("tests/audit/files/test_gguf.py",),
+    ),
+    "weights take the root of what they should make up for": Fault(
+        "ropewalk/exporting/folding.py",
+        "scalings[0] ** 2",
+        "scalings[0]",
+        ("tests/exporting/test_folding.py",),
+    ),
+    "biases of folded queries keep their size": Fault(
+        "ropewalk/exporting/folding.py",
+        'rows if found["part"] == "bias" else rows[:, None]',
+        'torch.ones_like(rows) if found["part"] == "bias" else rows[:, None]',
+        (
+            "tests/exporting/test_folding.py",
+            "tests/exporting/test_query_scales.py",
+        ),
+    ),
+    "a moved export is loaded from where it was": Fault(
+        "ropewalk/exporting/parity.py",
+        "load=self.load.replace(shlex.quote(str(self.path)), shlex.quote(str(path))),",
+        "load=self.load,",
+        (
+            "tests/exporting/test_parity.py",
+            "tests/api/test_export.py",
+        ),
+    ),
+    "the key to remove is named where it does not stand": Fault(
+        "ropewalk/exporting/serving.py",
+        'is not None:\n        what += ", and remove rope_scaling"',
+        'is None:\n        what += ", and remove rope_scaling"',
+        ("tests/exporting/test_serving.py",),
+    ),
+    "a chunk's targets are those of the tokens before": Fault(
+        "ropewalk/evaluation/scoring.py",
+        "yield part, tokens[end + 1 - len(part) : end + 1].to(part.device)",
+        "yield part, tokens[end - len(part) : end].to(part.device)",
+        ("tests/evaluation/test_chunks.py",),
+    ),
+    "what may follow is taken a token early": Fault(
+        "ropewalk/evaluation/scoring.py",
+        "yield hidden[0, end - 1 - begin][None]",
+        "yield hidden[0, max(0, end - 2 - begin)][None]",
+        ("tests/evaluation/served/test_reference.py",),
+    ),
+    "Wilson's interval forgets its correction": Fault(
+        "ropewalk/evaluation/statistics.py",
+        "z2 * (rate * (1 - rate) / total + z2 / (4 * total**2))",
+        "z2 * (rate * (1 - rate) / total)",
+        ("tests/evaluation/test_statistics.py",),
+    ),
+    "a jackknife forgets its share of clusters": Fault(
+        "ropewalk/evaluation/statistics.py",
+        "changes @ changes) * (count - 1) / count)",
+        "changes @ changes))",
+        ("tests/evaluation/test_statistics.py",),
+    ),
+    "a document that ends at the window's end goes on in the next": Fault(
+        "ropewalk/data/packing.py",
+        "laid[at] + capacity)), lengths.size)",
+        "laid[at] + capacity, side='right')), lengths.size)",
+        ("tests/data/test_packing.py",),
+    ),
+    "an end token stands after every piece": Fault(
+        "ropewalk/data/windows.py",
+        "ended = end if piece.end == len(tag) + length + len(end) else ()",
+        "ended = end if piece.end >= len(tag) + length else ()",
+        ("tests/data/test_windows.py",),
+    ),
+    "an epoch repeats the documents of the one before": Fault(
+        "ropewalk/data/mixtures.py",
+        "begin, end = epoch * group.tokens, (epoch + 1) * group.tokens",
+        "begin, end = 0, group.tokens",
+        ("tests/data/test_mixtures.py",),
+    ),
+    "what was asked before costs again": Fault(
+        "ropewalk/searching/adaptive.py",
+        "self.spent += int(np.isnan(known[list(documents)]).sum())",
+        "self.spent += len(documents)",
+        ("tests/searching/test_adaptive.py",),
+    ),
+    "recovery's factors are taken twice": Fault(
+        "ropewalk/searching/space.py",
+        "factors = factors / self._present\n",
+        "factors = factors * self._present\n",
+        ("tests/searching/test_space.py",),
+    ),
+    "padding of a window sees itself": Fault(
+        "ropewalk/attention/layout.py",
+        " & present[:, np.newaxis] & present",
+        "",
+        ("tests/attention/test_layout.py",),
+    ),
+    "shared key heads are dealt out as they come": Fault(
+        "ropewalk/attention/ulysses.py",
+        "tensor.repeat_interleave(copies, dim=1) for",
+        "tensor.repeat(1, copies, 1, 1) for",
+        ("tests/attention/test_ulysses.py",),
+    ),
+    "a packed document reads the keys behind its own": Fault(
+        "ropewalk/attention/varlen.py",
+        "in_document = within - anchor + np.repeat(query_starts, key_lengths)",
+        "in_document = within + np.repeat(query_starts, key_lengths)",
+        ("tests/attention/test_engines.py",),
+    ),
+    "documents behind an anchor also give its outputs": Fault(
+        "ropewalk/attention/per_document.py",
+        "outputs.append(_causal(both, scale)[:, :, length:])",
+        "outputs.append(_causal(both, scale)[:, :, : both[0].shape[2] - length])",
+        ("tests/attention/test_engines.py",),
+    ),
+    "checkpoints stand in the order of their names": Fault(
+        "ropewalk/training/checkpoint.py",
+        "return [path for _, path in sorted(found)]",
+        "return sorted(path for _, path in found)",
+        ("tests/training/test_trainer.py",),
+    ),
+    "a server's address keeps its /v1": Fault(
+        "ropewalk/evaluation/served/client.py",
+        'split.path.rstrip("/").removesuffix("/v1").rstrip("/")',
+        'split.path.rstrip("/")',
+        ("tests/evaluation/served/test_client.py",),
+    ),
+    "a fingerprint's probe at a step's end is of the next step": Fault(
+        "ropewalk/evaluation/served/reference.py",
+        "if end <= upto or upto == longest",
+        "if end < upto or upto == longest",
+        (
+            "tests/evaluation/served/test_reference.py",
+            "tests/evaluation/served/test_fingerprint.py",
+        ),
+    ),
+    "the right value is among the distractors": Fault(
+        "ropewalk/evaluation/tasks/kv.py",
+        "tuple(other for other in values if other != value)",
+        "tuple(values)",
+        ("tests/evaluation/tasks/test_tasks.py",),
+    ),
+    "the dots count among the most frequent words": Fault(
+        "ropewalk/evaluation/tasks/ruler_counting.py",
+        "answers, coded = words[1:4]",
+        "answers, coded = words[:3]",
+        ("tests/evaluation/tasks/test_ruler.py",),
+    ),
+    "a text that is just long enough is left out": Fault(
+        "ropewalk/evaluation/perplexity.py",
+        "range(len(text.tokens), room - 1, -step)",
+        "range(len(text.tokens), room, -step)",
+        ("tests/evaluation/test_perplexity.py",),
+    ),
+    "a token at the vocabulary's end is let in": Fault(
+        "ropewalk/data/store.py",
+        "vocabulary is not None and largest >= vocabulary",
+        "vocabulary is not None and largest > vocabulary",
+        ("tests/data/test_store.py",),
+    ),
+    "a higher loss on short text counts as no loss": Fault(
+        "ropewalk/pipeline/results.py",
+        'worse = self.difference > 0 if self.metric == "nll" else self.difference < 0',
+        "worse = self.difference < 0",
+        ("tests/pipeline/test_stages.py",),
+    ),
+    "a tied table of tokens is not multiplied": Fault(
+        "ropewalk/pipeline/cost.py",
+        "if tied is None or tied.weight is not embedded.weight:",
+        "if tied is None or tied.weight is embedded.weight:",
+        ("tests/pipeline/test_cost.py",),
+    ),
+    "columns are divided by the wrong rows": Fault(
+        "ropewalk/number_formats/shifts.py",
+        "columns / np.arange(ends[-1], 0, -1)",
+        "columns / np.arange(1, ends[-1] + 1)",
+        ("tests/number_formats/test_shifts.py",),
+    ),
+    "an error budget leaves the diagonal out": Fault(
+        "ropewalk/number_formats/budget.py",
+        "difference[..., start:].tril_()",
+        "difference[..., start:].tril_(-1)",
+        ("tests/number_formats/test_traps.py",),
+    ),
+    "the standings of a search are of its own documents": Fault(
+        "ropewalk/reports/parts/schedules.py",
+        "*_score(arm.reporting)) for",
+        "*_score(arm.search)) for",
+        ("tests/reports/parts/test_schedules.py",),
+    ),
+    "a search is held against the worst method": Fault(
+        "ropewalk/reports/parts/schedules.py",
+        "in hand_designed[:1])",
+        "in hand_designed[-1:])",
+        ("tests/reports/parts/test_schedules.py",),
+    ),
+    "a tokenizer that cuts at the length itself is told": Fault(
+        "ropewalk/audit/traps/lengths.py",
+        "limit = subject.tokenizer_limit\n    if limit is None or limit >= subject.length:",
+        "limit = subject.tokenizer_limit\n    if limit is None or limit > subject.length:",
+        ("tests/audit/test_traps.py",),
+    ),
+    "dual chunks count within the trained length": Fault(
+        "ropewalk/audit/traps/positions.py",
+        "isinstance(trained, int) and subject.length <= trained",
+        "isinstance(trained, int) and subject.length < trained",
+        (
+            "tests/audit/test_traps.py",
+            "tests/audit/test_positions.py",
+        ),
+    ),
+    "the doublings up to a length hold it twice": Fault(
+        "ropewalk/lengths.py",
+        "while 2 * lengths[-1] < parse_length(following):",
+        "while 2 * lengths[-1] <= parse_length(following):",
+        ("tests/test_lengths.py",),
+    ),
+    "a step is told by its defaults": Fault(
+        "ropewalk/cli/shared.py",
+        "if key not in known or known[key].default != value",
+        "if key not in known or known[key].default == value",
+        (
+            "tests/cli/test_cli.py",
+            "tests/cli/test_plan.py",
+        ),
+    ),
+    "a folder that holds the model may be written": Fault(
+        "ropewalk/outputs.py",
+        "place == kept or place in kept.parents or kept in place.parents",
+        "place == kept or kept in place.parents",
+        ("tests/test_outputs.py", "tests/exporting/test_writing.py"),
+    ),
+    "half a line at a journal's end counts": Fault(
+        "ropewalk/run_directory.py",
+        "if record is None or position > len(content):",
+        "if record is None:",
+        ("tests/test_run_directory.py",),
+    ),
+}
+FAULTS |= UNSEEN
+
 
 def main() -> None:
     names = sys.argv[1:] or list(FAULTS)
@@ -563,7 +994,8 @@ def _is_caught(name: str, fault: Fault) -> bool:
         file = copy / fault.file
         text = file.read_text(encoding="utf-8")
         if text.count(fault.right) != 1:
-            raise SystemExit(f"{name}: {fault.file} holds {fault.right!r} not exactly once")
+            print(f"MISSED  {name}: {fault.file} holds {fault.right!r} not exactly once")
+            return False
         file.write_text(text.replace(fault.right, fault.wrong), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-x", *fault.tests]
         # The processes that tests start import the copy too.

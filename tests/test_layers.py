@@ -36,7 +36,7 @@ VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 ROOMS = {
     "errors": Row(),
     "extras": Row(("errors",)),
-    "options": Row(),
+    "options": Row(("errors", "extras")),
     "lengths": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
@@ -47,7 +47,7 @@ ROOMS = {
     "context_plan": Row((*VALUES, "outputs", "query_scales"), needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
     "outputs": Row(("errors",)),
-    "run_directory": Row(("errors", "outputs", "untrusted")),
+    "run_directory": Row(("errors", "options", "outputs", "untrusted")),
     "records": Row(("errors", "values")),
     "data": Row(
         (
@@ -377,7 +377,14 @@ ROOMS = {
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
-            *("exporting", "exporting.parity", "audit", "audit.finding", "audit.files.check"),
+            *(
+                "exporting",
+                "exporting.parity",
+                "exporting.manifest",
+                "audit",
+                "audit.finding",
+                "audit.files.check",
+            ),
             *("pipeline.settings", "pipeline.results", "outputs", "models.config", "models.source"),
             *("torchrun", "training", "training.settings", "training.results"),
         ),
@@ -425,9 +432,8 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "extras", "api", "progress", "run_directory", "context_plan"),
-            *("models.source", "searching.model.settings", "searching.model.results", "reports"),
-            "torchrun",
+            *("errors", "untrusted", "api", "options", "progress", "run_directory"),
+            *("context_plan", "searching", "torchrun"),
         ),
         needs=("numpy",),
         wires=True,
@@ -459,16 +465,17 @@ ROOMS = {
     ),
     "api.extend": Row(
         (
-            *("errors", "extras", "api", "lengths", "progress", "run_directory", "data"),
-            *("models.config", "models.source", "pipeline.settings"),
+            *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
+            "pipeline.settings",
         ),
         needs=("numpy",),
         wires=True,
     ),
     "cli": Row(
         (
-            *(*VALUES, "values", "progress", "api", "api.data", "api.train", "context_plan"),
-            *("options", "planning", "scaling", "torchrun", "models.recipes"),
+            *(*VALUES, "values", "progress", "api", "api.data", "api.extend", "api.search"),
+            *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
+            *("models.recipes", "models.source"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
             "evaluation.statistics",
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),

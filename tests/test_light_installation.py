@@ -161,7 +161,7 @@ assert planned._repr_html_() == "<p>" + planned.summary() + "</p>"
 layout = rw.AttentionLayout.full([2, 2])
 for call in (
     lambda: rw.load, lambda: rw.applied, lambda: rw.search("bundled", "1k"),
-    lambda: rw.extend("bundled"), lambda: rw.extend_preview("bundled"),
+    lambda: rw.extend("bundled"), lambda: rw.extend.preview("bundled"),
     lambda: rw.evaluate("bundled"), planned.figure, layout.figure,
 ):
     try: call()

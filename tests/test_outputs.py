@@ -133,7 +133,7 @@ def places(tmp_path: Path) -> Path:
     """A run with a trained model in it, an export and a token store, by their marks alone."""
     for name, mark in (("run", "run.json"), ("export", "ropewalk.manifest.json")):
         (tmp_path / name / "model").mkdir(parents=True)
-        (tmp_path / name / mark).write_text("{}")
+        (tmp_path / name / mark).write_text('{"format": "ropewalk-run-1"}')
     for name in ("plan.json", "training.jsonl", "model/model.safetensors", "figures.png"):
         (tmp_path / "run" / name).write_text("kept")
     (tmp_path / "export" / "config.json").write_text("kept")
@@ -163,6 +163,19 @@ def test_our_own_plan_in_a_run_is_no_exception(places: Path) -> None:
     assert is_ours(places / "run" / "plan.json")
     with pytest.raises(InvalidValue, match="belongs to the run"):
         check_file(places / "run" / "plan.json")
+
+
+@pytest.mark.parametrize("mine", ["{}", "[1, 2]", "", "not JSON"])
+def test_a_run_json_of_somebody_else_protects_nothing(tmp_path: Path, mine: str) -> None:
+    (tmp_path / "run.json").write_text(mine)
+    (tmp_path / "notes").mkdir()
+    for path in (tmp_path / "plan.json", tmp_path / "notes" / "plan.json"):
+        check_file(written(path))
+    check_file(tmp_path / "run.json", overwrite=True)
+
+
+def test_a_plan_that_is_called_run_json_may_be_written_again(tmp_path: Path) -> None:
+    check_file(written(tmp_path / "run.json"))
 
 
 def test_a_new_file_and_a_page_may_stand_in_a_run(places: Path) -> None:

@@ -81,6 +81,12 @@ class TestLogN:
         assert beyond == pytest.approx([1, 1, 1, 1, logs[4], 2.0])
         assert (beyond[:4] == 1).all()  # exactly: a short sequence is left alone
 
+    @pytest.mark.parametrize("count", [1, 15, 16, 40, 160])
+    def test_the_mean_of_steps_counts_a_step_that_is_begun(self, count: int) -> None:
+        log_n = LogN("steps", 16, 0.1)
+        mean = float(log_n.scaling(np.arange(count)).mean())
+        assert log_n.mean_scaling(count) == pytest.approx(mean, rel=1e-12)
+
     def test_a_schedule_without_it_scales_no_query(self) -> None:
         assert (small().query_scaling([[0, 5]]) == np.ones((1, 2))).all()
         log_n = LogN("beyond", 16)

@@ -14,12 +14,9 @@ from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.options import Argument, Option
-from ropewalk.planning.extension import only_the_length
 from ropewalk.progress import Notice
-from ropewalk.run_directory import check_run_place
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
-from ropewalk.theory.coverage import coverage
 
 T = TypeVar("T")
 
@@ -40,6 +37,12 @@ Corpus: TypeAlias = str | Path | Iterable[str | Document]
 
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
+ModelToRead: TypeAlias = Annotated[
+    Model,
+    Argument(
+        "A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.", "MODEL"
+    ),
+]
 Plans: TypeAlias = Annotated[
     Sequence[PlanLike],
     Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),
@@ -65,6 +68,15 @@ Dtype: TypeAlias = Annotated[
 ]
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]
+OwnTokenizer: TypeAlias = Annotated[
+    str | Path | None, Option("The folder with the tokenizer of the planned model.", "DIR")
+]
+ServedName: TypeAlias = Annotated[
+    str | None, Option("The model's name on the server (default: the only one it lists).", "NAME")
+]
+Timeout: TypeAlias = Annotated[
+    float, Option("The longest time for one request.", "SECONDS", advanced=True)
+]
 Strict: TypeAlias = Annotated[
     bool, Option("Refuse a model whose config leaves open how it rotates.")
 ]
@@ -146,6 +158,8 @@ def runnable(
     check_placement(dtype, device)
     source = resolve(model, allow_download=allow_download)
     if run is not None:
+        from ropewalk.run_directory import check_run_place
+
         check_run_place(run, source.places)
     if isinstance(model, str | Path) and not source.has_weights:
         source.folder  # noqa: B018 - says why there are none
@@ -227,6 +241,9 @@ def changes_only_the_length(
 
     `safe_base`: the plan is that of the base which the bound asks for.
     """
+    from ropewalk.planning.extension import only_the_length
+    from ropewalk.theory.coverage import coverage
+
     if not only_the_length(present, planned):
         return ""
     length, schedule = format_length(planned.target_length), planned.longest(layer)

@@ -112,7 +112,6 @@ class Comparison(Result):
         return factors_figure(factor_curves(plans, self.layers[0]), title)
 
 
-@required_by("compare_methods")
 def compare_methods(
     model: Model,
     to: Length,
@@ -135,65 +134,68 @@ def compare_methods(
     model was trained at, where its config leaves that open. `strict` refuses a config that leaves
     open how the model rotates, instead of warning.
     """
-    source = known_as(resolve(model, allow_download=allow_download), trained_length)
-    target = as_length(to, "to")
-    present = source.present_plan
-    assumptions = stated_assumptions(source, notice, strict=strict)
-    chosen = chosen_layers(present, layers)
-    given, without = {}, {}
-    try:
-        base = sufficient_base(
+    with required_by("compare_methods"):
+        source = known_as(resolve(model, allow_download=allow_download), trained_length)
+        target = as_length(to, "to")
+        present = source.present_plan
+        assumptions = stated_assumptions(source, notice, strict=strict)
+        chosen = chosen_layers(present, layers)
+        given, without = {}, {}
+        try:
+            base = sufficient_base(
+                present,
+                target,
+                chosen[0],
+                from_original=from_original,
+                progress=share(progress, f"safe base for {format_length(target)}"),
+            )
+            given["base_change"] = {"base": base}
+        except MissingExtra as error:  # the other methods need no base
+            without["base_change"] = str(error)
+        candidates, refused = compare(
             present,
             target,
-            chosen[0],
+            layer_types=chosen,
             from_original=from_original,
-            progress=share(progress, f"safe base for {format_length(target)}"),
+            parameters=given,
+            after_training=after_training,
+            runtimes=None
+            if source.kind == "GGUF file"
+            else lambda plan: _loadable_by(plan, source),
+            progress=share(progress, "comparing"),
         )
-        given["base_change"] = {"base": base}
-    except MissingExtra as error:  # the other methods need no base
-        without["base_change"] = str(error)
-    candidates, refused = compare(
-        present,
-        target,
-        layer_types=chosen,
-        from_original=from_original,
-        parameters=given,
-        after_training=after_training,
-        runtimes=None if source.kind == "GGUF file" else lambda plan: _loadable_by(plan, source),
-        progress=share(progress, "comparing"),
-    )
-    refused = {**refused, **without}
-    if not candidates:
-        reasons = [*refused.values()]
-        raise InputError(
-            f"{source.name}: no method plans for {format_length(target)}: "
-            f"{max(reasons, key=reasons.count)}"
+        refused = {**refused, **without}
+        if not candidates:
+            reasons = [*refused.values()]
+            raise InputError(
+                f"{source.name}: no method plans for {format_length(target)}: "
+                f"{max(reasons, key=reasons.count)}"
+            )
+        first = candidates[0]
+        if behind := [each.method for each in candidates if each.is_beyond_runtimes]:
+            resting, pairs = first.schedule.geometry.resting_pairs, first.schedule.geometry.pairs
+            notice(
+                f"{source.name}: {resting} of {pairs} pairs rest, which no stock runtime can "
+                f"combine with {', '.join(behind)}, so these rank last"
+            )
+        for found in first.measured:
+            if found.is_refuted and (not found.steps or after_training):
+                when = "only after fine-tuning under this plan: " if not found.steps else ""
+                notice(f"{when if after_training else ''}{found.warning}")
+        return Comparison(
+            model=source.name,
+            source=source.origin,
+            present=present,
+            trained_length=source.trained_length,
+            target_length=target,
+            layers=chosen,
+            candidates=candidates,
+            refused=refused,
+            serving=serving(candidates[0].plan, source),
+            assumptions=assumptions,
+            after_training=after_training,
+            documented=known.told(target) if (known := source.documented) else "",
         )
-    first = candidates[0]
-    if behind := [each.method for each in candidates if each.is_beyond_runtimes]:
-        resting, pairs = first.schedule.geometry.resting_pairs, first.schedule.geometry.pairs
-        notice(
-            f"{source.name}: {resting} of {pairs} pairs rest, which no stock runtime can combine "
-            f"with {', '.join(behind)}, so these rank last"
-        )
-    for found in first.measured:
-        if found.is_refuted and (not found.steps or after_training):
-            when = "only after fine-tuning under this plan: " if not found.steps else ""
-            notice(f"{when if after_training else ''}{found.warning}")
-    return Comparison(
-        model=source.name,
-        source=source.origin,
-        present=present,
-        trained_length=source.trained_length,
-        target_length=target,
-        layers=chosen,
-        candidates=candidates,
-        refused=refused,
-        serving=serving(candidates[0].plan, source),
-        assumptions=assumptions,
-        after_training=after_training,
-        documented=known.told(target) if (known := source.documented) else "",
-    )
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import as_path
 from ropewalk.api.evaluate import RESULTS, Evaluated
@@ -22,6 +22,7 @@ from ropewalk.evaluation.results import (
 )
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
+from ropewalk.options import Argument
 from ropewalk.records import NLL, EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.reports.comparison import comparison_figure, difference_panels
 from ropewalk.run_directory import RECORDS, read_configuration, read_journal, read_versions
@@ -125,7 +126,10 @@ class _Run(NamedTuple):
         return (*summarise(own), *means(own, self.groups()))
 
 
-def compare_runs(first: str | Path, second: str | Path) -> ComparedRuns:
+def compare_runs(
+    first: Annotated[str | Path, Argument("The run directory of an evaluation.", "RUN")],
+    second: Annotated[str | Path, Argument("Another, of the same tasks and samples.", "RUN")],
+) -> ComparedRuns:
     """Compare two runs of `evaluate` task by task and length by length, on the same samples.
 
     A method is compared with the method of the same name in the other run; where each run has one

@@ -23,10 +23,9 @@ from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
-from ropewalk.options import Argument, Option
+from ropewalk.options import Argument, Option, RunFolder, called
 from ropewalk.progress import Progress, silent
 from ropewalk.values import Result, Value
 
@@ -65,7 +64,7 @@ class Fill(Value):
     """The windows of the first epoch."""
 
     length: int
-    arrangement: str
+    layout: str
     windows: int
     filled: float
     """The share of their places that holds a token of a document."""
@@ -108,7 +107,7 @@ class DataDescription(Result):
         fill = self.fill
         return (
             f"{told} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
-            f"({fill.arrangement}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
+            f"({fill.layout}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
             f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
         )
 
@@ -133,7 +132,12 @@ def build_data(
     ],
     folder: Annotated[
         str | Path,
-        Option("The folder to build, or to go on building.", "DIR", shell=("--output", "-o")),
+        RunFolder(
+            "The folder to build, or to go on building.",
+            "DIR",
+            shell=("--output", "-o"),
+            command="data build",
+        ),
     ],
     *,
     field: TextField = "text",
@@ -146,7 +150,7 @@ def build_data(
     Each corpus is a file, a folder, a list of texts, or `python`, the standard library of the
     running Python. Windows are made when they are read, so one store serves every length.
     """
-    with required_by("data build"):
+    with called("data build", build_data, locals()):
         from ropewalk.evaluation.encoding import Encoder
         from ropewalk.models.load import load_tokenizer
 
@@ -160,7 +164,7 @@ def build_data(
             place,
             texts,
             encoder.batch,
-            tokenizer=encoder.fingerprint,
+            tokenizer=encoder.sha256,
             sources=[*source.places, *(path for path in read if path.exists())],
             progress=progress,
         )
@@ -233,7 +237,7 @@ def describe_data(
         store,
         Fill(
             settings.length,
-            settings.arrangement,
+            settings.layout,
             len(windows),
             packing.tokens / (len(windows) * settings.length),
             packing.dropped,

@@ -7,12 +7,22 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from ropewalk.api.common import (
-    Corpus,
+    AllowDownload,
+    CorpusToUse,
+    Device,
+    Dtype,
     Length,
-    PlanLike,
+    MethodNames,
+    OwnTokenizer,
+    Plans,
+    ServedName,
+    Strict,
+    Target,
+    TextField,
+    Timeout,
     as_documents,
     as_length,
     as_lengths,
@@ -40,9 +50,9 @@ from ropewalk.evaluation.results import (
     summarise,
 )
 from ropewalk.evaluation.statistics import is_significant
-from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Model, resolve
+from ropewalk.options import Argument, Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.records import PERPLEXITY, EvalResult, Mode, Subject, is_compared, is_main_answer
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
@@ -138,32 +148,85 @@ class Evaluated(Result):
         )["by-length"]
 
 
-@required_by("evaluate")
 def evaluate(
-    model: Model | None = None,
+    model: Annotated[
+        Model | None,
+        Argument(
+            "A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with --server it may "
+            "be left out.",
+            "[MODEL]",
+        ),
+    ] = None,
     *,
-    plans: Sequence[PlanLike] = (),
-    methods: Sequence[str] = (),
-    to: Length | None = None,
-    tasks: Sequence[str] | None = None,
-    lengths: Sequence[Length] | None = None,
-    samples: int = 20,
-    mode: Mode | None = None,
-    corpus: Corpus = "held-out",
-    field: str = "text",
-    seed: int = 0,
-    official: str | Path | None = None,
-    run: str | Path | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
-    server: str | None = None,
-    tokenizer: str | Path | None = None,
-    model_name: str | None = None,
-    fingerprint: Fingerprint | str | Path | None = None,
-    concurrency: int = CONCURRENCY,
-    timeout: float = TIMEOUT,
+    plans: Plans = (),
+    methods: MethodNames = (),
+    to: Target = None,
+    tasks: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Some of passkey, needle, lines, kv, perplexity (default: all of them; of a server or "
+            "a GGUF file, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, the same "
+            "with --official."
+        ),
+    ] = None,
+    lengths: Annotated[
+        Sequence[Length] | None,
+        Option("Context lengths (default: doublings from a quarter of the window)."),
+    ] = None,
+    samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
+    mode: Annotated[
+        Mode | None,
+        Option(
+            "Feed the answer and check that it was expected (default), generate it (default of a "
+            "server or a GGUF file), or generate several answers on each context, which is read "
+            "once.",
+            advanced=True,
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        Option(
+            "Evaluate the model that this OpenAI-compatible server runs. Its key, if any, comes "
+            "from the environment variable ROPEWALK_API_KEY.",
+            "URL",
+        ),
+    ] = None,
+    tokenizer: OwnTokenizer = None,
+    model_name: ServedName = None,
+    fingerprint: Annotated[
+        Fingerprint | str | Path | None,
+        Option(
+            "A file of `ropewalk fingerprint` to compare the server with first (default: one "
+            "computed from MODEL, if given)."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, Option("Requests to a server at a time.", advanced=True)
+    ] = CONCURRENCY,
+    timeout: Timeout = TIMEOUT,
+    corpus: CorpusToUse = "held-out",
+    field: TextField = "text",
+    seed: Annotated[int, Option("Seed of the samples.")] = 0,
+    official: Annotated[
+        str | Path | None,
+        Option(
+            "RULER's own inputs, with a manifest.json of their hashes (mode generate).",
+            "DIR",
+            advanced=True,
+        ),
+    ] = None,
+    run: Annotated[
+        str | Path | None,
+        RunFolder(
+            "Keep records and figures here, and resume (default: keep nothing).",
+            "DIR",
+            command="evaluate",
+        ),
+    ] = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Evaluated:
@@ -190,184 +253,189 @@ def evaluate(
     `gguf`), with llama.cpp's own tokens and defaults: in mode "generate", without perplexity. To
     measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
     """
-    if server is not None:
-        from ropewalk.api.evaluate_server import evaluate_server
+    with called("evaluate", evaluate, locals()):
+        if server is not None:
+            from ropewalk.api.evaluate_server import evaluate_server
 
-        if tuple(methods) not in ((), (AS_IT_IS,)) or to is not None or official is not None:
-            raise InputError(
-                "a server follows the plan that it was started with, and official inputs are read "
-                "in process; leave out methods, `to` and `official`"
+            if tuple(methods) not in ((), (AS_IT_IS,)) or to is not None or official is not None:
+                raise InputError(
+                    "a server follows the plan that it was started with, and official inputs are "
+                    "read in process; leave out methods, `to` and `official`"
+                )
+            return evaluate_server(
+                server,
+                model=model,
+                plans=plans,
+                tasks=tasks,
+                lengths=lengths,
+                samples=samples,
+                mode=mode,
+                corpus=corpus,
+                field=field,
+                seed=seed,
+                run=run,
+                dtype=dtype,
+                device=device,
+                allow_download=allow_download,
+                strict=strict,
+                tokenizer=tokenizer,
+                model_name=model_name,
+                fingerprint=fingerprint,
+                concurrency=concurrency,
+                timeout=timeout,
+                progress=progress,
+                notice=notice,
             )
-        return evaluate_server(
-            server,
-            model=model,
-            plans=plans,
-            tasks=tasks,
-            lengths=lengths,
-            samples=samples,
-            mode=mode,
-            corpus=corpus,
-            field=field,
-            seed=seed,
-            run=run,
+        if model is None:
+            raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
+        found_source = resolve(model, allow_download=allow_download)
+        if found_source.kind == "GGUF file":
+            from ropewalk.api.evaluate_gguf import check_as_it_is, evaluate_gguf
+
+            check_as_it_is(
+                plans=plans,
+                methods=methods,
+                to=to,
+                official=official,
+                dtype=dtype,
+                device=device,
+                others={
+                    "tokenizer": tokenizer is None,
+                    "model_name": model_name is None,
+                    "fingerprint": fingerprint is None,
+                    "concurrency": concurrency == CONCURRENCY,
+                    "timeout": timeout == TIMEOUT,
+                },
+            )
+            return evaluate_gguf(
+                found_source,
+                tasks=tasks,
+                lengths=lengths,
+                samples=samples,
+                mode=mode,
+                corpus=corpus,
+                field=field,
+                seed=seed,
+                run=run,
+                strict=strict,
+                progress=progress,
+                notice=notice,
+            )
+        for key, value in (
+            ("tokenizer", tokenizer),
+            ("model_name", model_name),
+            ("fingerprint", fingerprint),
+        ):
+            if value is not None:
+                raise InputError(
+                    f"`{key}` is for a server; give its URL (`server`), or leave it out"
+                )
+        mode = "teacher_forced" if mode is None else mode
+        tasks = TASKS if tasks is None else tasks
+        from ropewalk.evaluation.official import every, read
+        from ropewalk.evaluation.settings import EvaluationSettings, expanded, groups_of
+
+        # All that can be refused without a model is refused before one is loaded.
+        target = None if to is None else as_length(to, "to")
+        if target is not None and lengths is None:  # it is measured at the target
+            check_measured(target, "to")
+        methods, tasks = as_list(methods, "methods"), expanded(as_list(tasks, "tasks"))
+        check_methods(methods, target)
+        given = [as_plan(plan) for plan in as_list(plans, "plans")]
+        chosen = None if lengths is None else as_lengths(lengths)
+        inputs = None if official is None else read(as_path(official, "official"))
+        named = [name for name in tasks if name in every()]
+        if named and inputs is None:
+            raise InputError(
+                f"{named[0]} needs RULER's own inputs; give their folder (`official`), or ask for "
+                f"{named[0]}-syn"
+            )
+        if inputs is not None and not named:
+            raise InputError("official inputs are given and not asked for; add the task ruler")
+        if inputs is not None and chosen is None:
+            chosen = inputs.lengths(named)
+        EvaluationSettings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
+        if inputs is not None:
+            inputs.check(named, chosen or (), samples)
+        run = None if run is None else as_path(run, "run")
+        documents = as_documents(corpus, field, notice)
+        source = runnable(
+            model,
             dtype=dtype,
             device=device,
             allow_download=allow_download,
             strict=strict,
-            tokenizer=tokenizer,
-            model_name=model_name,
-            fingerprint=fingerprint,
-            concurrency=concurrency,
-            timeout=timeout,
-            progress=progress,
             notice=notice,
-        )
-    if model is None:
-        raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
-    found_source = resolve(model, allow_download=allow_download)
-    if found_source.kind == "GGUF file":
-        from ropewalk.api.evaluate_gguf import check_as_it_is, evaluate_gguf
-
-        check_as_it_is(
-            plans=plans,
-            methods=methods,
-            to=to,
-            official=official,
-            dtype=dtype,
-            device=device,
-            others={
-                "tokenizer": tokenizer is None,
-                "model_name": model_name is None,
-                "fingerprint": fingerprint is None,
-                "concurrency": concurrency == CONCURRENCY,
-                "timeout": timeout == TIMEOUT,
-            },
-        )
-        return evaluate_gguf(
-            found_source,
-            tasks=tasks,
-            lengths=lengths,
-            samples=samples,
-            mode=mode,
-            corpus=corpus,
-            field=field,
-            seed=seed,
             run=run,
-            strict=strict,
-            progress=progress,
-            notice=notice,
         )
-    for key, value in (
-        ("tokenizer", tokenizer),
-        ("model_name", model_name),
-        ("fingerprint", fingerprint),
-    ):
-        if value is not None:
-            raise InputError(f"`{key}` is for a server; give its URL (`server`), or leave it out")
-    mode = "teacher_forced" if mode is None else mode
-    tasks = TASKS if tasks is None else tasks
-    from ropewalk.evaluation.official import every, read
-    from ropewalk.evaluation.settings import Settings, expanded, groups_of
+        from ropewalk.evaluation.identity import run_identity
+        from ropewalk.evaluation.runner import Evaluation
+        from ropewalk.models.load import load
 
-    # All that can be refused without a model is refused before one is loaded.
-    target = None if to is None else as_length(to, "to")
-    if target is not None and lengths is None:  # it is measured at the target
-        check_measured(target, "to")
-    methods, tasks = as_list(methods, "methods"), expanded(as_list(tasks, "tasks"))
-    check_methods(methods, target)
-    given = [as_plan(plan) for plan in as_list(plans, "plans")]
-    chosen = None if lengths is None else as_lengths(lengths)
-    inputs = None if official is None else read(as_path(official, "official"))
-    named = [name for name in tasks if name in every()]
-    if named and inputs is None:
-        raise InputError(
-            f"{named[0]} needs RULER's own inputs; give their folder (`official`), or ask for "
-            f"{named[0]}-syn"
-        )
-    if inputs is not None and not named:
-        raise InputError("official inputs are given and not asked for; add the task ruler")
-    if inputs is not None and chosen is None:
-        chosen = inputs.lengths(named)
-    Settings(tasks, (2,) if chosen is None else chosen, samples, seed, mode)
-    if inputs is not None:
-        inputs.check(named, chosen or (), samples)
-    run = None if run is None else as_path(run, "run")
-    documents = as_documents(corpus, field, notice)
-    source = runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-        run=run,
-    )
-    from ropewalk.evaluation.identity import run_identity
-    from ropewalk.evaluation.runner import Evaluation
-    from ropewalk.models.load import load
-
-    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-    present = loaded.present_plan
-    conditions = conditions_of(present, methods, given, target)
-    if chosen is None:
-        chosen = default_lengths(present.target_length, conditions, target)
-    check_reach(conditions, chosen)
-    settings = Settings(tasks, chosen, samples, seed, mode)
-    evaluation = Evaluation(loaded, documents, settings, notice, inputs)
-    with ExitStack() as stack:
-        journal = directory = None
-        if run is not None:
-            configuration = {
-                **run_identity(loaded, documents, evaluation.weights),
-                "conditions": [
-                    {**condition._asdict(), "plan": condition.plan and condition.plan.to_json()}
-                    for condition in conditions
-                ],
-                **asdict(settings),
-                **({} if inputs is None else {"official": inputs.digest}),
-            }
-            directory = stack.enter_context(
-                RunDirectory(run, "evaluate", configuration, apart_from=source.places)
+        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+        present = loaded.present_plan
+        conditions = conditions_of(present, methods, given, target)
+        if chosen is None:
+            chosen = default_lengths(present.target_length, conditions, target)
+        check_reach(conditions, chosen)
+        settings = EvaluationSettings(tasks, chosen, samples, seed, mode)
+        evaluation = Evaluation(loaded, documents, settings, notice, inputs)
+        with ExitStack() as stack:
+            journal = directory = None
+            if run is not None:
+                configuration = {
+                    **run_identity(loaded, documents, evaluation.weights),
+                    "conditions": [
+                        {**condition._asdict(), "plan": condition.plan and condition.plan.to_json()}
+                        for condition in conditions
+                    ],
+                    **asdict(settings),
+                    **({} if inputs is None else {"official": inputs.digest}),
+                }
+                directory = stack.enter_context(
+                    RunDirectory(run, "evaluate", configuration, apart_from=source.places)
+                )
+                journal = directory.journal(RECORDS)
+            records = evaluation.run(conditions, journal, share(progress, "scoring"))
+            if not records:
+                raise InputError(
+                    f"no task of {', '.join(tasks)} fits in {format_length(max(chosen))} tokens, "
+                    "so there is nothing to measure; give longer lengths or other tasks"
+                )
+            results = summarise(records)
+            groups = groups_of(tasks, mode)
+            averaged = means(records, groups)
+            compared = compare_methods(
+                (r for r in records if r.length == max(chosen) and is_compared(r)), groups
             )
-            journal = directory.journal(RECORDS)
-        records = evaluation.run(conditions, journal, share(progress, "scoring"))
-        if not records:
-            raise InputError(
-                f"no task of {', '.join(tasks)} fits in {format_length(max(chosen))} tokens, so "
-                "there is nothing to measure; give longer lengths or other tasks"
-            )
-        results = summarise(records)
-        groups = groups_of(tasks, mode)
-        averaged = means(records, groups)
-        compared = compare_methods(
-            (r for r in records if r.length == max(chosen) and is_compared(r)), groups
-        )
-        base = next((r.subject for r in records if r.method == AS_IT_IS), None)
-        effective = effective_lengths(records, groups, base, present.original_length)
-        retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
-        found = Evaluated(
-            model=loaded.name,
-            results=tuple(results),
-            means=tuple(averaged),
-            effective_lengths=tuple(effective),
-            comparisons=tuple(compared),
-            depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
-            original_length=present.original_length,
-            dtype=loaded.dtype,
-            device=loaded.device,
-        )
-        if directory is not None:
-            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-            keep_figures(
-                lambda: figures(
-                    [*results, *averaged],
-                    records,
-                    effective=effective,
-                    original_length=present.original_length,
+            base = next((r.subject for r in records if r.method == AS_IT_IS), None)
+            effective = effective_lengths(records, groups, base, present.original_length)
+            retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
+            found = Evaluated(
+                model=loaded.name,
+                results=tuple(results),
+                means=tuple(averaged),
+                effective_lengths=tuple(effective),
+                comparisons=tuple(compared),
+                depth_grids=tuple(
+                    grid for task in retrieved for grid in depth_grids(records, task)
                 ),
-                directory.path / "figures",
-                notice,
+                original_length=present.original_length,
+                dtype=loaded.dtype,
+                device=loaded.device,
             )
-    if run is not None:
-        keep_report(run, notice)
-    return found
+            if directory is not None:
+                directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+                keep_figures(
+                    lambda: figures(
+                        [*results, *averaged],
+                        records,
+                        effective=effective,
+                        original_length=present.original_length,
+                    ),
+                    directory.path / "figures",
+                    notice,
+                )
+        if run is not None:
+            keep_report(run, notice)
+        return found

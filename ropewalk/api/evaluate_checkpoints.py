@@ -91,7 +91,7 @@ def checkpoints_of(folder: Path, last: int) -> list[Path]:
 
 
 def evaluate_checkpoints(
-    folder: str | Path,
+    model: str | Path,
     *,
     last: int = LAST,
     run: str | Path | None = None,
@@ -101,11 +101,13 @@ def evaluate_checkpoints(
 ) -> EvaluatedCheckpoints:
     """Evaluate the last checkpoints of a training, each as `evaluate` does with the same settings.
 
-    `folder` is what a trainer writes: it holds folders such as checkpoint-500. The directory `run`
-    gets a run directory for each of them.
+    `model` is the folder that a trainer writes: it holds folders such as checkpoint-500. The
+    directory `run` gets a run directory for each of them.
     """
     check_count(last, "last")
-    place = as_path(folder, "folder")
+    if settings.get("server") is not None:
+        raise InputError("checkpoints are evaluated in process; leave out `server`")
+    place = as_path(model, "model")
     found = checkpoints_of(place, last)
     if len(found) < last:
         notice(f"{place} holds {len(found)} checkpoints, not {last}")
@@ -138,7 +140,7 @@ def evaluate_checkpoints(
             "of them can be measured at, or fewer checkpoints"
         )
     result = EvaluatedCheckpoints(
-        folder=str(folder),
+        folder=str(model),
         checkpoints=tuple(path.name for path in found),
         spreads=tuple(shared),
         evaluated=tuple(evaluated),

@@ -19,7 +19,7 @@ from ropewalk.api.common import (
     stated_assumptions,
 )
 from ropewalk.api.evaluate_server import Asked, EvaluatedServer, canary_of, measured, subject_of
-from ropewalk.data.corpora import fingerprint as corpus_fingerprint
+from ropewalk.data.corpora import corpus_digest
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.served.client import Address, Client
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ropewalk.data.corpora import Document
     from ropewalk.evaluation.encoding import Encoder
     from ropewalk.evaluation.served.server import Server, ServerInfo
-    from ropewalk.evaluation.settings import Settings
+    from ropewalk.evaluation.settings import EvaluationSettings
 
 _TOKENIZER = "tokenizer.ggml."
 _TOKENS = "tokenizer.ggml.tokens"
@@ -149,9 +149,9 @@ def evaluate_gguf(
                 "weights_sha256": digest,
                 "llama_cpp": llama_cpp_run.runtime(),
                 "serves": server.info.length,
-                "tokenizer_sha256": encoder.fingerprint,
+                "tokenizer_sha256": encoder.sha256,
                 "bos": bool(encoder.bos),
-                "corpus_sha256": corpus_fingerprint(documents),
+                "corpus_sha256": corpus_digest(documents),
             },
             original=follows.original_length,
             run=place,
@@ -171,7 +171,10 @@ def evaluate_gguf(
 
 @contextmanager
 def _served(
-    files: Sequence[Path], header: GGUFHeader, documents: Sequence[Document], settings: Settings
+    files: Sequence[Path],
+    header: GGUFHeader,
+    documents: Sequence[Document],
+    settings: EvaluationSettings,
 ) -> Iterator[tuple[Server, Encoder]]:
     """A server of this file alone, until the end of the `with` block."""
     from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of

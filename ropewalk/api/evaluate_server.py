@@ -33,8 +33,7 @@ from ropewalk.api.fingerprint import (
 )
 from ropewalk.api.report import keep_report
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document
-from ropewalk.data.corpora import fingerprint as corpus_fingerprint
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.conditions import AS_IT_IS, default_lengths
 from ropewalk.evaluation.effective_length import effective_lengths
@@ -54,7 +53,7 @@ from ropewalk.untrusted import read_json
 if TYPE_CHECKING:
     from ropewalk.evaluation.encoding import Encoder
     from ropewalk.evaluation.served.server import Server
-    from ropewalk.evaluation.settings import Settings
+    from ropewalk.evaluation.settings import EvaluationSettings
 
 TASKS = ("passkey", "needle", "lines", "kv")
 AS_SERVED = "as served"
@@ -114,15 +113,15 @@ class Asked:
         own.settings(lambda: (2, 2))  # refuses what no lengths would mend
         return own
 
-    def settings(self, ends: Callable[[], tuple[int, int]]) -> Settings:
+    def settings(self, ends: Callable[[], tuple[int, int]]) -> EvaluationSettings:
         """With lengths from the two `ends`, the original one and the last, where none are given."""
-        from ropewalk.evaluation.settings import Settings
+        from ropewalk.evaluation.settings import EvaluationSettings
 
         lengths = self.lengths
         if lengths is None:
             original, last = ends()
             lengths = default_lengths(min(original, last), (), last)
-        return Settings(self.tasks, lengths, self.samples, self.seed, self.mode)
+        return EvaluationSettings(self.tasks, lengths, self.samples, self.seed, self.mode)
 
 
 def evaluate_server(
@@ -226,8 +225,8 @@ def evaluate_server(
         subject,
         identity={
             "server": opened.info.to_json(),
-            "tokenizer_sha256": encoder.fingerprint,
-            "corpus_sha256": corpus_fingerprint(documents),
+            "tokenizer_sha256": encoder.sha256,
+            "corpus_sha256": corpus_digest(documents),
             "plan": None if follows is None else follows.to_json(),
         },
         original=_original(follows, own, settings.lengths),
@@ -244,7 +243,7 @@ def measured(
     opened: Server,
     encoder: Encoder,
     documents: Sequence[Document],
-    settings: Settings,
+    settings: EvaluationSettings,
     subject: Subject,
     *,
     identity: Mapping[str, object],

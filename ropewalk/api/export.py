@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from ropewalk.api.common import PlanLike, as_path, as_plan, stated_assumptions
+from ropewalk.api.common import (
+    AllowDownload,
+    ModelToRun,
+    PlanLike,
+    Strict,
+    as_path,
+    as_plan,
+    stated_assumptions,
+)
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
@@ -14,7 +23,8 @@ from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Source, resolve
+from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.values import Result, check_member
@@ -52,146 +62,18 @@ class Preview(Result):
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
 
 
-@required_by("export")
-def export(
-    model: Model,
-    plan: PlanLike,
-    out: str | Path,
-    runtime: str,
-    *,
-    dtype: str | None = None,
-    fold: bool = False,
-    approximate: bool = False,
-    v4_keys: bool = False,
-    overwrite: bool = False,
-    allow_download: bool = False,
-    strict: bool = False,
-    progress: Progress = silent,
-    notice: Notice = log_notice,
-) -> Exported:
-    """Write a model with its plan for a runtime, load it back, and compare it with the plan.
+@dataclass(frozen=True)
+class _Asked:
+    """What a preview shows: a plan, for a model."""
 
-    `runtime` is transformers, vllm, sglang or llama.cpp. `dtype` is float32, bfloat16 or float16,
-    the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
-    multiplies the query weights by the attention scaling. `approximate` allows an approximation
-    where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
-    instead of warning.
-
-    An export that does not follow the plan is removed, and `NotTheSame` is raised.
-    """
-    if runtime not in RUNTIMES:
-        raise UnknownName("runtime", runtime, RUNTIMES)
-    if v4_keys and runtime != "transformers":
-        raise InputError(
-            f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys"
-        )
-    if fold and runtime == LLAMA_CPP:
-        raise InputError("`fold` is not for llama.cpp, which has an attention factor of its own")
-    if dtype is not None:
-        _check_dtype(dtype, runtime)
-    given, out = as_plan(plan), as_path(out, "out")
-    check_no_part(out, "out")
-    source = resolve(model, allow_download=allow_download)
-    inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
-    if source.kind == "GGUF file" and runtime == LLAMA_CPP:
-        stated_assumptions(source, notice, strict=strict)
-        return _of_file(source, given, out, dtype, approximate, overwrite, progress)
-    check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
-    folder = str(source.folder)
-    stated_assumptions(source, notice, strict=strict)
-    if runtime == LLAMA_CPP:
-        from ropewalk.exporting import llama_cpp
-        from ropewalk.exporting.approximating import nearest
-        from ropewalk.models.checkpoint import Checkpoint
-
-        followed, warnings = nearest(
-            Checkpoint.open(folder, packed=llama_cpp.PACKED),
-            given,
-            runtime,
-            approximate=approximate,
-        )
-        exported = llama_cpp.export(
-            *(folder, followed, out),
-            dtype=dtype or "F32",
-            overwrite=overwrite,
-            progress=progress,
-        )
-        return exported.with_warnings(warnings)
-    if runtime == "transformers":
-        from ropewalk.exporting import transformers
-
-        return transformers.export(
-            *(folder, given, out),
-            dtype=dtype or "auto",
-            fold=fold,
-            approximate=approximate,
-            v4_keys=v4_keys,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    from ropewalk.exporting import vllm
-
-    return vllm.export(
-        *(folder, given, out),
-        engine=runtime,
-        dtype=dtype or "auto",
-        fold=fold,
-        approximate=approximate,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    source: Source
+    plan: ContextPlan
+    progress: Progress
 
 
-def _of_file(
-    source: Source,
-    plan: ContextPlan,
-    out: Path,
-    dtype: str | None,
-    approximate: bool,
-    overwrite: bool,
-    progress: Progress,
-) -> Exported:
-    """A GGUF file from a GGUF file."""
-    from ropewalk.exporting import gguf_file
-
-    if dtype is not None:
-        raise InputError(
-            f"`dtype` is not for a GGUF file, whose weights are copied as they are; {dtype} needs "
-            "the folder that it was converted from"
-        )
-    assert source.path is not None
-    return gguf_file.export(
-        *(source.path, plan, out),
-        approximate=approximate,
-        overwrite=overwrite,
-        progress=progress,
-    )
-
-
-def _check_dtype(dtype: str, runtime: str) -> None:
-    if runtime != LLAMA_CPP:
-        check_dtype(dtype, STORED)
-    elif dtype not in GGUF_TYPES:
-        raise UnknownName("dtype", dtype, GGUF_TYPES)
-
-
-@required_by("export_preview")
-def export_preview(
-    model: Model,
-    plan: PlanLike,
-    *,
-    allow_download: bool = False,
-    strict: bool = False,
-    progress: Progress = silent,
-    notice: Notice = log_notice,
-) -> Preview:
-    """Show how each runtime can express a plan, without writing anything.
-
-    The cost of approximations is measured if the model's weights are available.
-    """
-    source, given = resolve(model, allow_download=allow_download), as_plan(plan)
-    stated_assumptions(source, notice, strict=strict)
+def _preview(asked: _Asked) -> Preview:
+    """How each runtime can express a plan; what approximations cost, where weights are here."""
+    source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
         return _preview_of_file(source, given)
     check_plan(given, source.config, source.name)
@@ -204,7 +86,7 @@ def export_preview(
             continue
         if near:
             approximations[runtime] = followed
-    progress(Status("preview", 0.1, "measuring the cost of approximations"))
+    asked.progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
     return Preview(source.name, given.id, cells, losses)
@@ -238,3 +120,165 @@ def _losses(
     except InputError:  # no torch here, no weights in the folder, or none that can be exported
         return unknown
     return losses_between(checkpoint, plan, followed)
+
+
+@previewed_by(_preview)
+def export(
+    model: ModelToRun,
+    plan: Annotated[PlanLike, Option("A plan of `ropewalk plan` or `search`.")],
+    out: Annotated[
+        str | Path | None,
+        Option(
+            "The folder, or GGUF file, to write. A split GGUF file becomes one file where OUT "
+            "ends in .gguf, and else a folder of its parts.",
+            "OUT",
+            shell=("--output", "-o"),
+        ),
+    ] = None,
+    runtime: Annotated[
+        str | None, Option("transformers, vllm, sglang or llama.cpp.", "RUNTIME")
+    ] = None,
+    *,
+    dtype: Annotated[
+        str | None,
+        Option(
+            "float32, bfloat16 or float16 (default: the checkpoint's own); for llama.cpp F32, F16, "
+            "BF16 or Q8_0 (default: F32). A GGUF file keeps its own.",
+            "FORMAT",
+        ),
+    ] = None,
+    fold: Annotated[
+        bool, Option("Multiply the query weights by the attention scaling.", advanced=True)
+    ] = False,
+    approximate: Annotated[
+        bool, Option("Allow an approximation where the runtime cannot express the plan exactly.")
+    ] = False,
+    v4_keys: Annotated[
+        bool,
+        Option("Write the keys of transformers 4: rope_theta, rope_scaling.", advanced=True),
+    ] = False,
+    overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> Exported:
+    """Write a model with its plan for a runtime, load it back, and compare it with the plan.
+
+    `runtime` is transformers, vllm, sglang or llama.cpp. `dtype` is float32, bfloat16 or float16,
+    the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
+    multiplies the query weights by the attention scaling. `approximate` allows an approximation
+    where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
+    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
+    instead of warning.
+
+    An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
+    `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
+    express the plan, and the cost of approximations if the model's weights are available.
+    """
+    with called("export", export, locals()):
+        if is_preview():
+            source, given = resolve(model, allow_download=allow_download), as_plan(plan)
+            stated_assumptions(source, notice, strict=strict)
+            preview_ends(_Asked(source, given, progress))
+        if runtime is None or out is None:
+            raise InputError(
+                "an export needs a runtime and a place to write to (`runtime`, `out`); what each "
+                "runtime makes of the plan is shown without them too (`preview`)"
+            )
+        if runtime not in RUNTIMES:
+            raise UnknownName("runtime", runtime, RUNTIMES)
+        if v4_keys and runtime != "transformers":
+            raise InputError(
+                f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys"
+            )
+        if fold and runtime == LLAMA_CPP:
+            raise InputError(
+                "`fold` is not for llama.cpp, which has an attention factor of its own"
+            )
+        if dtype is not None:
+            _check_dtype(dtype, runtime)
+        given, out = as_plan(plan), as_path(out, "out")
+        check_no_part(out, "out")
+        source = resolve(model, allow_download=allow_download)
+        inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
+        if source.kind == "GGUF file" and runtime == LLAMA_CPP:
+            stated_assumptions(source, notice, strict=strict)
+            return _of_file(source, given, out, dtype, approximate, overwrite, progress)
+        check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
+        folder = str(source.folder)
+        stated_assumptions(source, notice, strict=strict)
+        if runtime == LLAMA_CPP:
+            from ropewalk.exporting import llama_cpp
+            from ropewalk.exporting.approximating import nearest
+            from ropewalk.models.checkpoint import Checkpoint
+
+            followed, warnings = nearest(
+                Checkpoint.open(folder, packed=llama_cpp.PACKED),
+                given,
+                runtime,
+                approximate=approximate,
+            )
+            exported = llama_cpp.export(
+                *(folder, followed, out),
+                dtype=dtype or "F32",
+                overwrite=overwrite,
+                progress=progress,
+            )
+            return exported.with_warnings(warnings)
+        if runtime == "transformers":
+            from ropewalk.exporting import transformers
+
+            return transformers.export(
+                *(folder, given, out),
+                dtype=dtype or "auto",
+                fold=fold,
+                approximate=approximate,
+                v4_keys=v4_keys,
+                overwrite=overwrite,
+                progress=progress,
+            )
+        from ropewalk.exporting import vllm
+
+        return vllm.export(
+            *(folder, given, out),
+            engine=runtime,
+            dtype=dtype or "auto",
+            fold=fold,
+            approximate=approximate,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+
+def _of_file(
+    source: Source,
+    plan: ContextPlan,
+    out: Path,
+    dtype: str | None,
+    approximate: bool,
+    overwrite: bool,
+    progress: Progress,
+) -> Exported:
+    """A GGUF file from a GGUF file."""
+    from ropewalk.exporting import gguf_file
+
+    if dtype is not None:
+        raise InputError(
+            f"`dtype` is not for a GGUF file, whose weights are copied as they are; {dtype} needs "
+            "the folder that it was converted from"
+        )
+    assert source.path is not None
+    return gguf_file.export(
+        *(source.path, plan, out),
+        approximate=approximate,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def _check_dtype(dtype: str, runtime: str) -> None:
+    if runtime != LLAMA_CPP:
+        check_dtype(dtype, STORED)
+    elif dtype not in GGUF_TYPES:
+        raise UnknownName("dtype", dtype, GGUF_TYPES)

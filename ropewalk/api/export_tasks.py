@@ -32,7 +32,6 @@ class ExportedTasks(Result):
         )
 
 
-@required_by("export_tasks")
 def export_tasks(
     folder: str | Path,
     model: Model,
@@ -51,25 +50,26 @@ def export_tasks(
     The samples are those of `evaluate` with the same settings, fitted to the tokenizer of `model`,
     and scored by the same rules. `folder` must be new or empty.
     """
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.evaluation.harness_folder import check_exportable, files
-    from ropewalk.evaluation.haystack import Haystack
-    from ropewalk.evaluation.settings import Settings, expanded
-    from ropewalk.models.load import load
+    with required_by("export_tasks"):
+        from ropewalk.evaluation.encoding import Encoder
+        from ropewalk.evaluation.harness_folder import check_exportable, files
+        from ropewalk.evaluation.haystack import Haystack
+        from ropewalk.evaluation.settings import EvaluationSettings, expanded
+        from ropewalk.models.load import load
 
-    chosen = as_lengths(lengths)
-    names = expanded(as_list(tasks, "tasks"))
-    Settings(names, chosen, samples, seed)
-    check_exportable(names)
-    place = as_path(folder, "folder")
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InputError(f"{place}: is not empty; give a new folder")
-    documents = as_documents(corpus, field, notice)
-    loaded = load(model, allow_download=allow_download)
-    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
-    written = dict(files(names, chosen, encoder, Haystack(documents), samples, seed))
-    place.mkdir(parents=True, exist_ok=True)
-    for name, content in written.items():
-        write_atomically(place / name, content)
-    made = [f"ropewalk-{Path(name).stem}" for name in written if name.endswith(".yaml")]
-    return ExportedTasks(folder=str(folder), tasks=tuple(made))
+        chosen = as_lengths(lengths)
+        names = expanded(as_list(tasks, "tasks"))
+        EvaluationSettings(names, chosen, samples, seed)
+        check_exportable(names)
+        place = as_path(folder, "folder")
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise InputError(f"{place}: is not empty; give a new folder")
+        documents = as_documents(corpus, field, notice)
+        loaded = load(model, allow_download=allow_download)
+        encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+        written = dict(files(names, chosen, encoder, Haystack(documents), samples, seed))
+        place.mkdir(parents=True, exist_ok=True)
+        for name, content in written.items():
+            write_atomically(place / name, content)
+        made = [f"ropewalk-{Path(name).stem}" for name in written if name.endswith(".yaml")]
+        return ExportedTasks(folder=str(folder), tasks=tuple(made))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import (
+    AllowDownload,
     Corpus,
+    CorpusToUse,
+    Device,
+    Dtype,
     Length,
+    ModelToRun,
+    Strict,
+    TextField,
     as_documents,
     as_length,
     as_lengths,
@@ -19,17 +26,15 @@ from ropewalk.api.common import (
 from ropewalk.api.report import keep_report
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.config import BUNDLED
-from ropewalk.models.source import Model, Source
+from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
 from ropewalk.pipeline.settings import (
     BATCH,
     EVALUATIONS,
     LEARNING_RATE,
     SAMPLES,
     TIMES,
-    Settings,
+    ExtendSettings,
     parted,
     settings_for,
 )
@@ -42,26 +47,55 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.stage import Start
 
 
-@required_by("extend")
+def _estimate(asked: _Asked) -> Estimate:
+    """The stages of a run, with their estimated cost on this machine."""
+    from ropewalk.pipeline.cost import estimate
+
+    return estimate(asked.start.source, asked.start.loaded, asked.settings)
+
+
+@previewed_by(_estimate)
 def extend(
-    model: Model = BUNDLED,
-    to: Length | None = None,
+    model: ModelToRun = "bundled",
+    to: Annotated[
+        Length | None,
+        Option("Target length, such as 32k (default: eight times what the model serves)."),
+    ] = None,
     *,
-    run: str | Path | None = None,
-    corpus: Corpus = "held-out",
-    field: str = "text",
-    evaluations: int = EVALUATIONS,
-    samples: int = SAMPLES,
-    lengths: Sequence[Length] = (),
-    train_steps: int = 0,
-    train_corpus: Corpus | None = None,
-    learning_rate: float = LEARNING_RATE,
-    batch: int = BATCH,
-    seed: int = 0,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
+    run: Annotated[
+        str | Path | None,
+        RunFolder(
+            "Keep everything here, and resume from here (default: runs/extend-MODEL-LENGTH).",
+            "DIR",
+            command="extend",
+        ),
+    ] = None,
+    corpus: CorpusToUse = "held-out",
+    field: TextField = "text",
+    evaluations: Annotated[
+        int, Option("Search budget, in evaluations of all documents to search on.")
+    ] = EVALUATIONS,
+    samples: Annotated[int, Option("Samples for each task, length and method.")] = SAMPLES,
+    lengths: Annotated[
+        Sequence[Length], Option("Lengths to evaluate at (default: doublings of the window).")
+    ] = (),
+    train_steps: Annotated[
+        int,
+        Option("Also train, so many steps, under the chosen schedule (default: no training)."),
+    ] = 0,
+    train_corpus: Annotated[
+        Corpus | None,
+        Option("Text to train on, less what the evaluation reads (default: the search's).", "FILE"),
+    ] = None,
+    learning_rate: Annotated[float, Option("Learning rate of the training.", "RATE")] = (
+        LEARNING_RATE
+    ),
+    batch: Annotated[int, Option("Windows of a training step.")] = BATCH,
+    seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
@@ -76,141 +110,70 @@ def extend(
     each stage and its result. `strict` refuses a config that leaves open how the model rotates,
     instead of warning.
     """
-    run = None if run is None else as_path(run, "run")
-    asked = _ask(
-        run, model, to, corpus, field, evaluations, samples, lengths,
-        _Training(train_steps, train_corpus, learning_rate, batch), seed, dtype, device,
-        allow_download, strict, notice,
-    )  # fmt: skip
-    from ropewalk.data.corpora import fingerprint
-    from ropewalk.evaluation.identity import run_identity
-    from ropewalk.pipeline import extend as pipeline
-    from ropewalk.pipeline.stage import Work
+    with called("extend", extend, locals()):
+        given = None if run is None else as_path(run, "run")
+        documents = as_documents(corpus, field, notice)
+        found = runnable(
+            model,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            notice=notice,
+            run=given,
+        )
+        present = found.present_plan
+        settings = settings_for(
+            present,
+            TIMES * present.target_length if to is None else as_length(to, "to"),
+            evaluations=evaluations,
+            samples=samples,
+            lengths=as_lengths(lengths),
+            seed=seed,
+            train_steps=train_steps,
+            learning_rate=learning_rate,
+            batch=batch,
+        )
+        to_train: Sequence[Document] = ()
+        if train_corpus is not None:
+            if not train_steps:
+                raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
+            to_train = as_documents(train_corpus, field, notice)
+        from ropewalk.data.corpora import corpus_digest
+        from ropewalk.evaluation.identity import run_identity
+        from ropewalk.models.load import load
+        from ropewalk.pipeline import extend as pipeline
+        from ropewalk.pipeline.stage import Start, Work
+        from ropewalk.pipeline.stages import stages
 
-    start, settings, path = asked.start, asked.settings, asked.path
-    identity = {**run_identity(start.loaded, asked.documents), **asdict(settings)}
-    if start.to_train:
-        identity["train_corpus_sha256"] = fingerprint(start.to_train)
-    with RunDirectory(path, "extend", identity, apart_from=asked.source.places) as directory:
-        work = Work(**vars(start), directory=directory, notice=notice)
-        extended = pipeline.extend(work, settings, progress=progress, done=done)
-    keep_report(path, notice)
-    return extended
-
-
-@required_by("extend")
-def extend_preview(
-    model: Model = BUNDLED,
-    to: Length | None = None,
-    *,
-    corpus: Corpus = "held-out",
-    field: str = "text",
-    evaluations: int = EVALUATIONS,
-    samples: int = SAMPLES,
-    lengths: Sequence[Length] = (),
-    train_steps: int = 0,
-    train_corpus: Corpus | None = None,
-    learning_rate: float = LEARNING_RATE,
-    batch: int = BATCH,
-    seed: int = 0,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
-    notice: Notice = log_notice,
-) -> Estimate:
-    """List the stages of `extend` with these arguments, with their estimated cost here."""
-    asked = _ask(
-        None, model, to, corpus, field, evaluations, samples, lengths,
-        _Training(train_steps, train_corpus, learning_rate, batch), seed, dtype, device,
-        allow_download, strict, notice, preview=True,
-    )  # fmt: skip
-    from ropewalk.pipeline.cost import estimate
-
-    return estimate(asked.start.source, asked.start.loaded, asked.settings)
-
-
-@dataclass(frozen=True)
-class _Training:
-    """The arguments of a training, as they are given."""
-
-    steps: int
-    corpus: Corpus | None
-    learning_rate: float
-    batch: int
+        loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
+        length = format_length(settings.target_length)
+        path = given or Path("runs") / f"extend-{found.short_name}-{length}"
+        start = Start(
+            # Export reads files: of a hub id, those that were fetched.
+            found.name if found.kind == "bundled" else str(found.folder),
+            *(loaded, settings.target_length, *parted(documents)),
+            to_train=to_train,
+            place=None if is_preview() else path,
+        )
+        pipeline.check(start, settings)
+        preview_ends(_Asked(start, settings))
+        identity = {
+            **run_identity(loaded, documents),
+            **asdict(settings),
+            "stages": [each.name for each in stages(settings)],
+        }
+        if to_train:
+            identity["train_corpus_sha256"] = corpus_digest(to_train)
+        with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:
+            work = Work(**vars(start), directory=directory, notice=notice)
+            extended = pipeline.extend(work, settings, progress=progress, done=done)
+        keep_report(path, notice)
+        return extended
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """The arguments of a run, found and checked."""
 
-    source: Source
     start: Start
-    documents: Sequence[Document]
-    settings: Settings
-    path: Path
-    """The run directory, which a preview does not make."""
-
-
-def _ask(
-    run: Path | None,
-    model: Model,
-    to: Length | None,
-    corpus: Corpus,
-    field: str,
-    evaluations: int,
-    samples: int,
-    lengths: Sequence[Length],
-    training: _Training,
-    seed: int,
-    dtype: str,
-    device: str,
-    allow_download: bool,
-    strict: bool,
-    notice: Notice,
-    *,
-    preview: bool = False,
-) -> _Asked:
-    documents = as_documents(corpus, field, notice)
-    found = runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-        run=run,
-    )
-    # Export reads files: of a hub id, those that were fetched.
-    source = found.name if found.kind == "bundled" else str(found.folder)
-    present = found.present_plan
-    settings = settings_for(
-        present,
-        TIMES * present.target_length if to is None else as_length(to, "to"),
-        evaluations=evaluations,
-        samples=samples,
-        lengths=as_lengths(lengths),
-        seed=seed,
-        train_steps=training.steps,
-        learning_rate=training.learning_rate,
-        batch=training.batch,
-    )
-    to_train: Sequence[Document] = ()
-    if training.corpus is not None:
-        if not training.steps:
-            raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
-        to_train = as_documents(training.corpus, field, notice)
-    from ropewalk.models.load import load
-    from ropewalk.pipeline import extend as pipeline
-    from ropewalk.pipeline.stage import Start
-
-    loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-    length = format_length(settings.target_length)
-    path = run or Path("runs") / f"extend-{found.short_name}-{length}"
-    start = Start(
-        *(source, loaded, settings.target_length, *parted(documents)),
-        to_train=to_train,
-        place=None if preview else path,
-    )
-    pipeline.check(start, settings)
-    return _Asked(found, start, documents, settings, path)
+    settings: ExtendSettings

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ropewalk.api.common import Corpus, PlanLike, as_documents, as_path, as_plan, runnable
+from ropewalk.api.common import (
+    AllowDownload,
+    CorpusToUse,
+    Device,
+    Dtype,
+    OwnTokenizer,
+    PlanLike,
+    ServedName,
+    Strict,
+    TextField,
+    Timeout,
+    as_documents,
+    as_path,
+    as_plan,
+    runnable,
+)
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model
+from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.untrusted import check_count, check_seed, real_number
 
@@ -22,18 +37,21 @@ TIMEOUT = 600.0
 MOST_AT_ONCE = 256
 
 
-@required_by("fingerprint")
 def fingerprint(
-    model: Model,
+    model: Annotated[
+        Model, Argument("A model's folder, `bundled`, or a fingerprint's file.", "MODEL")
+    ],
     *,
-    plan: PlanLike | None = None,
-    corpus: Corpus = "held-out",
-    field: str = "text",
-    seed: int = 0,
-    dtype: str = "auto",
-    device: str = "auto",
-    allow_download: bool = False,
-    strict: bool = False,
+    plan: Annotated[
+        PlanLike | None, Option("The plan that is served (default: the model as it stands).")
+    ] = None,
+    corpus: CorpusToUse = "held-out",
+    field: TextField = "text",
+    seed: Annotated[int, Option("Seed of the probes.")] = 0,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Fingerprint:
@@ -44,34 +62,41 @@ def fingerprint(
     of deviation: about sixty forwards over the target length. `check_server` compares a server with
     the result, on any machine: no weights are needed then.
     """
-    check_seed(seed)
-    given = None if plan is None else as_plan(plan)
-    if given is not None:
-        check_measured(given.target_length, "plan")
-    documents = as_documents(corpus, field, notice)
-    runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-    )
-    from ropewalk.evaluation.served import reference
-    from ropewalk.models.load import load
+    with called("fingerprint", fingerprint, locals()):
+        check_seed(seed)
+        given = None if plan is None else as_plan(plan)
+        if given is not None:
+            check_measured(given.target_length, "plan")
+        documents = as_documents(corpus, field, notice)
+        runnable(
+            model,
+            dtype=dtype,
+            device=device,
+            allow_download=allow_download,
+            strict=strict,
+            notice=notice,
+        )
+        from ropewalk.evaluation.served import reference
+        from ropewalk.models.load import load
 
-    loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-    return reference.fingerprint(loaded, given, documents, seed, share(progress, "fingerprint"))
+        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+        return reference.fingerprint(loaded, given, documents, seed, share(progress, "fingerprint"))
 
 
-@required_by("check_server")
 def check_server(
-    server: str,
+    server: Annotated[
+        str,
+        Option(
+            "Compare this OpenAI-compatible server with the fingerprint. Its key, if any, comes "
+            "from the environment variable ROPEWALK_API_KEY.",
+            "URL",
+        ),
+    ],
     fingerprint: Fingerprint | str | Path,
     *,
-    tokenizer: str | Path | None = None,
-    model_name: str | None = None,
-    timeout: float = TIMEOUT,
+    tokenizer: OwnTokenizer = None,
+    model_name: ServedName = None,
+    timeout: Timeout = TIMEOUT,
     progress: Progress = silent,
 ) -> Verdict:
     """Compare a server with the fingerprint of a planned model, and name the cause of a deviation.
@@ -80,15 +105,16 @@ def check_server(
     `fingerprint`, or its file. A key, where one is needed, comes from the environment variable
     ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
     """
-    from ropewalk.evaluation.served.check import check
-    from ropewalk.evaluation.served.server import Server
+    with called("check_server", check_server, locals()):
+        from ropewalk.evaluation.served.check import check
+        from ropewalk.evaluation.served.server import Server
 
-    client = client_of(server, timeout)
-    own = as_fingerprint(fingerprint)
-    encoder = None if tokenizer is None else encoder_of(tokenizer)
-    trial = own.sequence[: min(16, len(own.sequence))]
-    opened = Server.open(client, encoder, trial, as_name(model_name))
-    return check(opened, own, share(progress, "asking"))
+        client = client_of(server, timeout)
+        own = as_fingerprint(fingerprint)
+        encoder = None if tokenizer is None else encoder_of(tokenizer)
+        trial = own.sequence[: min(16, len(own.sequence))]
+        opened = Server.open(client, encoder, trial, as_name(model_name))
+        return check(opened, own, share(progress, "asking"))
 
 
 def client_of(server: object, timeout: object) -> Client:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from ropewalk.api.common import (
+    AllowDownload,
     Corpus,
+    ModelToRead,
+    Strict,
     as_documents,
     geometry_json,
     schedule_json,
@@ -17,7 +20,8 @@ from ropewalk.api.common import (
 from ropewalk.context_plan import ContextPlan
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Source, resolve
+from ropewalk.options import Option, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
@@ -118,15 +122,16 @@ class Inspection(Result):
         return factors_figure(curves, self.model)
 
 
-@required_by("inspect")
 def inspect(
-    model: Model,
+    model: ModelToRead,
     *,
-    measure: bool = False,
-    corpus: Corpus = "held-out",
+    measure: Annotated[
+        bool, Option("Run the model, and weigh the theory by the variances of its queries.")
+    ] = False,
+    corpus: Annotated[Corpus, Option("The text to measure on.", "FILE")] = "held-out",
     field: str = "text",
-    allow_download: bool = False,
-    strict: bool = False,
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Inspection:
@@ -135,19 +140,20 @@ def inspect(
     `measure` runs the model over some text and weights the theory by the variances of its queries.
     `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
-    source = resolve(model, allow_download=allow_download)
-    plan = source.present_plan
-    assumptions = stated_assumptions(source, notice, strict=strict)
-    measured = _measured(source, model, corpus, field, notice) if measure else None
-    return Inspection(
-        model=source.name,
-        source=source.origin,
-        plan=plan,
-        trained_length=source.trained_length,
-        theory=theory_of(plan.longest(plan.main_layer)),
-        measured=measured,
-        assumptions=assumptions,
-    )
+    with called("inspect", inspect, locals()):
+        source = resolve(model, allow_download=allow_download)
+        plan = source.present_plan
+        assumptions = stated_assumptions(source, notice, strict=strict)
+        measured = _measured(source, model, corpus, field, notice) if measure else None
+        return Inspection(
+            model=source.name,
+            source=source.origin,
+            plan=plan,
+            trained_length=source.trained_length,
+            theory=theory_of(plan.longest(plan.main_layer)),
+            measured=measured,
+            assumptions=assumptions,
+        )
 
 
 def theory_of(schedule: RotarySchedule) -> Theory:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
+    AllowDownload,
     Length,
+    ModelToRead,
+    Strict,
     as_length,
     changes_only_the_length,
     geometry_json,
@@ -19,10 +22,10 @@ from ropewalk.api.common import (
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.serving import Serving, serving
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Source, resolve
+from ropewalk.options import Option, called
 from ropewalk.planning.extension import (
     begins_plain,
     chosen_layers,
@@ -120,20 +123,43 @@ class Planned(Result):
         return f"{self.model}: {format_length(before)} to {format_length(after)}"
 
 
-@required_by("plan")
 def plan(
-    model: Model,
-    to: Length,
-    method: str | None = None,
+    model: ModelToRead,
+    to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
+    method: Annotated[
+        str | None,
+        Option(
+            "A method of `ropewalk methods`, or several: yarn+resonance; vendor is what the "
+            "model's vendor documents. Without one, all are compared, and -o writes the one that "
+            "ranks first.",
+            "METHOD",
+        ),
+    ] = None,
     *,
-    parameters: Mapping[str, object] | None = None,
-    log_n: LogNForm | None = None,
-    layers: Sequence[str] | None = None,
-    from_original: bool = False,
-    trained_length: Length | None = None,
-    after_training: bool = False,
-    allow_download: bool = False,
-    strict: bool = False,
+    parameters: Annotated[
+        Mapping[str, object] | None,
+        Option("A parameter of the method; repeatable.", "KEY=VALUE", shell=("--set",)),
+    ] = None,
+    log_n: Annotated[
+        LogNForm | None, Option("Scale queries by log n: everywhere, or only beyond.")
+    ] = None,
+    layers: Annotated[
+        Sequence[str] | None,
+        Option("Layer types to change; others keep their schedule. Repeatable.", "TYPE"),
+    ] = None,
+    from_original: Annotated[
+        bool, Option("Start from the plain frequencies, without the model's present scaling.")
+    ] = False,
+    trained_length: Annotated[
+        Length | None,
+        Option("The length that the model was trained at, where its config leaves that open."),
+    ] = None,
+    after_training: Annotated[
+        bool,
+        Option("Rank for use after fine-tuning at the target length, not for the model as it is."),
+    ] = False,
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Planned:
@@ -152,74 +178,76 @@ def plan(
     A target within the trained length changes lengths only. If the model serves the target already
     and the method changes nothing, the plan is the one that the model follows now.
     """
-    source = known_as(resolve(model, allow_download=allow_download), trained_length)
-    target = as_length(to, "to")
-    present = source.present_plan
-    said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
-    chosen = chosen_layers(present, layers)
-    if method is None:
-        if parameters or log_n is not None:
-            raise InputError(
-                "`parameters` and `log_n` belong to a method: name it (`method`), as in 'yarn'"
+    with called("plan", plan, locals()):
+        source = known_as(resolve(model, allow_download=allow_download), trained_length)
+        target = as_length(to, "to")
+        present = source.present_plan
+        said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
+        chosen = chosen_layers(present, layers)
+        if method is None:
+            if parameters or log_n is not None:
+                raise InputError(
+                    "`parameters` and `log_n` belong to a method: name it (`method`), as in 'yarn'"
+                )
+            if not from_original and target <= present.longest(chosen[0]).length:
+                return _planned(source, within_trained(present, target, chosen), chosen)
+            from ropewalk.api.compare_methods import compare_methods
+
+            compared = compare_methods(
+                *(source, target),
+                layers=chosen,
+                from_original=from_original,
+                after_training=after_training,
+                progress=progress,
+                notice=lambda text: notice(text) if text not in said else None,
             )
-        if not from_original and target <= present.longest(chosen[0]).length:
+            return _planned(source, compared.plan, chosen)
+        if not isinstance(parameters, Mapping | None):
+            raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
+        given = dict(parameters or {})
+        recipe = None
+        if method == VENDOR:
+            recipe, extension = _by_vendor(source, target, given)
+            method, given = extension.method, dict(extension.parameters)
+        within = target < present.longest(chosen[0]).length
+        if within and not (given or from_original or log_n):
             return _planned(source, within_trained(present, target, chosen), chosen)
-        from ropewalk.api.compare_methods import compare_methods
+        anew = not from_original and begins_plain(present, method, chosen)
+        if anew:
+            from_original = True
+            given = {**kept_parameters(present.longest(chosen[0]), method), **given}
+        if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
+            from ropewalk.planning.base import sufficient_base
 
-        compared = compare_methods(
-            *(source, target),
-            layers=chosen,
-            from_original=from_original,
-            after_training=after_training,
-            progress=progress,
-            notice=lambda text: notice(text) if text not in said else None,
-        )
-        return _planned(source, compared.plan, chosen)
-    if not isinstance(parameters, Mapping | None):
-        raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
-    given = dict(parameters or {})
-    recipe = None
-    if method == VENDOR:
-        recipe, extension = _by_vendor(source, target, given)
-        method, given = extension.method, dict(extension.parameters)
-    within = target < present.longest(chosen[0]).length
-    if within and not (given or from_original or log_n):
-        return _planned(source, within_trained(present, target, chosen), chosen)
-    if not from_original and begins_plain(present, method, chosen):
-        from_original = True
-        start = present.longest(chosen[0])
-        given = {**kept_parameters(start, method), **given}
-        notice(_from_plain(source, start, method))
-    if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
-        from ropewalk.planning.base import sufficient_base
-
-        given["base"] = sufficient_base(
+            given["base"] = sufficient_base(
+                present,
+                target,
+                chosen[0],
+                from_original=from_original,
+                progress=share(progress, f"safe base for {format_length(target)}"),
+            )
+        extended = extend_plan(
             present,
             target,
-            chosen[0],
+            method,
+            given,
+            layer_types=chosen,
             from_original=from_original,
-            progress=share(progress, f"safe base for {format_length(target)}"),
+            log_n=log_n,
         )
-    extended = extend_plan(
-        present,
-        target,
-        method,
-        given,
-        layer_types=chosen,
-        from_original=from_original,
-        log_n=log_n,
-    )
-    if _same(present, extended):
-        return _planned(source, present, chosen)
-    if recipe is not None:
-        extended = replace(extended, provenance={**extended.provenance, RECIPE: recipe.source})
-    start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
-    scale = target / (start if from_original else present.longest(chosen[0])).length
-    for name in (each.name for each in stacked(method)):
-        found = measured(name, scale, trained=after_training)
-        if found is not None and found.is_refuted and not parameters:
-            notice(found.warning)
-    return _planned(source, extended, chosen)
+        if _same(present, extended):
+            return _planned(source, present, chosen)
+        if recipe is not None:
+            extended = replace(extended, provenance={**extended.provenance, RECIPE: recipe.source})
+        if anew:
+            notice(_from_plain(source, present.longest(chosen[0]), method))
+        start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
+        scale = target / (start if from_original else present.longest(chosen[0])).length
+        for name in (each.name for each in stacked(method)):
+            found = measured(name, scale, trained=after_training)
+            if found is not None and found.is_refuted and not parameters:
+                notice(found.warning)
+        return _planned(source, extended, chosen)
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:

@@ -24,10 +24,9 @@ from ropewalk.api.common import (
     runnable,
 )
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.number_formats.results import GIVEN, Findings
-from ropewalk.options import Option
+from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
@@ -102,7 +101,11 @@ def precision(
     seed: Annotated[int, Option("Seed of random weights and retrieval samples.")] = 0,
     run: Annotated[
         str | Path | None,
-        Option("Keep measurements here, and resume (default: keep nothing).", "DIR"),
+        RunFolder(
+            "Keep measurements here, and resume (default: keep nothing).",
+            "DIR",
+            command="precision",
+        ),
     ] = None,
     dtype: Annotated[
         str,
@@ -119,7 +122,7 @@ def precision(
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow. An
     interrupted measurement resumes in the directory `run`.
     """
-    with required_by("precision"):
+    with called("precision", precision, locals()):
         if sequences is not None and whole_number(sequences, "sequences") < 1:
             raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
         chosen_arms = None if arms is None else as_list(arms, "arms")

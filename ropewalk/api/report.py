@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from ropewalk.api.common import as_path
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.options import Argument, Option
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
 from ropewalk.values import Result
@@ -31,7 +33,20 @@ class Reported(Result):
         return f"Wrote {self.path} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
 
 
-def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = False) -> Reported:
+def report(
+    run: Annotated[str | Path, Argument("A run directory.", "RUN")],
+    other: Annotated[
+        str | Path | None, Argument("Another one: both of `evaluate`, to be compared.", "OTHER")
+    ] = None,
+    *,
+    out: Annotated[
+        str | Path | None,
+        Option("The page. Default: report.html in the run.", shell=("--output", "-o")),
+    ] = None,
+    overwrite: Annotated[
+        bool, Option("Replace an existing file that ropewalk did not write.")
+    ] = False,
+) -> Reported:
     """Write one self-contained HTML page of a run, or of two evaluations side by side.
 
     A run is the directory of extend, evaluate, search, precision or train, finished or not. The
@@ -44,9 +59,7 @@ def report(*runs: str | Path, out: str | Path | None = None, overwrite: bool = F
     from ropewalk.reports.parts import comparison, places
     from ropewalk.reports.parts.folder import RunFolder
 
-    paths = [as_path(run, f"runs[{i}]") for i, run in enumerate(runs)]
-    if not 1 <= len(paths) <= 2:
-        raise InputError(f"{len(paths)} runs: a report is of one run, or of two side by side")
+    paths = [as_path(run, "run"), *([] if other is None else [as_path(other, "other")])]
     if out is None and len(paths) == 2:
         raise InputError("the report of two runs needs a file to be written to; give it (`out`)")
     folders = [RunFolder.read(path) for path in paths]

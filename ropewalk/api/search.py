@@ -5,71 +5,112 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from ropewalk.api.common import Corpus, Length, as_documents, as_length, as_path, runnable
+from ropewalk.api.common import (
+    AllowDownload,
+    CorpusToUse,
+    Device,
+    Dtype,
+    Length,
+    ModelToRun,
+    Strict,
+    TextField,
+    as_documents,
+    as_length,
+    as_path,
+    runnable,
+)
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
-from ropewalk.models.source import Model
+from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory
-from ropewalk.searching.model.results import Found
-from ropewalk.searching.model.settings import (
-    Kind,
-    Settings,
-    check_target,
-    published,
-)
+from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import Ranks
+    from ropewalk.searching.model.results import Found, Searched
 
 RESULTS = "results.json"
 
 
-@dataclass(frozen=True, eq=False)
-class Searched(Found):
-    """The result of a search on one model."""
-
-    model: str = field(kw_only=True)
-    dtype: str = field(kw_only=True)
-    device: str = field(kw_only=True)
-    seconds: float = field(kw_only=True)
-
-    def summary(self) -> str:
-        return f"{self.model}: {super().summary()}"
-
-
-@required_by("search")
 def search(
-    model: Model,
-    to: Length,
+    model: ModelToRun,
+    to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
     *,
-    corpus: Corpus = "held-out",
-    field: str = "text",
-    strategy: Literal["adaptive", "gradient", "evolution"] = "adaptive",
-    evaluations: int | None = None,
-    tokens: int | None = None,
-    objective: Kind = "mixed",
-    stock_runtimes: bool = True,
-    recover: bool = False,
+    corpus: CorpusToUse = "held-out",
+    field: TextField = "text",
+    strategy: Annotated[
+        Literal["adaptive", "gradient", "evolution"],
+        Option(
+            "A search by losses alone; a few dozen backward passes; or LongRoPE's algorithm in "
+            "ropewalk's space.",
+            advanced=True,
+        ),
+    ] = "adaptive",
+    evaluations: Annotated[
+        int | None,
+        Option("Search budget in evaluations of all documents (default: the strategy's own)."),
+    ] = None,
+    tokens: Annotated[
+        int | None, Option("Search budget in tokens (default: no limit).", advanced=True)
+    ] = None,
+    objective: Annotated[
+        Kind, Option("Minimise the loss on the text, on the answers, or on both.", advanced=True)
+    ] = "mixed",
+    stock_runtimes: Annotated[
+        bool, Option("Search only schedules that stock runtimes can express.", advanced=True)
+    ] = True,
+    as_published: Annotated[
+        bool,
+        Option(
+            "Run LongRoPE's search as published: its objective, documents, space and sizes.",
+            advanced=True,
+        ),
+    ] = False,
+    keep_short: Annotated[
+        bool,
+        Option(
+            "With the strategy gradient: also minimise the loss at the original length.",
+            advanced=True,
+        ),
+    ] = False,
+    fold_query_scale: Annotated[
+        bool,
+        Option(
+            "Also tune weights: a scale for each query head and pair, folded in by export.",
+            advanced=True,
+        ),
+    ] = False,
+    recover: Annotated[
+        bool,
+        Option(
+            "Also search factors for sequences within the original context length.", advanced=True
+        ),
+    ] = False,
     documents: tuple[int, int, int] | None = None,
-    as_published: bool = False,
-    keep_short: bool = False,
-    fold_query_scale: bool = False,
-    seed: int = 0,
-    run: str | Path | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    ranks_per_copy: int = 1,
-    allow_download: bool = False,
-    strict: bool = False,
+    run: Annotated[
+        str | Path | None,
+        RunFolder(
+            "Keep plan, journal and figures here, and resume from here (default: "
+            "runs/search-MODEL-LENGTH).",
+            "DIR",
+            command="search",
+        ),
+    ] = None,
+    seed: Annotated[int, Option("Seed of the documents and of the search.")] = 0,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    ranks_per_copy: Annotated[
+        int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
+    ] = 1,
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Searched:
@@ -86,85 +127,91 @@ def search(
     head and pair, which an export folds into the query weights; the plan has them where they are
     shown to help.
     """
-    settings = Settings(
-        target_length=as_length(to, "to"),
-        strategy=strategy,
-        objective=objective,
-        evaluations=evaluations,
-        tokens=tokens,
-        stock_runtimes=stock_runtimes,
-        recover=recover,
-        documents=documents,
-        seed=seed,
-        keep_short=keep_short,
-        fold_query_scale=fold_query_scale,
-    )
-    if as_published:
-        settings = published(settings)
-    run = None if run is None else as_path(run, "run")
-    began = time.monotonic()
-    _check_ranks(ranks_per_copy)
-    source = runnable(
-        model,
-        dtype=dtype,
-        device=device,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notice,
-        run=run,
-    )
-    present = source.present_plan
-    check_target(present.longest(present.extended_layer), settings)
-    texts = as_documents(corpus, field, notice)
-    from ropewalk.evaluation.identity import run_identity
-    from ropewalk.models.load import load, whole
-    from ropewalk.searching.model.legs import check_search, search_model
+    with called("search", search, locals()):
+        from ropewalk.searching.model.results import Searched
+        from ropewalk.searching.model.settings import SearchSettings, check_target, published
 
-    ranks = _ranks(ranks_per_copy)
-    with ExitStack() as stack:
-        if ranks is not None:
-            stack.enter_context(ranks)
-        loaded = load(
+        settings = SearchSettings(
+            target_length=as_length(to, "to"),
+            strategy=strategy,
+            objective=objective,
+            evaluations=evaluations,
+            tokens=tokens,
+            stock_runtimes=stock_runtimes,
+            recover=recover,
+            documents=documents,
+            seed=seed,
+            keep_short=keep_short,
+            fold_query_scale=fold_query_scale,
+        )
+        if as_published:
+            settings = published(settings)
+        run = None if run is None else as_path(run, "run")
+        began = time.monotonic()
+        _check_ranks(ranks_per_copy)
+        source = runnable(
             model,
             dtype=dtype,
-            device=_own(device),
+            device=device,
             allow_download=allow_download,
-            place=whole if ranks is None else ranks.place,
-        )
-        check_search(loaded, texts, settings)
-        directory = None
-        if run is not None:
-            # On every rank: reading shared weights takes all that share them.
-            identity = {**run_identity(loaded, texts), **asdict(settings)}
-            if ranks is None or ranks.rank == 0:
-                directory = stack.enter_context(
-                    RunDirectory(run, "search", identity, apart_from=source.places)
-                )
-        found = search_model(
-            loaded,
-            texts,
-            settings,
-            journal=(lambda name: None) if directory is None else directory.journal,
-            ranks=ranks,
-            progress=progress,
+            strict=strict,
             notice=notice,
+            run=run,
         )
-        if directory is not None:
-            _keep(found, directory, notice)
-    seconds = round(time.monotonic() - began, 3)
-    return Searched(
-        found.plan,
-        found.legs,
-        found.query_tuning,
-        model=loaded.name,
-        dtype=loaded.dtype,
-        device=loaded.device,
-        seconds=seconds,
-    )
+        present = source.present_plan
+        check_target(present.longest(present.extended_layer), settings)
+        texts = as_documents(corpus, field, notice)
+        from ropewalk.evaluation.identity import run_identity
+        from ropewalk.models.load import load, whole
+        from ropewalk.searching.model.legs import check_search, search_model
+
+        ranks = _ranks(ranks_per_copy)
+        with ExitStack() as stack:
+            if ranks is not None:
+                stack.enter_context(ranks)
+            loaded = load(
+                model,
+                dtype=dtype,
+                device=_own(device),
+                allow_download=allow_download,
+                place=whole if ranks is None else ranks.place,
+            )
+            check_search(loaded, texts, settings)
+            directory = None
+            if run is not None:
+                # On every rank: reading shared weights takes all that share them.
+                identity = {**run_identity(loaded, texts), **asdict(settings)}
+                if ranks is None or ranks.rank == 0:
+                    directory = stack.enter_context(
+                        RunDirectory(run, "search", identity, apart_from=source.places)
+                    )
+            found = search_model(
+                loaded,
+                texts,
+                settings,
+                journal=(lambda name: None) if directory is None else directory.journal,
+                ranks=ranks,
+                progress=progress,
+                notice=notice,
+            )
+            if directory is not None:
+                _keep(found, directory, notice)
+        seconds = round(time.monotonic() - began, 3)
+        return Searched(
+            found.plan,
+            found.legs,
+            found.query_tuning,
+            model=loaded.name,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            seconds=seconds,
+        )
 
 
 def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     """The plan, the scores and the figures of a finished search."""
+    from ropewalk.reports.figures import keep_figures
+
     directory.write(PLAN, found.plan.dumps())
     directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
     keep_figures(found.figures, directory.path / "figures", notice)

@@ -34,11 +34,10 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.options import Option, previewed_by
+from ropewalk.options import Option, RunFolder, called, preview_ends, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RunDirectory, check_run_place
@@ -47,7 +46,7 @@ from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Found
-from ropewalk.training.settings import Decay, Settings, StageSettings, stages_of
+from ropewalk.training.settings import Decay, StageSettings, TrainingSettings, stages_of
 from ropewalk.untrusted import check_count
 from ropewalk.values import Result
 
@@ -59,11 +58,6 @@ RESULTS, TOKENS, START = "results.json", "tokens", "start"
 _TRAINED_IN = ("float32", "bfloat16")
 _RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas", "filling")
 """Settings that a recipe has values for."""
-_GIVEN = (
-    *("layout", "batch", "learning_rate", "decay", "warmup", "weight_decay", "shares"),
-    *("long_share", "mixed_windows", "lora", "seed"),
-)
-"""Settings as they are given to `train`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,34 +104,29 @@ class TrainPreview(Result):
         )
 
 
-def _preview(**given: Any) -> TrainPreview:
-    """What a run with these arguments would do, and what it would take."""
-    with required_by("train"):
-        asked, _, _ = _checked(given)
-        from ropewalk.pipeline.training_cost import float32_bytes, multiplications
-        from ropewalk.training.stage import bytes_on_disk
+def _preview(asked: _Asked) -> TrainPreview:
+    """What a run would do, and what it would take."""
+    from ropewalk.pipeline.training_cost import float32_bytes, multiplications
+    from ropewalk.training.stage import bytes_on_disk
 
-        batch = asked.settings.batch
-        planner = _Planner(asked, (), None, None, silent, unheard)
-        rows = []
-        for number, stage in enumerate(asked.settings.stages, start=1):
-            tokens = stage.steps * batch * stage.window
-            rows.append(
-                PreviewStage(
-                    stage.length,
-                    stage.window,
-                    stage.steps,
-                    planner.method_of(number, stage),
-                    tokens,
-                    _epochs(asked, given["data"], stage),
-                    multiplications(asked.source.config, stage.window)
-                    * tokens
-                    / stage.window
-                    / 1e15,
-                )
+    batch, config = asked.settings.batch, asked.source.config
+    planner = _Planner(asked, (), None, silent, unheard)
+    rows = []
+    for number, stage in enumerate(asked.settings.stages, start=1):
+        tokens = stage.steps * batch * stage.window
+        rows.append(
+            PreviewStage(
+                stage.length,
+                stage.window,
+                stage.steps,
+                planner.method_of(number, stage),
+                tokens,
+                asked.epochs(stage),
+                multiplications(config, stage.window) * tokens / stage.window / 1e15,
             )
-        size = float32_bytes(asked.source.config)
-        return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
+        )
+    size = float32_bytes(config)
+    return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
 
 
 @previewed_by(_preview)
@@ -153,7 +142,6 @@ def train(
             "[DOMAIN=]FILE",
         ),
     ] = None,
-    data: str | Path | None = None,
     to: Annotated[
         Length | None, Option("Target length, such as 32k (default: the plan's).")
     ] = None,
@@ -183,8 +171,10 @@ def train(
     ] = None,
     run: Annotated[
         str | Path | None,
-        Option(
-            "Keep everything here, and resume from here (default: runs/train-MODEL-LENGTH).", "DIR"
+        RunFolder(
+            "Keep everything here, and resume from here (default: runs/train-MODEL-LENGTH).",
+            "DIR",
+            command="train",
         ),
     ] = None,
     layout: Annotated[
@@ -328,38 +318,122 @@ def train(
 ) -> Trained:
     """Train a model further at a longer context, and export it with its plan, proven.
 
-    `corpus` is text as `build_data` takes it, `data` a folder of tokens. `to` is the target length,
-    `stages` are lengths to train at in turn. A stage follows `plan` (one for all stages, or one for
-    each), or the plan of `method`, or the one that `plan` would choose, each from the model that
-    the stage before left. `search` as a method searches each stage's schedule, `search_between`
-    those after the first. `recipe` has a paper's values for what is not given; `steps` has none
-    without one. A `window` is as long as the stage's length unless it is given.
+    `corpus` is text as `build_data` takes it, or the folder that it built. `to` is the target
+    length, `stages` are lengths to train at in turn. A stage follows `plan` (one for all stages, or
+    one for each), or the plan of `method`, or the one that `plan` would choose, each from the model
+    that the stage before left. `search` as a method searches each stage's schedule,
+    `search_between` those after the first. `recipe` has a paper's values for what is not given;
+    `steps` has none without one. A `window` is as long as the stage's length unless it is given.
 
     The directory `run` (by default `runs/train-MODEL-LENGTH`) keeps everything; called again with
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
     """
-    given = dict(locals())  # as they were given, for checks that the preview shares
-    with required_by("train"):
-        asked, execution, path = _checked(given)
+    with called("train", train, locals()):
+        text = _Text.of(corpus, field)  # first: without text, nothing else matters
+        known = None if recipe is None else recipes.named(recipe)
+        plans = _plans(plan)
+        if plans and method is not None:
+            raise InputError("give a plan or a method, not both (`plan`, `method`)")
+        lengths = _lengths(to, stages, plans)
+        _check_plans(plans, len(lengths))
+        if method is not None and method != SEARCH:
+            stacked(method)  # says which names there are
+        source = resolve(model, allow_download=allow_download)
+        if not from_config:
+            source.folder  # noqa: B018 - says why there are no weights
+        stated_assumptions(source, notice, strict=strict)
+        settings = _settings(
+            known,
+            stages=stages_of(
+                lengths, _steps(steps, known, len(lengths)), _window(window, known, lengths)
+            ),
+            layout=layout,
+            batch=batch,
+            learning_rate=learning_rate,
+            decay=decay,
+            warmup=warmup,
+            weight_decay=weight_decay,
+            shares=shares,
+            long_share=long_share,
+            long_from=as_length(long_from, "long_from"),
+            mixed_windows=mixed_windows,
+            lora=lora,
+            seed=seed,
+        )
+        served = source.present_plan.target_length
+        if lengths[0] < served and not from_config:
+            raise InvalidValue(
+                "to",
+                lengths[0],
+                f"the model serves {format_length(served)} already",
+                "train at that length, or at a longer one",
+            )
+        if lengths[0] == served and not plans:
+            _check_method(method, known, len(lengths), served, notice)
+        if tokenizer is not None and not from_config:
+            raise InputError(
+                "another tokenizer (`tokenizer`) is for random weights (`from_config`); leave it "
+                "out: trained weights know the model's own"
+            )
+        words = source if tokenizer is None else resolve(tokenizer, allow_download=allow_download)
+        check_domains(shares or {}, text.domains)
+        check_placement("auto", device)
+        check_dtype(dtype, _TRAINED_IN)
+        check_count(sequence_parallel, "sequence_parallel", usual=1)
+        check_count(replicate, "replicate", usual=1)
+        check_count(windows_at_once, "windows_at_once", usual=1)
+        check_count(save_every, "save_every", usual=100)
+        from ropewalk.training.stage import Execution, check_reports
+
+        reports = as_list(report_to, "report_to")
+        check_reports(reports)
+        execution = Execution(
+            device,
+            dtype,
+            sequence_parallel,
+            replicate,
+            windows_at_once,
+            recompute,
+            save_every,
+            reports,
+        )
+        default = Path("runs") / f"train-{source.short_name}-{format_length(lengths[-1])}"
+        asked = _Asked(
+            source,
+            words,
+            text,
+            known,
+            plans,
+            method or (None if plans or known is None else known.method),
+            settings,
+            execution,
+            as_path(run, "run") if run else default,
+            search_between,
+            evaluations,
+            from_config,
+        )
+        asked.check()
+        preview_ends(asked)
         search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
-        with _held(asked, execution, path, given, search_texts, evaluations) as (folder, directory):
+        path = asked.path
+        with _held(asked, search_texts) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store
             from ropewalk.training.ranks import on_first
 
-            on_first(lambda: _tokens(folder, corpus, data, path, field, progress))
-            store = _opened(path / TOKENS if data is None else as_path(data, "data"))
+            on_first(lambda: text.tokenise(folder, path / TOKENS, progress))
+            store = _opened(text.tokens or path / TOKENS)
             from ropewalk.data.windows import SpecialTokens
             from ropewalk.models.load import load_tokenizer
 
-            words = load_tokenizer(folder)
-            on_first(lambda: check_store(store, words, folder, progress))
-            planner = _Planner(asked, search_texts, evaluations, directory, progress, notice)
+            tokens_of = load_tokenizer(folder)
+            on_first(lambda: check_store(store, tokens_of, folder, progress))
+            planner = _Planner(asked, search_texts, directory, progress, notice)
             found = TrainingRun(
                 source=folder,
                 name=asked.source.name,
                 store=store,
-                special=SpecialTokens.of(words),
+                special=SpecialTokens.of(tokens_of),
                 settings=asked.settings,
                 execution=execution,
                 path=path,
@@ -392,11 +466,16 @@ class _Asked:
     source: Source
     """Config and weights; only the config where weights are to be random."""
     tokenizer: Source
+    text: _Text
     recipe: TrainingRecipe | None
     plans: tuple[ContextPlan, ...]
     method: str | None
-    settings: Settings
+    settings: TrainingSettings
+    execution: Execution
+    path: Path
+    """The run directory, which a preview does not make."""
     search_between: bool
+    evaluations: int | None
     from_config: bool
 
     def searched(self, number: int) -> bool:
@@ -409,147 +488,103 @@ class _Asked:
     def searches(self) -> bool:
         return any(map(self.searched, range(1, len(self.settings.stages) + 1)))
 
-    def check(self, execution: Execution) -> None:
+    @property
+    def apart_from(self) -> list[Path]:
+        """Files and folders that are read, which nothing may be written to."""
+        return [*self.source.places, *self.text.places]
+
+    def epochs(self, stage: StageSettings) -> float | None:
+        """How many times a stage reads the tokens of a folder."""
+        if self.text.tokens is None:
+            return None
+        from ropewalk.data.windows import SpecialTokens, Windows
+
+        # Of a tokenizer that has both; which tokens they are does not matter.
+        epoch = Windows(
+            _opened(self.text.tokens), self.settings.windows(stage), SpecialTokens(0, 0)
+        )
+        return stage.steps * self.settings.batch / len(epoch)
+
+    def check(self) -> None:
         """Refuse what a later stage would, before there is a run directory."""
         from ropewalk.exporting.configs import stock_config
         from ropewalk.pipeline.training import with_original
         from ropewalk.training.stage import check_stage
 
-        execution.accumulated(self.settings.batch)
-        self._check_search(execution)
-        planner = _Planner(self, (), None, None, silent, unheard)
+        self.execution.accumulated(self.settings.batch)
+        self._check_search()
+        planner = _Planner(self, (), None, silent, unheard)
         config = self.source.config
         for number, stage in enumerate(self.settings.stages, start=1):
             if self.searched(number):
-                return  # from here on, plans depend on weights
+                break  # from here on, plans depend on weights
             plan = planner.planned(number, resolve(config), stage)
             if self.settings.mixed_windows:
                 plan = with_original(plan)
-            check_stage(config, plan, stage, self.settings, execution)
+            check_stage(config, plan, stage, self.settings, self.execution)
             config = stock_config(config, plan)
+        check_run_place(self.path, self.apart_from)
 
     def plan(self, number: int) -> ContextPlan:
         """The given plan of a stage."""
         return self.plans[min(number, len(self.plans)) - 1]
 
-    def _check_search(self, execution: Execution) -> None:
+    def _check_search(self) -> None:
         if self.search_between and len(self.settings.stages) == 1:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
-        if self.searches and execution.ranks > 1:
+        if self.searches and self.execution.ranks > 1:
             raise Unsupported(
                 "a training under torchrun does not search; search first (`ropewalk search`, under "
                 "torchrun too), and give the plan of each stage (`plan`)"
             )
 
 
-def _checked(given: Mapping[str, Any]) -> tuple[_Asked, Execution, Path]:
-    """The arguments, how they are executed, and where; what a run refuses is refused here."""
-    domains = _domains(given)  # first: without text, nothing else matters
-    asked = _ask(given)
-    check_domains(given["shares"] or {}, domains)
-    execution = _execution(given)
-    asked.check(execution)
-    length = format_length(asked.settings.stages[-1].length)
-    path = (
-        as_path(given["run"], "run")
-        if given["run"]
-        else Path("runs") / f"train-{asked.source.short_name}-{length}"
-    )
-    check_run_place(path, [*asked.source.places, *_read(given)])
-    return asked, execution, path
+@dataclass(frozen=True)
+class _Text:
+    """What is trained on: text by domain, or a folder of tokens. Nothing of it is read yet."""
+
+    corpora: Mapping[str, Corpus]
+    field: str
+    tokens: Path | None
+    domains: tuple[str, ...]
+
+    @classmethod
+    def of(cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str) -> _Text:
+        from ropewalk.api.data import ALONE
+        from ropewalk.data.store import MANIFEST
+
+        if corpus is None:
+            raise InputError("give text to train on, or a folder of tokens (`corpus`)")
+        if isinstance(corpus, str | Path) and (as_path(corpus, "corpus") / MANIFEST).is_file():
+            return cls({}, field, Path(corpus), tuple(_opened(Path(corpus)).domains))
+        corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
+        for own in corpora.values():
+            documents_in(own, field)  # refuses what is no corpus
+        return cls(corpora, field, None, tuple(corpora))
+
+    @property
+    def places(self) -> list[Path]:
+        if self.tokens is not None:
+            return [self.tokens]
+        paths = [Path(own) for own in self.corpora.values() if isinstance(own, str | Path)]
+        return [path for path in paths if path.exists()]
+
+    def tokenise(self, model: Path, place: Path, progress: Progress) -> None:
+        """Tokenise text into a folder of the run; a build that was killed goes on."""
+        if self.tokens is None:
+            from ropewalk.api.data import build_data
+
+            build_data(model, self.corpora, place, field=self.field, progress=progress)
 
 
-def _domains(given: Mapping[str, Any]) -> list[str]:
-    """The domains of the text, which is there; nothing of it is read yet."""
-    if (given["corpus"] is None) == (given["data"] is None):
-        raise InputError("give text to train on, or a folder of tokens: one of the two (`corpus`)")
-    if given["data"] is not None:
-        return list(_opened(as_path(given["data"], "data")).domains)
-    corpora = _corpora(given)
-    for corpus in corpora.values():
-        documents_in(corpus, given["field"])  # refuses what is no corpus
-    return list(corpora)
-
-
-def _corpora(given: Mapping[str, Any]) -> Mapping[str, Corpus]:
-    """By the names of their domains."""
-    from ropewalk.api.data import ALONE
-
-    corpus = given["corpus"]
-    return corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
-
-
-def _read(given: Mapping[str, Any]) -> list[Path]:
-    """Files and folders of text or tokens, which nothing may be written to."""
-    if given["data"] is not None:
-        return [as_path(given["data"], "data")]
-    paths = [Path(own) for own in _corpora(given).values() if isinstance(own, str | Path)]
-    return [path for path in paths if path.exists()]
-
-
-def _epochs(asked: _Asked, data: str | Path | None, stage: StageSettings) -> float | None:
-    """How many times a stage reads the tokens of a folder."""
-    if data is None:
-        return None
-    from ropewalk.data.windows import SpecialTokens, Windows
-
-    # Of a tokenizer that has both; which tokens they are does not matter.
-    epoch = Windows(
-        _opened(as_path(data, "data")), asked.settings.windows(stage), SpecialTokens(0, 0)
-    )
-    return stage.steps * asked.settings.batch / len(epoch)
-
-
-def _ask(given: Mapping[str, Any]) -> _Asked:
-    known = None if given["recipe"] is None else recipes.named(given["recipe"])
-    plans, method = _plans(given["plan"]), given["method"]
-    if plans and method is not None:
-        raise InputError("give a plan or a method, not both (`plan`, `method`)")
-    lengths = _lengths(given["to"], given["stages"], plans)
-    if len(plans) not in (0, 1, len(lengths)):
+def _check_plans(plans: Sequence[ContextPlan], stages: int) -> None:
+    if len(plans) not in (0, 1, stages):
         raise InvalidValue(
             "plan",
             f"{len(plans)} plans",
-            f"there {'is 1 stage' if len(lengths) == 1 else f'are {len(lengths)} stages'}",
+            f"there {'is 1 stage' if stages == 1 else f'are {stages} stages'}",
             "give one plan for all stages, or one for each",
         )
-    _check_rising(plans)
-    if method is not None and method != SEARCH:
-        stacked(method)  # says which names there are
-    allowed = given["allow_download"]
-    source = resolve(given["model"], allow_download=allowed)
-    if not given["from_config"]:
-        source.folder  # noqa: B018 - says why there are no weights
-    stated_assumptions(source, given["notice"], strict=given["strict"])
-    settings = _settings(given, known, lengths)
-    served = source.present_plan.target_length
-    if lengths[0] < served and not given["from_config"]:
-        raise InvalidValue(
-            "to",
-            lengths[0],
-            f"the model serves {format_length(served)} already",
-            "train at that length, or at a longer one",
-        )
-    _check_method(given, known, lengths, served)
-    words = given["tokenizer"]
-    if words is not None and not given["from_config"]:
-        raise InputError(
-            "another tokenizer (`tokenizer`) is for random weights (`from_config`); leave it out: "
-            "trained weights know the model's own"
-        )
-    return _Asked(
-        source,
-        source if words is None else resolve(words, allow_download=allowed),
-        known,
-        plans,
-        method or (None if plans or known is None else known.method),
-        settings,
-        given["search_between"],
-        given["from_config"],
-    )
-
-
-def _check_rising(plans: Sequence[ContextPlan]) -> None:
     targets = [plan.target_length for plan in plans]
     if any(after <= before for before, after in pairwise(targets)):
         raise InvalidValue(
@@ -561,13 +596,10 @@ def _check_rising(plans: Sequence[ContextPlan]) -> None:
 
 
 def _check_method(
-    given: Mapping[str, Any], recipe: TrainingRecipe | None, lengths: Sequence[int], served: int
+    method: str | None, recipe: TrainingRecipe | None, stages: int, served: int, notice: Notice
 ) -> None:
     """A stage at the length that the model serves is trained as the model rotates."""
-    if lengths[0] != served or given["plan"] is not None:
-        return
-    method = given["method"]
-    if method is not None and len(lengths) == 1:
+    if method is not None and stages == 1:
         raise InvalidValue(
             "method",
             method,
@@ -575,33 +607,33 @@ def _check_method(
             "leave the method out, give a plan (`plan`), or train at a longer length",
         )
     if method is not None or recipe is not None:
-        given["notice"](
+        notice(
             f"the model serves {format_length(served)} already: training at that length follows "
             f"its own frequencies, not {method or (recipe and recipe.method)}"
         )
 
 
-def _settings(
-    given: Mapping[str, Any], recipe: TrainingRecipe | None, lengths: Sequence[int]
-) -> Settings:
+def _window(
+    window: Length | None, recipe: TrainingRecipe | None, lengths: Sequence[int]
+) -> int | None:
+    if window is None:
+        return None if recipe is None else recipe.window
+    window = as_length(window, "window")
+    if window > lengths[-1]:
+        raise InvalidValue(
+            "window",
+            window,
+            f"must be at most {lengths[-1]}, the length that is trained for",
+            "give shorter windows, or a longer target (`to`)",
+        )
+    return window
+
+
+def _settings(recipe: TrainingRecipe | None, **given: Any) -> TrainingSettings:
     """The settings that are given, with the recipe's values for the others."""
-    window = given["window"]
-    if window is not None:
-        window = as_length(window, "window")
-        if window > lengths[-1]:
-            raise InvalidValue(
-                "window",
-                window,
-                f"must be at most {lengths[-1]}, the length that is trained for",
-                "give shorter windows, or a longer target (`to`)",
-            )
-    elif recipe is not None:
-        window = recipe.window
     values = {} if recipe is None else {key: getattr(recipe, key) for key in _RECIPES}
-    values |= {key: given[key] for key in _GIVEN if given[key] is not None}
-    return Settings(
-        stages=stages_of(lengths, _steps(given["steps"], recipe, len(lengths)), window),
-        **{**values, "long_from": as_length(given["long_from"], "long_from")},
+    return TrainingSettings(
+        **values | {key: value for key, value in given.items() if value is not None}
     )
 
 
@@ -648,49 +680,24 @@ def _steps(
     return tuple(steps)
 
 
-def _execution(given: Mapping[str, Any]) -> Execution:
-    check_placement("auto", given["device"])
-    check_dtype(given["dtype"], _TRAINED_IN)
-    for key in ("sequence_parallel", "replicate", "windows_at_once", "save_every"):
-        check_count(given[key], key, usual=100 if key == "save_every" else 1)
-    from ropewalk.training.stage import Execution, check_reports
-
-    reports = as_list(given["report_to"], "report_to")
-    check_reports(reports)
-    return Execution(
-        given["device"],
-        given["dtype"],
-        given["sequence_parallel"],
-        given["replicate"],
-        given["windows_at_once"],
-        given["recompute"],
-        given["save_every"],
-        reports,
-    )
-
-
 @contextmanager
-def _held(
-    asked: _Asked,
-    execution: Execution,
-    path: Path,
-    given: Mapping[str, Any],
-    search_texts: Sequence[Any],
-    evaluations: int | None,
-) -> Iterator[tuple[Path, RunDirectory | None]]:
+def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, RunDirectory | None]]:
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
     from ropewalk.training.ranks import on_first
 
+    path = asked.path
     with ExitStack() as stack:
-        stack.enter_context(joined(execution))
+        stack.enter_context(joined(asked.execution))
         directory: RunDirectory | None = None
 
         def hold() -> None:
             nonlocal directory
-            identity = _identity(asked, execution, given["data"], search_texts, evaluations)
-            apart = [*asked.source.places, *_read(given)]
-            directory = stack.enter_context(RunDirectory(path, "train", identity, apart_from=apart))
+            directory = stack.enter_context(
+                RunDirectory(
+                    path, "train", _identity(asked, search_texts), apart_from=asked.apart_from
+                )
+            )
             if asked.from_config:
                 from ropewalk.training.start import write_start
 
@@ -701,15 +708,9 @@ def _held(
         yield (path / START if asked.from_config else asked.source.folder), directory
 
 
-def _identity(
-    asked: _Asked,
-    execution: Execution,
-    data: str | Path | None,
-    search_texts: Sequence[Any],
-    evaluations: int | None,
-) -> dict[str, object]:
+def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     """What makes two runs the same computation; the texts are checked by the store."""
-    from ropewalk.data.corpora import fingerprint
+    from ropewalk.data.corpora import corpus_digest
     from ropewalk.training.stage import digest_of
     from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
 
@@ -724,18 +725,19 @@ def _identity(
     if asked.searches:
         chosen |= {
             "search_between": asked.search_between,
-            "evaluations": evaluations,
-            "search_corpus_sha256": fingerprint(search_texts),
+            "evaluations": asked.evaluations,
+            "search_corpus_sha256": corpus_digest(search_texts),
         }
+    tokens = asked.text.tokens
     return {
         "config_sha256": config_sha256(asked.source),
         "weights_sha256": None if asked.from_config else weights_sha256(asked.source.folder),
         "present_plan": asked.source.present_plan.id,
-        "tokens_sha256": None if data is None else digest_of(_opened(as_path(data, "data"))),
+        "tokens_sha256": None if tokens is None else digest_of(_opened(tokens)),
         **chosen,
         **asdict(asked.settings),
-        "dtype": execution.dtype,
-        "device": "cpu" if execution.on_cpu else "accelerator",
+        "dtype": asked.execution.dtype,
+        "device": "cpu" if asked.execution.on_cpu else "accelerator",
     }
 
 
@@ -745,30 +747,12 @@ def _opened(folder: Path) -> TokenStore:
     return TokenStore(folder)
 
 
-def _tokens(
-    folder: Path,
-    corpus: Corpus | Mapping[str, Corpus] | None,
-    data: str | Path | None,
-    path: Path,
-    field: str,
-    progress: Progress,
-) -> None:
-    """Tokenise the corpus into the run; a build that was killed goes on."""
-    if data is not None:
-        return
-    from ropewalk.api.data import build_data
-
-    assert corpus is not None
-    build_data(folder, corpus, path / TOKENS, field=field, progress=progress)
-
-
 @dataclass(frozen=True)
 class _Planner:
     """Plans the stages of a run."""
 
     asked: _Asked
     search_texts: Sequence[Any]
-    evaluations: int | None
     directory: RunDirectory | None
     progress: Progress
     notice: Notice
@@ -825,12 +809,12 @@ class _Planner:
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
         from ropewalk.searching.model import legs
-        from ropewalk.searching.model.settings import Settings as SearchSettings
+        from ropewalk.searching.model.settings import SearchSettings
 
         directory = self.directory
         assert directory is not None  # under torchrun nothing is searched
         settings = SearchSettings(
-            target_length=length, evaluations=self.evaluations, seed=self.asked.settings.seed
+            target_length=length, evaluations=self.asked.evaluations, seed=self.asked.settings.seed
         )
         loaded = load(str(folder))
         legs.check_search(loaded, self.search_texts, settings)

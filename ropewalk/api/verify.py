@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 from ropewalk.api.common import (
     Length,
     PlanLike,
+    Strict,
     as_length,
     as_list,
     as_plan,
@@ -16,22 +18,47 @@ from ropewalk.api.common import (
 )
 from ropewalk.audit.result import Audit
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.extras import required_by
 from ropewalk.models.source import resolve
+from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Progress, log_notice, silent
 from ropewalk.query_scales import FOLDED, QueryScales
 
 
-@required_by("verify")
 def verify(
-    model_on_disk: str | Path,
+    model_on_disk: Annotated[str | Path, Argument("A transformers folder or a GGUF file.", "OUT")],
     *,
-    plan: PlanLike | None = None,
-    length: Length | None = None,
-    runtimes: Sequence[str] = (),
-    run: bool = True,
-    wheel: str | Path | None = None,
-    strict: bool = False,
+    plan: Annotated[
+        PlanLike | None, Option("The plan that it should follow (default: its own settings).")
+    ] = None,
+    length: Annotated[
+        Length | None,
+        Option("The length that it should serve, such as 128k (default: its own)."),
+    ] = None,
+    runtimes: Annotated[
+        Sequence[str],
+        Option(
+            "Judge by this runtime alone: transformers, vllm, sglang, llama.cpp and ollama (after "
+            "their own converters), mlx-lm, transformers-4, vllm-2025. Repeatable (default: the "
+            "first three; for a GGUF file, llama.cpp).",
+            "RUNTIME",
+            shell=("--runtime",),
+        ),
+    ] = (),
+    run: Annotated[
+        bool,
+        Option(
+            "Run the model where its weights and its runtime are here; its files are checked in "
+            "any case."
+        ),
+    ] = True,
+    wheel: Annotated[
+        str | Path | None,
+        Option(
+            "Judge by this release of vllm, sglang, mlx-lm or transformers: its code is read, not "
+            "run (default: the recorded versions)."
+        ),
+    ] = None,
+    strict: Strict = False,
     progress: Progress = silent,
 ) -> Audit:
     """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
@@ -51,22 +78,23 @@ def verify(
     The result's `verdict` is "well", "wrong" or "not established"; `verdict_in(runtime)` is that
     of one runtime.
     """
-    from ropewalk.audit.examination import audit
+    with called("verify", verify, locals()):
+        from ropewalk.audit.examination import audit
 
-    if strict:
-        stated_assumptions(resolve(model_on_disk), log_notice, strict=True)
-    given = None if plan is None else as_plan(plan)
-    scales = None if given is None else given.query_scales
-    found = audit(
-        model_on_disk,
-        plan=None if given is None else replace(given, query_scales=None),
-        length=None if length is None else as_length(length),
-        runtimes=as_list(runtimes, "runtimes"),
-        run=run,
-        wheel=wheel,
-        progress=progress,
-    )
-    return found if scales is None else _with_scales(found, scales)
+        if strict:
+            stated_assumptions(resolve(model_on_disk), log_notice, strict=True)
+        given = None if plan is None else as_plan(plan)
+        scales = None if given is None else given.query_scales
+        found = audit(
+            model_on_disk,
+            plan=None if given is None else replace(given, query_scales=None),
+            length=None if length is None else as_length(length),
+            runtimes=as_list(runtimes, "runtimes"),
+            run=run,
+            wheel=wheel,
+            progress=progress,
+        )
+        return found if scales is None else _with_scales(found, scales)
 
 
 def _with_scales(found: Audit, scales: QueryScales) -> Audit:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.api.compare_runs import ComparedRuns, compare_runs
+from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     HOW_COMPARED,
     JsonOption,
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
 EXAMPLE = "ropewalk compare runs/tuned runs/base --plot difference.png"
 
 
+@command_of(compare_runs)
 def command(
-    first: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run directory of an evaluation.")
-    ],
-    second: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Another, of the same tasks and samples.")
-    ],
+    call: Call[ComparedRuns],
+    *,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the differences by length, as .png or .svg."),
@@ -47,7 +45,7 @@ def command(
     Differences are those of the first run less the second.
     """
     check_outputs(plot=plot, overwrite=overwrite)
-    found = compare_runs(first, second)
+    found = call()
     save_plot(found.figure, plot)
     if as_json:
         print_json(found)

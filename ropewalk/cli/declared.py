@@ -9,10 +9,12 @@ The function's own keyword parameters are options that only a shell has, such as
 
 from __future__ import annotations
 
+import builtins
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import (
     Annotated,
@@ -30,11 +32,10 @@ from typing import (
 import typer
 
 from ropewalk.cli.help import ADVANCED
-from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
-from ropewalk.options import Argument, Option
+from ropewalk.options import Argument, Option, RunFolder, only_in_python
 
 R = TypeVar("R")
 
@@ -48,6 +49,8 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
+        from ropewalk.cli.progress import progress_bar
+
         with progress_bar() as progress:
             heard = {"progress": progress, "notice": notify}
             known = inspect.signature(self.verb).parameters
@@ -55,29 +58,41 @@ class Call(Generic[R]):
             return self.verb(**self.given, **heard, **more)
 
     def preview(self) -> Any:
+        """Run the verb's preview in the same way."""
         verb: Any = self.verb
-        return verb.preview(**self.given, notice=notify)
+        return replace(self, verb=verb.preview)()
 
 
-def command_of(verb: Callable[..., R]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that makes a function a command, with the verb's options next to its own.
+def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that makes a function a command, with a verb's options next to its own.
 
-    The function's first parameter is the `Call`. `--help` begins with its docstring.
+    The function's first parameter is the `Call`. `--help` begins with its docstring. Where there
+    are further verbs, the function gets a `Call` of each, and none of their options is required.
     """
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
-        forms: dict[str, _Form] = {}
-        own = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
-        parameters = [*_declared(verb, forms), *own]
+        forms: list[dict[str, _Form]] = [{} for _ in verbs]
+        names: Any = _Names(getattr(run, "__globals__", {}))
+        own = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
+        parameters = [
+            each
+            for verb, its in zip(verbs, forms, strict=True)
+            for each in _declared(verb, its, required=verb is verbs[0])
+        ]
+        folders = [option for *_, option in _options(verbs[0]) if isinstance(option, RunFolder)]
+        parameters += [_CONFIG] if folders else []
 
         def command(**words: Any) -> None:
-            said = {name: words.pop(name) for name in forms}
-            given = {
-                name: forms[name].read(word, name)
-                for name, word in said.items()
-                if word is not None and word != []
-            }
-            run(Call(verb, given), **words)
+            file = words.pop(_CONFIG.name, None)
+            calls = [
+                Call(verb, _given({name: (form, words.pop(name)) for name, form in its.items()}))
+                for verb, its in zip(verbs, forms, strict=True)
+            ]
+            if file is not None:
+                calls[0] = replace(calls[0], given=_as_in(file, folders[0].command, calls[0]))
+            run(*calls, **words)
+
+        parameters += own[len(verbs) :]
 
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
@@ -87,6 +102,48 @@ def command_of(verb: Callable[..., R]) -> Callable[[Callable[..., None]], Callab
         return command
 
     return decorate
+
+
+_CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The run.json of a run: repeat it, apart from what is given here."
+        ),
+    ],
+)
+
+
+def _given(words: Mapping[str, tuple[_Form, Any]]) -> dict[str, object]:
+    """The values of the options that a shell gave."""
+    return {
+        name: form.read(word, name)
+        for name, (form, word) in words.items()
+        if word is not None and word != []
+    }
+
+
+def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
+    """The arguments of a call, with those of an earlier run for what is not given."""
+    from ropewalk.run_directory import read_arguments
+
+    given = {**read_arguments(file, command), **call.given}
+    parameters = inspect.signature(call.verb).parameters
+    for name, value in given.items():
+        if name not in parameters:
+            raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
+        if kind := only_in_python(value):
+            raise InputError(
+                f"{file}: was started in Python with a {kind} as `{name}`, which no file holds; "
+                f"give `{name}` here"
+            )
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in given:
+            raise InputError(f"{file}: holds no `{name}`; give it here")
+    return given
 
 
 class _Form(NamedTuple):
@@ -101,47 +158,71 @@ class _Form(NamedTuple):
     """How help shows a default."""
 
 
-def _declared(verb: Callable[..., Any], forms: dict[str, _Form]) -> Iterator[inspect.Parameter]:
+class _Names(dict[str, Any]):
+    """The names of a module; one that only a type checker imports is a type of its own."""
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        return _Elsewhere
+
+
+class _Elsewhere:
+    """A type that no command makes."""
+
+
+def _options(verb: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any, Option]]:
+    """The parameters that are declared as options, with their annotations and words."""
+    names = _Names(vars(sys.modules[verb.__module__]))
+    hints = get_type_hints(verb, localns=names, include_extras=True)
+    return [
+        (parameter, hints[name], option)
+        for name, parameter in inspect.signature(verb).parameters.items()
+        for option in getattr(hints[name], "__metadata__", ())
+        if isinstance(option, Option)
+    ]
+
+
+def _declared(
+    verb: Callable[..., Any], forms: dict[str, _Form], *, required: bool
+) -> Iterator[inspect.Parameter]:
     """A parameter for typer for each that is declared as an option; its form is added."""
-    hints = get_type_hints(verb, include_extras=True)
-    for name, parameter in inspect.signature(verb).parameters.items():
-        options = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Option)]
-        if not options:
-            continue
-        [option] = options
-        form = forms[name] = _form(hints[name].__origin__)
-        required = parameter.default is inspect.Parameter.empty
+    for parameter, annotation, option in _options(verb):
+        name = parameter.name
+        form = forms[name] = _form(annotation.__origin__)
+        is_needed = required and parameter.default is inspect.Parameter.empty
         yield parameter.replace(
             annotation=Annotated[
-                form.type if required else form.type | None,
+                form.type if is_needed else form.type | None,
                 _info(name, option, form, parameter.default),
             ],
             # So that what a shell did not give is not given to the verb, which has its own default.
-            default=inspect.Parameter.empty if required else None,
+            default=inspect.Parameter.empty if is_needed else None,
         )
 
 
 def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
     """The option for typer; its help shows a default that says something."""
     unit = option.unit or form.unit
-    if isinstance(option, Argument):
-        return typer.Argument(metavar=unit, help=option.help)
-    flag = f"--{name.replace('_', '-')}"
-    if form.type is bool and usual is True:
-        flag += f"/--no-{flag[2:]}"
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
+    flag = name.replace("_", "-")
+    told = flag if usual is True else form.shown(usual) if says else ""
+    text = f"{option.help}  [default: {told}]" if says else option.help
+    if isinstance(option, Argument):
+        return typer.Argument(metavar=unit, help=text)
+    flag = f"--{flag}/--no-{flag}" if usual is True else f"--{flag}"
     return typer.Option(
         *(option.shell or (flag,)),
         metavar=unit,
-        help=f"{option.help}  [default: {form.shown(usual)}]" if says else option.help,
+        help=text,
         rich_help_panel=ADVANCED if option.advanced else None,
     )
 
 
 def _form(annotation: Any) -> _Form:
     """The form of a type. Where several kinds of values are taken, a list comes before a text."""
-    members = _members(annotation)
-    if Any in members:  # all that is no text comes from Python
+    members = [each for each in _members(annotation) if each is not _Elsewhere]
+    if Any in members or object in members:  # all that is no text comes from Python
         members = [str]
     for each in members:
         if _origin_is(each, Mapping):
@@ -155,7 +236,7 @@ def _form(annotation: Any) -> _Form:
         return _Form(str, "FILE" if Path in members else "TEXT")
     [only] = members
     if only is bool:
-        return _Form(bool, None, shown=lambda usual: "yes" if usual else "no")
+        return _Form(bool, None)
     if only in (int, float, Path):
         return _Form(only, {int: "N", float: "X", Path: "FILE"}[only])
     if get_origin(only) is Literal:
@@ -178,10 +259,13 @@ def _origin_is(annotation: Any, kind: type) -> bool:
 
 
 def _list_of(each: _Form) -> _Form:
-    """Words that are repeated, or joined by commas."""
+    """Words that are repeated, or joined by commas. A file may have commas in its name."""
+
+    def parts(word: str) -> list[str]:
+        return [word] if each.unit == "FILE" and Path(word).exists() else word.split(",")
 
     def read(words: Sequence[str], key: str) -> list[object]:
-        return [_member(each, member.strip(), key) for word in words for member in word.split(",")]
+        return [_member(each, part.strip(), key) for word in words for part in parts(word)]
 
     return _Form(list[str], "A,B,…", read, lambda usual: ",".join(map(each.shown, usual)))
 

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ropewalk.api.evaluate import Evaluated, evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
-from ropewalk.cli.fingerprint import ServedName, TimeoutOption, TokenizerOption
-from ropewalk.cli.help import ADVANCED
-from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import (
-    HOW_COMPARED,
-    CorpusOption,
-    DeviceOption,
-    DownloadOption,
-    DtypeOption,
-    FieldOption,
-    JsonOption,
-    MethodsOption,
-    PlansOption,
-    StrictOption,
-    TargetOption,
-    notify,
-    print_json,
-    say,
-    table,
-)
-from ropewalk.errors import InputError
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import HOW_COMPARED, JsonOption, print_json, say, table
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import (
@@ -38,7 +18,6 @@ from ropewalk.records import (
     NLL,
     PERPLEXITY,
     EvalResult,
-    Mode,
     is_main,
     is_main_answer,
 )
@@ -51,37 +30,10 @@ if TYPE_CHECKING:
 EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
 
 
+@command_of(evaluate)
 def command(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            help="A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with --server it "
-            "may be left out.",
-        ),
-    ] = None,
-    plans: PlansOption = None,
-    methods: MethodsOption = None,
-    target: TargetOption = None,
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Some of passkey, needle, lines, kv, perplexity (default: all of them; of a "
-            "server or a GGUF file, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, "
-            "the same with --official.",
-        ),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Context lengths (default: doublings from a quarter of the window).",
-        ),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option(metavar="N", help="Samples per task, length and method.")
-    ] = 20,
+    call: Call[Evaluated],
+    *,
     checkpoints: Annotated[
         int | None,
         typer.Option(
@@ -90,100 +42,14 @@ def command(
             "and range of each score.",
         ),
     ] = None,
-    mode: Annotated[
-        Mode | None,
-        typer.Option(
-            help="Feed the answer and check that it was expected (default), generate it (default "
-            "of a server or a GGUF file), or generate several answers on each context, which is "
-            "read once.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Evaluate the model that this OpenAI-compatible server runs. Its key, if any, "
-            "comes from the environment variable ROPEWALK_API_KEY.",
-        ),
-    ] = None,
-    tokenizer: TokenizerOption = None,
-    model_name: ServedName = None,
-    fingerprint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file of `ropewalk fingerprint` to compare the server with first (default: one "
-            "computed from MODEL, if given).",
-        ),
-    ] = None,
-    concurrency: Annotated[
-        int,
-        typer.Option(metavar="N", help="Requests to a server at a time.", rich_help_panel=ADVANCED),
-    ] = 4,
-    timeout: TimeoutOption = 600.0,
-    corpus: CorpusOption = "held-out",
-    field: FieldOption = "text",
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.")] = 0,
-    official: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="RULER's own inputs, with a manifest.json of their hashes (mode generate).",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Keep records and figures here, and resume (default: keep nothing)."
-        ),
-    ] = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    allow_download: DownloadOption = False,
-    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval and perplexity at several context lengths, with intervals."""
-    settings: dict[str, Any] = {
-        "plans": plans or (),
-        "methods": methods or (),
-        "to": target,
-        "tasks": None if tasks is None else [name.strip() for name in tasks.split(",")],
-        "lengths": None if lengths is None else lengths.split(","),
-        "samples": samples,
-        "mode": mode,
-        "corpus": corpus,
-        "field": field,
-        "seed": seed,
-        "official": official,
-        "run": run,
-        "dtype": dtype,
-        "device": device,
-        "allow_download": allow_download,
-        "strict": strict,
-        "notice": notify,
-    }
-    if server is None and model is None:
-        raise InputError("nothing to evaluate; give MODEL, or --server URL")
-    served: dict[str, Any] = {
-        "server": server,
-        "tokenizer": tokenizer,
-        "model_name": model_name,
-        "fingerprint": fingerprint,
-        "concurrency": concurrency,
-        "timeout": timeout,
-    }
     found: Evaluated | EvaluatedCheckpoints
-    with progress_bar() as progress:
-        if checkpoints is None:
-            found = evaluate(model, progress=progress, **served, **settings)
-        elif server is not None or model is None:
-            raise InputError("--checkpoints are evaluated in process; leave out --server")
-        else:
-            settings = {k: v for k, v in settings.items() if v is not None}
-            found = evaluate_checkpoints(model, last=checkpoints, progress=progress, **settings)
+    if checkpoints is None:
+        found = call()
+    else:
+        found = Call(evaluate_checkpoints, {"model": None, **call.given})(last=checkpoints)
     if as_json:
         print_json(found)
         return
@@ -191,8 +57,8 @@ def command(
         _show(found)
     else:
         _show_checkpoints(found)
-    if run is not None:
-        say(f"records, results and figures are in {run}")
+    if "run" in call.given:
+        say(f"records, results and figures are in {call.given['run']}")
 
 
 def _show_checkpoints(found: EvaluatedCheckpoints) -> None:

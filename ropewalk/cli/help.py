@@ -65,6 +65,9 @@ class VerbHelp(TyperCommand):
             if not word or re.fullmatch(r"--[\w-]+=", word):
                 name = option if option.startswith("-") else word.strip("=") or "an argument"
                 raise InputError(f"{name}: is empty; give a value, or leave it out")
+        if any(word.partition("=")[0] == "--config" for word in args):
+            for each in self.params:
+                each.required = False  # the file may hold it
         options = {name for each in self.params for name in each.opts + each.secondary_opts}
         has_model = any(each.name == "model" for each in self.params if each.opts == ["model"])
         return super().parse_args(ctx, options_meant(args, options, model=has_model))

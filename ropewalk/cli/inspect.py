@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
-
-import typer
 
 from ropewalk.api.inspect import SCOPE, Inspection, Measured, Theory, inspect
-from ropewalk.cli.shared import (
-    DownloadOption,
-    JsonOption,
-    ModelArgument,
-    StrictOption,
-    notify,
-    pair_rows,
-    print_json,
-    show_steps,
-    table,
-)
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import JsonOption, pair_rows, print_json, show_steps, table
 from ropewalk.lengths import format_length
 
 EXAMPLE = "ropewalk inspect llama-3.1-8b"
 
 
-def command(
-    model: ModelArgument,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure", help="Run the model, and weigh the theory by the variances of its queries."
-        ),
-    ] = False,
-    corpus: Annotated[
-        str, typer.Option(metavar="FILE", help="The text to measure on.")
-    ] = "held-out",
-    allow_download: DownloadOption = False,
-    strict: StrictOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@command_of(inspect)
+def command(call: Call[Inspection], *, as_json: JsonOption = False) -> None:
     """Show a model's rotary geometry and the schedule it follows now."""
-    found = inspect(
-        model,
-        measure=measure,
-        corpus=corpus,
-        allow_download=allow_download,
-        strict=strict,
-        notice=notify,
-    )
+    found = call()
     if as_json:
         print_json(found)
     else:

@@ -6,6 +6,7 @@ Only words that the parser would refuse are looked at, so no call changes its me
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from ropewalk.errors import InputError
 
@@ -18,7 +19,6 @@ _SAME = {
     "batch-size": "--batch",
     "max-steps": "--steps",
     "budget": "--evaluations",
-    "evaluations": "--budget",
     "runtimes": "--runtime",
     "methods": "--method",
     "task": "--tasks",
@@ -43,7 +43,8 @@ def verb_meant(arguments: Sequence[str]) -> list[str]:
 def options_meant(arguments: Sequence[str], options: Collection[str], *, model: bool) -> list[str]:
     """The arguments of a verb with these options; `model`: its first argument is one."""
     found: list[str] = []
-    for before, word, after in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
+    for word, after in zip_longest(arguments, arguments[1:], fillvalue=""):
+        before = found[-1] if found else ""
         name, equals, value = word.partition("=")
         if before in _NAMES and before in options:
             found.append(_name(before, word))
@@ -51,16 +52,20 @@ def options_meant(arguments: Sequence[str], options: Collection[str], *, model: 
             found.append("--help")
         elif word == "to" and "--to" in options and not before.startswith("-"):
             found.append("--to")
-        elif not name.startswith("--") or name in options:
+        elif not name.startswith("--"):
             found.append(word)
-        elif model and name.lower() == "--model":
+        elif model and name.lower() == "--model" and name not in options:
             found += [value] if equals else []  # the model is an argument: its value stands alone
         else:
-            found.append(f"{_option(name, value or after, options)}{equals}{value}")
+            option = name if name in options else _option(name, value or after, options)
+            found.append(f"{option}{equals}{_name(option, value)}")
     return found
 
 
 def _name(option: str, word: str) -> str:
+    """The value of an option, which may be a name."""
+    if option not in _NAMES:
+        return word
     small = word.lower()
     return small.replace("-", "_") if option == "--method" else small
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ropewalk.api.methods import Methods, methods
+from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json
 
 EXAMPLE = "ropewalk methods"
 
 
-def command(as_json: JsonOption = False) -> None:
+@command_of(methods)
+def command(call: Call[Methods], *, as_json: JsonOption = False) -> None:
     """List the scaling methods, each with its parameters and their defaults."""
-    found = methods()
+    found = call()
     if as_json:
         print_json(found)
     else:

@@ -14,17 +14,8 @@ from typing import Any
 
 from ropewalk.errors import InvalidValue, RopewalkError
 
-# Parameters whose option has another name; most have the same.
-_OTHERWISE = {
-    "evaluations": "budget",
-    "methods": "method",
-    "model_on_disk": "model",
-    "out": "output",
-    "parameters": "set",
-    "plans": "plan",
-    "runtimes": "runtime",
-    "target_length": "to",
-}
+# What errors name that is no parameter of a verb; parameters are known by their options.
+_OTHERWISE = {"preview": "dry_run", "target_length": "to"}
 _OPTIONS: ContextVar[Mapping[str, str] | None] = ContextVar("options", default=None)
 
 
@@ -36,7 +27,7 @@ def options_named(parameters: Iterable[Any]) -> Iterator[None]:
         yield
     except RopewalkError as error:
         text = in_options(str(error))
-        if isinstance(error, InvalidValue):
+        if isinstance(error, InvalidValue) and not re.search(r"/|: ", error.key):  # of a file
             text = re.sub(r"^\w+", lambda key: _option(key[0]) or key[0], text)
         error.args = (text,)
         raise
@@ -58,7 +49,7 @@ def _option(parameter: str) -> str | None:
 def _options(parameters: Iterable[Any]) -> Iterator[tuple[str, str]]:
     for parameter in parameters:
         if parameter.param_type_name == "argument":
-            yield parameter.name, parameter.metavar
+            yield parameter.name, (parameter.metavar or "").strip("[]…")
         for option in parameter.opts:
             if option.startswith("--"):
                 yield option.removeprefix("--").replace("-", "_"), option

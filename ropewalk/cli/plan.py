@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ropewalk.api.common import as_length, known_as, serves_already
 from ropewalk.api.plan import Planned, plan
+from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.naming import in_options
-from ropewalk.cli.progress import progress_bar
 from ropewalk.cli.shared import (
-    DownloadOption,
     JsonOption,
-    ModelArgument,
     OverwriteOption,
-    StrictOption,
     check_outputs,
-    notify,
     pair_rows,
     print_json,
     save_plot,
@@ -30,13 +26,12 @@ from ropewalk.cli.shared import (
     table,
     write_plan,
 )
-from ropewalk.errors import InputError
 from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import VENDOR
+from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
-from ropewalk.schedule import LogNForm
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
@@ -49,59 +44,10 @@ USUAL_PLAN = "plan.json"
 EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 
 
+@command_of(plan)
 def command(
-    model: ModelArgument,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="LENGTH",
-            help="Target length, such as 32768 or 32k.",
-        ),
-    ],
-    method: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METHOD",
-            help="A method of `ropewalk methods`, or several: yarn+resonance; vendor is what the "
-            "model's vendor documents. "
-            "Without one, all are compared, and -o writes the one that ranks first.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the method; repeatable."),
-    ] = None,
-    log_n: Annotated[
-        LogNForm | None, typer.Option(help="Scale queries by log n: everywhere, or only beyond.")
-    ] = None,
-    layers: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TYPE", help="Layer types to change; others keep their schedule. Repeatable."
-        ),
-    ] = None,
-    from_original: Annotated[
-        bool,
-        typer.Option(
-            "--from-original",
-            help="Start from the plain frequencies, without the model's present scaling.",
-        ),
-    ] = False,
-    trained_length: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="The length that the model was trained at, where its config leaves that open.",
-        ),
-    ] = None,
-    after_training: Annotated[
-        bool,
-        typer.Option(
-            "--after-training",
-            help="Rank for use after fine-tuning at the target length, not for the model as it is.",
-        ),
-    ] = False,
+    call: Call[Planned],
+    *,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -112,55 +58,25 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
     overwrite: OverwriteOption = False,
-    allow_download: DownloadOption = False,
-    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a longer context: the factors of a method, ready for a runtime's config."""
-    from ropewalk.models.source import resolve
-
-    found: Planned | Comparison
-    given = parse_settings(method, settings or ()) if method and method != VENDOR else None
-    if method == VENDOR and settings:
-        raise InputError(
-            "--set changes a method's parameters, and --method vendor takes the documented ones; "
-            "name the method itself"
-        )
-    if method is None and (settings or log_n):
-        raise InputError("--set and --log-n go with a --method")
-    source = known_as(resolve(model, allow_download=allow_download), trained_length)
+    given = dict(call.given)
+    method = given.get("method")
+    if "parameters" in given and method not in (None, VENDOR):
+        given["parameters"] = parse_settings(method, given["parameters"])
+    source = resolve(given["model"], allow_download=given.pop("allow_download", False))
+    given["model"] = source = known_as(source, given.pop("trained_length", None))
     check_outputs(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
-    with progress_bar() as progress:
-        present = source.present_plan
-        known = present.longest(chosen_layers(present, layers)[0]).length
-        if method is None and (from_original or as_length(target, "to") > known):
-            from ropewalk.api.compare_methods import compare_methods
+    found: Planned | Comparison
+    if method or not given.keys().isdisjoint(("parameters", "log_n")) or _is_within(given):
+        found = Call(plan, given)()
+    else:
+        from ropewalk.api.compare_methods import compare_methods
 
-            found = compare_methods(
-                *(source, target),
-                layers=layers,
-                from_original=from_original,
-                after_training=after_training,
-                strict=strict,
-                progress=progress,
-                notice=notify,
-            )
-        else:
-            found = plan(
-                source,
-                target,
-                method,
-                parameters=given,
-                log_n=log_n,
-                layers=layers,
-                from_original=from_original,
-                after_training=after_training,
-                strict=strict,
-                progress=progress,
-                notice=notify,
-            )
+        found = Call(compare_methods, given)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     write_plan(found.plan, output)
@@ -174,6 +90,13 @@ def command(
     else:
         _show_comparison(found, saved=output is not None)
     show_written(output, plot, as_json=as_json)
+
+
+def _is_within(given: Mapping[str, Any]) -> bool:
+    """Whether the target lies within the trained length, so that no method is needed."""
+    present = given["model"].present_plan
+    known = present.longest(chosen_layers(present, given.get("layers"))[0]).length
+    return not given.get("from_original") and as_length(given["to"], "to") <= known
 
 
 def _naming(row: Serving, output: Path) -> Serving:

@@ -1,4 +1,4 @@
-"""What the verbs have in common: their arguments, and how they show schedules."""
+"""Options that only a shell has, and how the verbs show schedules and tables."""
 
 from __future__ import annotations
 
@@ -26,67 +26,15 @@ if TYPE_CHECKING:
 
     from ropewalk.cli.terminal import Terminal
 
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.",
-    ),
-]
-RunnableModel = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A model's folder, or `bundled`.")
-]
 HOW_COMPARED = (
     "Rates: Newcombe's interval, p by McNemar; means over tasks, several answers of a text: "
     "Newcombe's interval, p by Student's t; partial scores, losses: Student's t for both"
 )
 """The interval and the p-value of a difference may come from different tests."""
 
-PlansOption = Annotated[
-    list[Path] | None,
-    typer.Option("--plan", metavar="FILE", help="A plan of `ropewalk plan`; repeatable."),
-]
-MethodsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        metavar="METHOD",
-        help="A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
-    ),
-]
-TargetOption = Annotated[
-    str | None, typer.Option("--to", metavar="LENGTH", help="Target length of the methods.")
-]
-CorpusOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        help="Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.",
-    ),
-]
-FieldOption = Annotated[
-    str, typer.Option(metavar="NAME", help="The field of .jsonl and .parquet that holds the text.")
-]
-DtypeOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FORMAT", help="Number format of the model: auto, float32, bfloat16 or float16."
-    ),
-]
-DeviceOption = Annotated[
-    str, typer.Option(metavar="DEVICE", help="Where to compute: auto, cpu, cuda or mps.")
-]
-DownloadOption = Annotated[
-    bool, typer.Option("--allow-download", help="Fetch MODEL from the hub by its id.")
-]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Refuse a model whose config leaves open how it rotates."),
-]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
-
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),
@@ -96,13 +44,13 @@ ROWS = 16  # of a table of pairs; all of them are in --json
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print a text in which a name or value of the user's may stand."""
-    print(printable(text, keep="\n"), file=file)
+    """Print a text of the package, with the command's options for the parameters that it names."""
+    print(printable(in_options(text), keep="\n"), file=file)
 
 
 def notify(text: str) -> None:
     """What the user should know goes where progress goes."""
-    say(in_options(text), sys.stderr)
+    say(text, sys.stderr)
 
 
 def print_json(result: Value) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,7 +25,6 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model further at a longer context, and export it with its plan. Resumable."""
-    call = replace(call, given=_text_or_tokens(call.given))
     found: Trained | TrainPreview = call.preview() if dry_run else call()
     if not first():
         return
@@ -38,16 +34,6 @@ def command(
         _show_preview(found)
     else:
         _show(found)
-
-
-def _text_or_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments, with a folder of tokens apart from text."""
-    from ropewalk.data.store import MANIFEST
-
-    corpus = given.get("corpus")
-    if isinstance(corpus, str) and (Path(corpus) / MANIFEST).is_file():
-        return {**given, "corpus": None, "data": corpus}
-    return given
 
 
 def _show(found: Trained) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,8 +14,8 @@ from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.reading import MEASURED, Reading
 from ropewalk.audit.result import Audit
-from ropewalk.cli.progress import progress_bar
-from ropewalk.cli.shared import JsonOption, StrictOption, print_json
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import JsonOption, print_json
 from ropewalk.lengths import format_length
 
 if TYPE_CHECKING:
@@ -28,65 +27,13 @@ EXIT: Mapping[Verdict, int] = {"well": 0, "wrong": 1, "not established": 3}
 _COLOUR: Mapping[Verdict, str] = {"well": "green", "wrong": "red", "not established": "yellow"}
 
 
-def command(
-    model: Annotated[
-        str, typer.Argument(metavar="OUT", help="A transformers folder or a GGUF file.")
-    ],
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The plan that it should follow (default: its own settings)."
-        ),
-    ] = None,
-    length: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="The length that it should serve, such as 128k (default: its own).",
-        ),
-    ] = None,
-    runtime: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUNTIME",
-            help="Judge by this runtime alone: transformers, vllm, sglang, llama.cpp and ollama "
-            "(after their own converters), mlx-lm, transformers-4, vllm-2025. Repeatable (default: "
-            "the first three; for a GGUF file, llama.cpp).",
-        ),
-    ] = None,
-    run: Annotated[
-        bool,
-        typer.Option(
-            help="Run the model where its weights and its runtime are here; its files are checked "
-            "in any case."
-        ),
-    ] = True,
-    wheel: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Judge by this release of vllm, sglang, mlx-lm or transformers: its code is read, "
-            "not run (default: the recorded versions).",
-        ),
-    ] = None,
-    strict: StrictOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@command_of(verify)
+def command(call: Call[Audit], *, as_json: JsonOption = False) -> None:
     """Examine an exported model, also one made by others, for what would silently go wrong.
 
     The exit code is 0 if all is well, 1 if something is wrong, and 3 if that is not established.
     """
-    with progress_bar() as progress:
-        found = verify(
-            model,
-            plan=plan,
-            length=length,
-            runtimes=tuple(runtime or ()),
-            run=run,
-            wheel=wheel,
-            strict=strict,
-            progress=progress,
-        )
+    found = call()
     if as_json:
         print_json(found)
     else:

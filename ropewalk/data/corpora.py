@@ -6,7 +6,6 @@ goes into the ids of all samples drawn from it.
 
 from __future__ import annotations
 
-import hashlib
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -58,8 +57,10 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
     return (Document(each.name, _text(each)) for each in (path,))
 
 
-def fingerprint(documents: Iterable[Document]) -> str:
+def corpus_digest(documents: Iterable[Document]) -> str:
     """A SHA-256 of the texts, in their order, whatever their names."""
+    import hashlib  # slow, and `--help` signs nothing
+
     digest = hashlib.sha256()
     for document in documents:
         text = document.text.encode("utf-8", "surrogatepass")
@@ -84,6 +85,14 @@ def standard_library() -> Iterator[Document]:
 def _folder(path: Path) -> Iterator[Document]:
     files = sorted(p for p in path.rglob("*") if p.suffix.lower() in TEXT_ENDINGS and p.is_file())
     if not files:
+        from ropewalk.data.store import MANIFEST
+
+        if (path / MANIFEST).is_file():
+            raise InputError(
+                f"{path}: is a folder of tokens, not of text; `ropewalk train` reads one such "
+                "folder, alone and without a name, and other commands read the text it was built "
+                "from"
+            )
         raise InputError(
             f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}); name a .jsonl or "
             ".parquet file itself"

@@ -31,7 +31,7 @@ from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, p
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.untrusted import whole_number
+from ropewalk.untrusted import one_of, whole_number
 from ropewalk.values import check_member, frozen
 
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
@@ -59,7 +59,7 @@ class SpecialTokens:
 @dataclass(frozen=True)
 class WindowSettings:
     length: int
-    arrangement: Arrangement = "anchor"
+    layout: Arrangement = "anchor"
     tags: Mapping[str, Sequence[int]] | None = None
     """Tokens that begin each document, by domain."""
     chunks: int = 2
@@ -76,14 +76,14 @@ class WindowSettings:
             raise InvalidValue(
                 "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
             )
-        check_member(self.arrangement, get_args(Arrangement), "arrangement")
+        one_of(self.layout, get_args(Arrangement), "layout")
         if whole_number(self.chunks, "chunks") < 2:
             raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
-        if (self.arrangement == "skip") != (self.target is not None):
+        if (self.layout == "skip") != (self.target is not None):
             raise InvalidValue(
                 "target",
                 self.target,
-                "must be given for the arrangement `skip`, and for no other",
+                "must be given for the layout `skip`, and for no other",
                 "give the length that the model is planned for",
             )
         if self.target is not None and not self.length <= self.target <= MAX_LENGTH:
@@ -222,7 +222,7 @@ class Windows(Sequence[Window]):
         return Window(*window, layout.padded_to(length))
 
     def _layout(self, lengths: list[int], random: np.random.Generator) -> AttentionLayout:
-        match self.settings.arrangement:
+        match self.settings.layout:
             case "intra":
                 return AttentionLayout.intra_document(lengths)
             case "reset":
@@ -243,18 +243,18 @@ class Windows(Sequence[Window]):
         """What stands before and after the documents of a window."""
         bos, eos = self._special.bos, self._special.eos
         first = bos if bos is not None else eos
-        if self.settings.arrangement in ANCHORED:
+        if self.settings.layout in ANCHORED:
             if first is None:
                 raise InputError(
                     "the tokenizer has neither BOS nor EOS to be the anchor; choose another "
-                    "arrangement, such as intra"
+                    "layout, such as intra (`layout`)"
                 )
             return (first,), ()
-        if self.settings.arrangement == "bookends":
+        if self.settings.layout == "bookends":
             if first is None or eos is None:
                 raise InputError(
-                    "the tokenizer has no EOS to end a window with; choose another arrangement, "
-                    "such as full"
+                    "the tokenizer has no EOS to end a window with; choose another layout, "
+                    "such as full (`layout`)"
                 )
             return (first,), (eos,)
         return (), ()

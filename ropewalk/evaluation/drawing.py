@@ -9,7 +9,7 @@ from ropewalk.evaluation import samples
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import DoesNotFit, Sample
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 
 
@@ -18,7 +18,7 @@ def drawn(
     encoder: Encoder,
     haystack: Haystack,
     length: int,
-    settings: Settings,
+    settings: EvaluationSettings,
     notice: Callable[[str], None],
 ) -> list[Sample]:
     """All samples of a task at a length, or none, with a notice, where one of them does not fit.

@@ -45,7 +45,7 @@ class Encoder:
         return len(self.tokenizer) < SMALL_VOCABULARY
 
     @cached_property
-    def fingerprint(self) -> str:
+    def sha256(self) -> str:
         """A SHA-256 of all that decides how text becomes tokens."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         whole = backend.to_str() if backend is not None else self.tokenizer.get_vocab()

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError
 
 _WORDS = re.compile(r"\s*\S+\s*")
@@ -18,7 +18,7 @@ class Haystack:
     """The lines of some documents, as one ring: a text longer than all of it comes around again."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
-        self.fingerprint = fingerprint(documents)
+        self.sha256 = corpus_digest(documents)
         lines = [line for document in documents for line in _lines(document.text)]
         if not any(line.strip() for line in lines):
             raise InputError("the corpus is too short to hide anything in; give another corpus")
@@ -49,7 +49,7 @@ class Haystack:
         Crops of one part read the same text.
         """
         parts = max(1, self._words // max(1, words))
-        return f"{self.fingerprint[:8]}@{int(place * parts)}/{parts}"
+        return f"{self.sha256[:8]}@{int(place * parts)}/{parts}"
 
     @property
     def _words(self) -> int:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel
 
@@ -30,23 +30,23 @@ def run_identity(
 ) -> dict[str, object]:
     """The part of a run's configuration that all commands share; settings come as further keys.
 
-    `weights` is their fingerprint, if it is known already. Under ranks, all that share the weights
+    `weights` is their digest, if it is known already. Under ranks, all that share the weights
     must call this, since reading them takes all of them.
     """
     encoder = Encoder(loaded.tokenizer)
     return {
-        "config_sha256": config_fingerprint(loaded.model.config),
+        "config_sha256": digest_of_config(loaded.model.config),
         "present_plan": loaded.present_plan.id,
-        "weights_sha256": weights or weights_fingerprint(loaded.model),
-        "tokenizer_sha256": encoder.fingerprint,
-        "corpus_sha256": fingerprint(documents),
+        "weights_sha256": weights or digest_of_weights(loaded.model),
+        "tokenizer_sha256": encoder.sha256,
+        "corpus_sha256": corpus_digest(documents),
         "bos": bool(encoder.bos),
         "dtype": loaded.dtype,
         "device": loaded.model.device.type,
     }
 
 
-def config_fingerprint(config: Any) -> str:
+def digest_of_config(config: Any) -> str:
     """A SHA-256 of a model's config; run.json has the versions, and the identity the dtype."""
     text = json.dumps(_without_origin(config.to_dict()), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -60,7 +60,7 @@ def _without_origin(value: object) -> object:
     return {key: _without_origin(item) for key, item in value.items() if key not in origin}
 
 
-def weights_fingerprint(model: Any) -> str:
+def digest_of_weights(model: Any) -> str:
     """A SHA-256 of all weights: one changed bit changes it.
 
     Several tensors are hashed at the same time, since hashing does not hold Python's lock: an

@@ -108,7 +108,7 @@ class Official:
                     f"{path}, line {number + 1}: takes {size} tokens with this tokenizer, and is "
                     f"for a length of {length}; make the inputs with the tokenizer of this model"
                 )
-            sample = identity("official", name, digest, number, length, encoder.fingerprint)
+            sample = identity("official", name, digest, number, length, encoder.sha256)
             yield Sample(
                 id=sample,
                 length=length,

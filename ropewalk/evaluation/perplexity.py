@@ -116,7 +116,7 @@ def sample_id(window: Window, definition: Definition, corpus: str, encoder: Enco
         definition.name,
         VERSION,
         corpus,
-        encoder.fingerprint,
+        encoder.sha256,
         window.text.name,
         [window.begin, window.end, window.scored_from, window.weight, window.period or 0],
         window.bos,

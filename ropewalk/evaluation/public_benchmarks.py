@@ -108,7 +108,7 @@ def _known(index: Mapping[str, Any], name: str, written_out: str) -> tuple[str, 
     return leaves(index, name) if name in index else (written_out,)
 
 
-class Asked(NamedTuple):
+class BenchmarksAsked(NamedTuple):
     """A benchmark to run, and which of its tasks and groups are compared."""
 
     name: str
@@ -117,7 +117,7 @@ class Asked(NamedTuple):
     """Names that were asked for, and the tasks of those that are tags."""
 
 
-def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[Asked]:
+def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[BenchmarksAsked]:
     """What to run for these names, each task once: one that another name includes runs with it."""
     own = {}
     for name in names:
@@ -127,7 +127,7 @@ def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[Asked]:
         own[name] = benchmark, leaves(index, benchmark.task)
         for task in own[name][1]:
             _check_code(task.rpartition("::")[2], name)
-    found: list[Asked] = []
+    found: list[BenchmarksAsked] = []
     covered: dict[str, tuple[str, int | None]] = {}
     within: set[str] = set()
     compared = frozenset(
@@ -150,7 +150,7 @@ def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[Asked]:
         scored_apart = _has_score(index[benchmark.task]) and benchmark.task not in within
         if scored_apart or not covered.keys() >= set(tasks):
             within |= _groups(index, {"group": benchmark.task})
-            found.append(Asked(name, benchmark, compared))
+            found.append(BenchmarksAsked(name, benchmark, compared))
             covered = dict.fromkeys(tasks, (name, benchmark.examples)) | covered
     order = list(own)
     return sorted(found, key=lambda one: order.index(one.name))

@@ -17,18 +17,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from ropewalk.data.corpora import Document, fingerprint
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.evaluation import official, perplexity, tasks
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.official import Official
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.scoring import Scorer, TokenScores, check_memory, end_tokens
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.records import (
@@ -57,7 +57,7 @@ class Evaluation:
 
     loaded: LoadedModel
     documents: Sequence[Document]
-    settings: Settings
+    settings: EvaluationSettings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
     official: Official | None = None
@@ -113,7 +113,7 @@ class Evaluation:
     @cached_property
     def weights(self) -> str:
         """Their fingerprint, as the evaluation began."""
-        return weights_fingerprint(self.loaded.model)
+        return digest_of_weights(self.loaded.model)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -126,7 +126,7 @@ class Evaluation:
 
     @cached_property
     def _corpus(self) -> str:
-        return fingerprint(self.documents)
+        return corpus_digest(self.documents)
 
     @cached_property
     def _haystack(self) -> Haystack:

@@ -86,7 +86,7 @@ def generate(
 
         own = _fit(fitted, length, task, guess=units)
         units = own.units
-        name = identity(*key, index, length, haystack.fingerprint, encoder.fingerprint, VERSION)
+        name = identity(*key, index, length, haystack.sha256, encoder.sha256, VERSION)
         for question, (draft, prompt, answer, allowance) in enumerate(own.questions):
             yield Sample(
                 id=identity(name, question) if shared else name,

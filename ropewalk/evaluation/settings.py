@@ -13,7 +13,7 @@ from ropewalk.untrusted import check_count, one_of, whole_number
 
 
 @dataclass(frozen=True)
-class Settings:
+class EvaluationSettings:
     """What is measured. Equal settings give equal samples."""
 
     tasks: tuple[str, ...]

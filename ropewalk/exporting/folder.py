@@ -113,8 +113,8 @@ def write(job: Job, folder: Path) -> tuple[str, ...]:
 class Questions:
     """What stock transformers is asked about the folder, in this order."""
 
-    to_compare: list[gate.Asked]
-    to_measure: list[gate.Asked]
+    to_compare: list[gate.GateAsked]
+    to_measure: list[gate.GateAsked]
     """Where it is known to differ: what that costs is measured."""
 
 

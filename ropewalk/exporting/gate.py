@@ -36,6 +36,7 @@ from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.exporting.parity import Parity
 from ropewalk.models.install import applied, install
+from ropewalk.models.load import load_stock_config
 from ropewalk.models.logits import check_finite
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -57,7 +58,7 @@ _FLOAT32 = 2.0**-23
 
 
 @dataclass(frozen=True)
-class Asked:
+class GateAsked:
     """Tokens at positions, computed at once, or in pieces through the cache."""
 
     ids: tuple[int, ...]
@@ -101,7 +102,7 @@ class Answered:
     """Of the text, if there was one."""
 
 
-def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
+def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
     """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
@@ -121,18 +122,17 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[Asked]:
     return found
 
 
-def ending_at(length: int, ids: Sequence[int]) -> Asked:
+def ending_at(length: int, ids: Sequence[int]) -> GateAsked:
     """A sequence with gaps whose last position ends exactly this length."""
     return _at(ids, sorted(_spread(length)))
 
 
 def probe_ids(folder: Path) -> list[int]:
     """Tokens of real text where the folder has a tokenizer, and else any tokens."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     # Its config class knows the vocabulary where the file leaves that to it.
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    vocabulary = int(config.get_text_config().vocab_size)
+    vocabulary = int(load_stock_config(folder).get_text_config().vocab_size)
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -151,7 +151,7 @@ def probe_ids(folder: Path) -> list[int]:
 
 
 def ask_stock(
-    jobs: Sequence[tuple[Path, Sequence[Asked]]],
+    jobs: Sequence[tuple[Path, Sequence[GateAsked]]],
     dtype: torch.dtype = torch.float32,
     *,
     text: str = "",
@@ -202,7 +202,7 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
 def compare(
     model: Any,
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     answers: Sequence[Answer],
     *,
     by_current_length: bool = False,
@@ -249,7 +249,7 @@ def widened(
 def rounding(
     model: Any,
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     *,
     by_current_length: bool = False,
 ) -> float:
@@ -259,7 +259,7 @@ def rounding(
     of that is the rounding that no comparison can look below.
     """
 
-    def moved(sequence: Asked) -> float:
+    def moved(sequence: GateAsked) -> float:
         plain = planned_logits(model, plan, sequence, by_current_length=by_current_length)
         with rounded_otherwise(model):
             other = planned_logits(model, plan, sequence, by_current_length=by_current_length)
@@ -291,7 +291,7 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
 def planned_logits(
     model: Any,
     plan: ContextPlan,
-    sequence: Asked,
+    sequence: GateAsked,
     *,
     length: int | None = None,
     by_current_length: bool = False,
@@ -317,7 +317,7 @@ def planned_logits(
 
 def _with_frequencies(
     plan: ContextPlan,
-    asked: Sequence[Asked],
+    asked: Sequence[GateAsked],
     answers: Sequence[Answer],
     by_current_length: bool,
 ) -> ContextPlan:
@@ -384,9 +384,9 @@ def _spread(length: int) -> set[int]:
     return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
 
 
-def _at(ids: Sequence[int], positions: Sequence[int]) -> Asked:
+def _at(ids: Sequence[int], positions: Sequence[int]) -> GateAsked:
     """The tokens, over again where they end, at these positions."""
-    return Asked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
+    return GateAsked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 
 def _steps(plan: ContextPlan) -> list[Any]:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported, shortened
+from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
 from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.folding import fold
@@ -38,7 +38,7 @@ from ropewalk.gguf.weights import rounded
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
-from ropewalk.models.load import load, load_tokenizer
+from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.schedule import RotarySchedule
 
@@ -87,7 +87,7 @@ def export(
     own = family(ConfigReader(checkpoint.config).model_type)
     schedule = _schedule(checkpoint, plan)
     folded = None if plan.query_scales is None else fold(checkpoint, plan, attention=False)
-    whole = _config(checkpoint)
+    whole = load_stock_config(checkpoint.folder)
     config, tokenizer = whole.get_text_config(), load_tokenizer(checkpoint.folder)
     rotation = rotation_of(own, plan)
     model = GGUFModel(
@@ -179,21 +179,6 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             "create the plan from this model's config",
         )
     return first.schedule
-
-
-def _config(checkpoint: Checkpoint) -> Any:
-    """transformers' config object: with what its class fills in."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(
-            checkpoint.folder, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # whatever its class says of values that it does not take
-        raise InputError(
-            f"{checkpoint.folder}: transformers does not take its config.json "
-            f"({shortened(' '.join(str(error).split()))}); restore the file"
-        ) from None
 
 
 def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:

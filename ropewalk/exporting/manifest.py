@@ -81,6 +81,16 @@ class Manifest(Value):
         (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
 
 
+def check_unchanged(folder: Path) -> None:
+    """Refuse a folder of which a file is not as it was written; others may be added."""
+    for name, digest in Manifest.read(folder).files.items():
+        path = folder / name
+        if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:
+            raise InputError(
+                f"{path}: is not as it was written; remove {folder} to have it made again"
+            )
+
+
 def is_listable(name: str) -> bool:
     """Whether it names a file of the folder itself: no path leads out of it."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & {"/", "\\"}

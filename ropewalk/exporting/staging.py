@@ -126,7 +126,3 @@ def _replace(room: Path, out: Path) -> None:
         if replaced:
             os.rename(room / _REPLACED, out)
         raise
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 2**30:.3g} GiB"

@@ -8,6 +8,7 @@ beside what, is said by keys of each architecture.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -70,15 +71,14 @@ def unfamiliar(header: GGUFHeader) -> str:
     after, inside = _table()[header.architecture]
     blocks: dict[str, set[str]] = {}
     for name in header.tensors:
-        if not name.startswith("blk."):
-            if name not in (*after, *_OPTIONAL):
-                return f"{name} is not known as a tensor of architecture {header.architecture}"
-            continue
-        _, block, rest = name.split(".", 2)
-        blocks.setdefault(rest, set()).add(block)
-        stem, _, ending = rest.partition(".")
-        known = stem in _OPTIONAL_INSIDE or any(own.partition(".")[0] == stem for own in inside)
-        if not known or ending not in _ENDINGS:
+        known = name in (*after, *_OPTIONAL)
+        if name.startswith("blk."):
+            block, _, rest = name.removeprefix("blk.").partition(".")
+            blocks.setdefault(rest, set()).add(block)
+            stem, _, ending = rest.partition(".")
+            known = stem in _OPTIONAL_INSIDE or any(own.partition(".")[0] == stem for own in inside)
+            known = known and ending in _ENDINGS
+        if not known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
     count = max(map(len, blocks.values()), default=0)
     odd = [f"blk.{min(own)}.{rest}" for rest, own in blocks.items() if len(own) < count]
@@ -97,8 +97,8 @@ def _keys(header: GGUFHeader) -> Iterator[str]:
         if header.count(key) is None:
             yield f"{key} is missing, or is not a number of things"
     epsilons = [header.get(key) for key in _EPSILONS]
-    if not any(isinstance(own, float) for own in epsilons):
-        yield f"neither {' nor '.join(_EPSILONS)} is a number"
+    if not any(isinstance(own, float) and 0 <= own < math.inf for own in epsilons):
+        yield f"neither {' nor '.join(_EPSILONS)} is a finite number of at least 0"
     if header.number("expert_count") and not any("ffn_gate_inp" in n for n in header.tensors):
         yield f"expert_count = {header.get('expert_count')}, and no block chooses among experts"
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, present_plan
@@ -64,7 +64,6 @@ def whole(model: Any, device: torch.device) -> None:
     model.to(device)
 
 
-@required_by("load")
 def load(
     source: object,
     *,
@@ -81,21 +80,22 @@ def load(
     the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
     accurate. `place` moves the model to the device; `sharding.shard` splits it over several.
     """
-    if isinstance(source, LoadedModel):
-        return source
-    if isinstance(source, torch.nn.Module):
-        return _live(source, tokenizer)
-    check_placement(dtype, device)
-    chosen_device = _device(device)
-    chosen_dtype = _dtype(dtype, chosen_device)
-    found = resolve(source, allow_download=allow_download)
-    folder = found.folder
-    plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
-    checked_weights(folder)
-    tokenizer = tokenizer or load_tokenizer(folder)
-    model = read_model(folder, chosen_dtype)
-    place(model, chosen_device)
-    return LoadedModel(found.name, model.eval(), tokenizer, plan)
+    with required_by("load"):
+        if isinstance(source, LoadedModel):
+            return source
+        if isinstance(source, torch.nn.Module):
+            return _live(source, tokenizer)
+        check_placement(dtype, device)
+        chosen_device = _device(device)
+        chosen_dtype = _dtype(dtype, chosen_device)
+        found = resolve(source, allow_download=allow_download)
+        folder = found.folder
+        plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
+        checked_weights(folder)
+        tokenizer = tokenizer or load_tokenizer(folder)
+        model = read_model(folder, chosen_dtype)
+        place(model, chosen_device)
+        return LoadedModel(found.name, model.eval(), tokenizer, plan)
 
 
 def _live(model: Any, tokenizer: Any) -> LoadedModel:
@@ -199,6 +199,19 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in shards]
 
 
+def load_stock_config(folder: Path) -> Any:
+    """transformers' config object of a model folder, with what its class fills in."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # whatever its class says of values that it does not take
+        raise InputError(
+            f"{folder}: transformers does not take its config.json "
+            f"({shortened(' '.join(str(error).split()))}); correct or restore the file"
+        ) from None
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder."""
     from transformers import AutoTokenizer
@@ -206,6 +219,8 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever the many tokenizer classes raise for missing files
+        if (folder / "config.json").is_file():
+            load_stock_config(folder)
         raise InputError(
             f"{folder}: its tokenizer cannot be loaded ({_first_line(error)}); "
             "copy the tokenizer files of the model there"

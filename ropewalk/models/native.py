@@ -51,7 +51,6 @@ class Stated:
     original_key: str = "original_max_position_embeddings"
     factor: float = 1.0
     alpha: float | None = None
-    base: float | None = None
     length_is_scaled: bool = False
     """With linear scaling, the stated length is the extended one."""
     config: Mapping[str, object] | None = None
@@ -168,11 +167,7 @@ def _of_keys(stated: Stated) -> Lengths | None:
         trained = stated.original if stated.kind in PLAIN or stated.kind == "dynamic" else served
         longest = _longest_sequence(stated)
         if longest is not None and longest not in (stated.length, trained):
-            conflict = (
-                f"max_sequence_length is {longest}, while {stated.original_key} = "
-                f"{stated.original} and the factor {stated.factor:g} lead to {trained}; the "
-                "second is followed, since the frequencies follow it"
-            )
+            conflict = _beyond_the_factor(stated, longest, trained)
         return Lengths(stated.original, trained, served, conflict=conflict)
     chunks = (stated.config or {}).get(DUAL_CHUNK)
     if isinstance(chunks, Mapping) and chunks.get("original_max_position_embeddings") is not None:
@@ -184,7 +179,25 @@ def _of_keys(stated: Stated) -> Lengths | None:
         return None
     if stated.kind in PLAIN:
         return Lengths(longest, longest, served)
-    return Lengths(stated.length, longest, longest)
+    if stated.kind == "dynamic":  # whose frequencies follow the text
+        return Lengths(stated.length, longest, longest)
+    return replace(_guessed(stated), conflict=_beyond_the_factor(stated, longest, served))
+
+
+def _beyond_the_factor(stated: Stated, longest: int, reached: int) -> str:
+    key, length = (
+        (stated.original_key, stated.original)
+        if stated.original
+        else (
+            stated.length_key,
+            stated.length,
+        )
+    )
+    return (
+        f"max_sequence_length is {longest}, while {key} = {length} and the factor "
+        f"{stated.factor:g} lead to {reached}; the second is followed, since the frequencies "
+        "follow it"
+    )
 
 
 def _longest_sequence(stated: Stated) -> int | None:

@@ -18,24 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.extras import required_by
-from ropewalk.models import catalogue
-from ropewalk.models.assumptions import assumptions
-from ropewalk.models.config import (
-    BUNDLED,
-    BUNDLED_FOLDERS,
-    Config,
-    ConfigReader,
-    config_file,
-    load_config,
-    named_in,
-    present_plan,
-)
-from ropewalk.models.recipes import Documented, documented
+
+if TYPE_CHECKING:
+    # All that reads configs is imported where one is read: `--help` reads none.
+    from ropewalk.models.config import Config
+    from ropewalk.models.recipes import Documented
 
 Model: TypeAlias = str | Path | Mapping[str, Any] | Any
 """Any: a transformers config, a live model, or what `load` returned."""
@@ -52,7 +44,6 @@ Kind = Literal[
     "model in memory",
 ]
 """A live model is what `load` returned, with its tokenizer; other models in memory lack one."""
-BUNDLED_TRAINED_LENGTH = 512
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 # What a download brings: no pickles and no code.
 _FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
@@ -100,6 +91,8 @@ class Source:
     @cached_property
     def config(self) -> Config:
         """The transformers config. A GGUF file has none."""
+        from ropewalk.models.config import load_config
+
         if self.kind == "GGUF file":
             raise InputError(
                 f"{self.name}: is a GGUF file, which holds no transformers config; give the folder "
@@ -125,6 +118,8 @@ class Source:
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
+        from ropewalk.models.config import present_plan
+
         return self.installed or present_plan(
             self.config, self.name, file=self.config_file, trained=self._known_length
         )
@@ -134,6 +129,8 @@ class Source:
         """The file that states the config, as errors name it; None for what has no file."""
         if self.kind == "hub":
             return f"{self.name}/config.json"
+        from ropewalk.models.config import config_file
+
         return None if self.path is None else config_file(self.path)
 
     @cached_property
@@ -145,6 +142,8 @@ class Source:
 
             assert self.path is not None
             return rotation.assumptions(read_model(self.path))
+        from ropewalk.models.assumptions import assumptions
+
         found = assumptions(
             self.config, self.config_file, trained=self._known_length, by=self._known_by
         )
@@ -167,6 +166,8 @@ class Source:
         if self.kind in ("GGUF file", "live model") or self.installed is not None:
             present = self.present_plan
             return present.longest(present.main_layer).length
+        from ropewalk.models.config import ConfigReader, named_in
+
         reader = ConfigReader(self.config, trained=self._known_length)
         with named_in(self.config_file):
             return reader.lengths().trained
@@ -176,6 +177,8 @@ class Source:
         """What the vendor of a model of this structure documents; None where nothing is known."""
         if self.kind == "GGUF file" or self.installed is not None:
             return None
+        from ropewalk.models.recipes import documented
+
         return documented(self.config, trained=self._known_length)
 
     def with_trained_length(self, length: int | None) -> Source:
@@ -232,6 +235,8 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         loaded: Any = model
         return Source(loaded.name, "live model", value=loaded)
     if isinstance(model, Mapping) or hasattr(model, "to_dict"):
+        from ropewalk.models.config import load_config
+
         config = load_config(model)
         name = str(config.get("_name_or_path") or config.get("model_type") or "model")
         return Source(name, "config", value=config)
@@ -266,6 +271,9 @@ def _named(name: str, allow_download: bool) -> Source:
         raise InputError(f"{name[:80]}: is not a path ({error.strerror}); check it") from None
     if exists:
         return _of_path(name, path)
+    from ropewalk.models import catalogue
+    from ropewalk.models.config import BUNDLED, BUNDLED_FOLDERS
+
     if name.partition(":")[0] == BUNDLED:
         if name not in BUNDLED_FOLDERS:
             raise UnknownName("model", name, tuple(BUNDLED_FOLDERS))

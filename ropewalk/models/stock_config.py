@@ -83,7 +83,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         inner["original_max_position_embeddings"] = next(
             (original for original in originals if original), length
         )
-    elif (native := _unsaid(plan, with_part(config, reader.path, inner))) is not None:
+    if (native := _unsaid(plan, with_part(config, reader.path, inner))) is not None:
         inner[ORIGINAL_LENGTH] = native
     return with_part(config, reader.path, inner)
 

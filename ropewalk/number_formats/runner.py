@@ -74,7 +74,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PrecisionSettings:
     """What to measure, all of it."""
 
     length: int
@@ -142,7 +142,7 @@ def settings_for(
     lengths: tuple[int, ...] | None = None,
     frozen: bool = False,
     seed: int = 0,
-) -> Settings:
+) -> PrecisionSettings:
     """The article's grids as far as the model and the text reach, or what is given instead.
 
     `quick` measures few shifts and sequences, and no random weights.
@@ -151,7 +151,7 @@ def settings_for(
         length = min(loaded.present_plan.target_length, QUICK_LENGTH if quick else LONGEST)
     if lengths is None:
         lengths = tuple(n for n in LENGTHS if n <= length) or (length,)
-    settings = Settings(
+    settings = PrecisionSettings(
         length=length,
         arms=arms_for(loaded.model.device) if arms is None else arms,
         weights=(GIVEN,) if quick else WEIGHTS,
@@ -192,7 +192,7 @@ class Unit:
         return len(self.firsts) + 1
 
 
-def units_of(settings: Settings) -> Iterator[Unit]:
+def units_of(settings: PrecisionSettings) -> Iterator[Unit]:
     """All that settings ask for, in order."""
     for weights in settings.weights:
         for arm in settings.arms if weights == GIVEN else settings.random_arms:
@@ -204,7 +204,7 @@ def units_of(settings: Settings) -> Iterator[Unit]:
                     yield Unit(weights, arm, sequence, 0, others, anchored=True)
 
 
-def forwards(settings: Settings) -> int:
+def forwards(settings: PrecisionSettings) -> int:
     """How many sequences of full length pass through the model, for all that settings ask for."""
     passes = sum(unit.passes for unit in units_of(settings))
     asked = len(settings.arms) * len(settings.retrieval_shifts) * settings.retrieval_samples
@@ -218,7 +218,7 @@ class Measurement:
         self,
         loaded: LoadedModel,
         documents: Sequence[Document],
-        settings: Settings,
+        settings: PrecisionSettings,
     ) -> None:
         self.loaded, self.settings = loaded, settings
         self.documents = documents

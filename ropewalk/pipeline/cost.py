@@ -25,7 +25,7 @@ import numpy as np
 from ropewalk.evaluation.runner import TOKENS_PER_BATCH
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.load import LoadedModel
-from ropewalk.pipeline.settings import Settings
+from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Cost
 from ropewalk.pipeline.stages import stages
 from ropewalk.values import Result
@@ -150,7 +150,7 @@ class Arithmetic:
         return Rates(tuple(by_weight), tuple(by_position))
 
 
-def estimate(name: str, loaded: LoadedModel, settings: Settings) -> Estimate:
+def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estimate:
     """Time the model, and say what each stage would take."""
     arithmetic = Arithmetic.of(loaded.model)
     lengths = _timed_lengths(loaded.present_plan.target_length, settings.target_length)

@@ -18,7 +18,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.results import read_result, run_id
-from ropewalk.pipeline.settings import Settings
+from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate
@@ -44,7 +44,7 @@ class Extended(Result):
     """A model extended: what each stage returned."""
 
     model: str
-    settings: Settings
+    settings: ExtendSettings
     results: Mapping[str, Result]
     """By the names of the stages, in their order."""
 
@@ -104,7 +104,9 @@ class Extended(Result):
     @classmethod
     def from_json(cls, value: object, path: str = "extended") -> Extended:
         fields = Fields(value, path)
-        settings: Settings = decode(Settings, fields.take("settings"), fields.of("settings"))
+        settings: ExtendSettings = decode(
+            ExtendSettings, fields.take("settings"), fields.of("settings")
+        )
         kept = Fields(fields.take("results"), fields.of("results"))
         results = {
             each.name: each.result_type.from_json(kept.take(each.name), kept.of(each.name))
@@ -116,7 +118,7 @@ class Extended(Result):
         return built
 
 
-def check(start: Start, settings: Settings) -> None:
+def check(start: Start, settings: ExtendSettings) -> None:
     """Refuse a run that would fail in a later stage, before it has a directory."""
     to_do = stages(settings)
     for each in to_do:
@@ -127,7 +129,11 @@ def check(start: Start, settings: Settings) -> None:
 
 
 def extend(
-    work: Work, settings: Settings, *, progress: Progress = silent, done: Done = lambda *_: None
+    work: Work,
+    settings: ExtendSettings,
+    *,
+    progress: Progress = silent,
+    done: Done = lambda *_: None,
 ) -> Extended:
     """Do every stage that has not been done."""
     return run_stages(work, settings, stages(settings), progress=progress, done=done)
@@ -135,7 +141,7 @@ def extend(
 
 def run_stages(
     work: Work,
-    settings: Settings,
+    settings: ExtendSettings,
     to_do: Sequence[Stage[Any]],
     *,
     progress: Progress = silent,

@@ -19,7 +19,7 @@ from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
-from ropewalk.reports.extend import Line, extension_figure
+from ropewalk.reports.extend import MethodBars, extension_figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
@@ -113,7 +113,7 @@ class Evaluated(Result):
     that was trained with it."""
     best_hand_designed: str
     results: tuple[EvalResult, ...]
-    pooled: Mapping[str, tuple[Line, ...]]
+    pooled: Mapping[str, tuple[MethodBars, ...]]
     """All tasks of a metric together, by method and length."""
     comparisons: tuple[MethodComparison, ...]
     """Every pair of methods on the same samples, at the target."""

@@ -21,7 +21,7 @@ SEARCH_SHARE = 0.55
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExtendSettings:
     """A run of `extend`."""
 
     target_length: int
@@ -57,7 +57,7 @@ def settings_for(
     train_steps: int = 0,
     learning_rate: float = LEARNING_RATE,
     batch: int = BATCH,
-) -> Settings:
+) -> ExtendSettings:
     """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
     where no lengths are given."""
     window = present.target_length
@@ -82,7 +82,7 @@ def settings_for(
             f"the model is extended to {target_length} tokens",
             "extend further (`to`), or give shorter lengths",
         )
-    return Settings(
+    return ExtendSettings(
         target_length, evaluations, samples, at, seed, train_steps, learning_rate, batch
     )
 

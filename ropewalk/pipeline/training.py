@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import AutoConfig
 
 from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
 from ropewalk.data.store import TokenStore
@@ -33,9 +32,11 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.models.load import load_stock_config
 from ropewalk.models.source import resolve
 from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
@@ -47,7 +48,7 @@ from ropewalk.training.checkpoint import checkpoints_in
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import StepJournal
 from ropewalk.training.results import JOURNAL, Found, TrainedStage
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import (
     ADAPTER,
     TRAINED,
@@ -77,7 +78,7 @@ class TrainingRun:
     name: str
     store: TokenStore
     special: SpecialTokens
-    settings: Settings
+    settings: TrainingSettings
     execution: Execution
     path: Path
     plan_of: Planner
@@ -147,6 +148,8 @@ class TrainingRun:
             if not job.done:
                 self._train(job, number)
             on_first(lambda: self._export(job, whole, proof))
+        else:
+            on_first(lambda: check_unchanged(whole))
         on_first(lambda: _clean(job))
         return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
 
@@ -181,16 +184,7 @@ class TrainingRun:
         told: list[object] = [None]
         journal = self._journal(number)
         if journal is not None:
-            told = [
-                TrainedStage(
-                    length=job.stage.length,
-                    window=job.stage.window,
-                    method=_method(job.plan),
-                    plan_id=job.plan.id,
-                    epochs=round(job.reading.epochs, 4),
-                    steps=journal.whole(job.stage.steps),
-                ).to_json()
-            ]
+            told = [trained_stage(job, journal).to_json()]
         if dist.is_initialized():
             dist.broadcast_object_list(told)
         return TrainedStage.from_json(told[0], "stage")
@@ -248,13 +242,13 @@ def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notic
 
 def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progress) -> None:
     """Refuse tokens of another tokenizer, changed ones, and ids that the model does not know."""
-    if store.tokenizer_sha256 != Encoder(tokenizer).fingerprint:
+    if store.tokenizer_sha256 != Encoder(tokenizer).sha256:
         raise InputError(
             f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
             "with this model (`ropewalk data build`), or give the model that it was built for"
         )
-    config = AutoConfig.from_pretrained(str(model))
-    store.check(progress, vocabulary=config.get_text_config().vocab_size)
+    config = load_stock_config(model).get_text_config()
+    store.check(progress, vocabulary=config.vocab_size)
 
 
 def with_original(plan: ContextPlan) -> ContextPlan:
@@ -283,9 +277,17 @@ def joined(execution: Execution) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _method(plan: ContextPlan) -> str:
-    given: Mapping[str, str] = plan.provenance
-    return given.get("methods") or plan.longest(plan.extended_layer).method
+def trained_stage(job: StageJob, journal: StepJournal) -> TrainedStage:
+    """A stage that is done, as its journal has it."""
+    plan = job.plan
+    return TrainedStage(
+        length=job.stage.length,
+        window=job.stage.window,
+        method=plan.provenance.get("methods") or plan.longest(plan.extended_layer).method,
+        plan_id=plan.id,
+        epochs=round(job.reading.epochs, 4),
+        steps=journal.whole(job.stage.steps),
+    )
 
 
 def _step_of(path: Path) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,12 @@ def extend(
     for method in chain:
         own = {key: value for key, value in given.items() if key in method.parameters}
         method.check_parameters(own)
+        if before and method.geometric_start and start.geometric_base is None:
+            names = "+".join(each.name for each in before)
+            raise InputError(
+                f"{method.name} needs plain frequencies or a new base, so it cannot follow "
+                f"{names}; name it first, or leave one of the two out (`method`)"
+            )
         after = method(start, target_length, **own)
         if before and _same(start, after):
             raise _idle(method, before)
@@ -61,24 +67,17 @@ def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     return InputError(f"{told}leave it out (`method`: {names})")
 
 
-def parse_settings(methods: str, settings: Iterable[str]) -> dict[str, object]:
-    """What `--set key=value` stands for, each value in the type of its parameter."""
+def parse_settings(methods: str, settings: Mapping[str, str]) -> dict[str, object]:
+    """The texts of `--set key=value`, each in the type of its parameter."""
     parameters = {
         key: parameter
         for method in stacked(methods)
         for key, parameter in method.parameters.items()
     }
-    values: dict[str, object] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise InvalidValue("--set", setting, "must be KEY=VALUE", "as in --set beta_fast=16")
+    for key in settings:
         if key not in parameters:
             raise UnknownName(f"parameter of {methods}", key, parameters)
-        if key in values:
-            raise InvalidValue("--set", setting, f"{key} is set twice", "set it once")
-        values[key] = parameters[key].parsed(text)
-    return values
+    return {key: parameters[key].parsed(text) for key, text in settings.items()}
 
 
 def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:

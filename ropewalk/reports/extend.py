@@ -32,12 +32,12 @@ class Bar(NamedTuple):
     high: float | None
 
 
-class Line(NamedTuple):
+class MethodBars(NamedTuple):
     method: str
     bars: tuple[Bar, ...]
 
 
-def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
+def lines(records: Sequence[EvalRecord], metric: str) -> list[MethodBars]:
     """The samples of all tasks that are scored by the metric, pooled by subject and length."""
     found = []
     own = [r for r in records if r.metric == metric and r.positions is None]
@@ -50,13 +50,13 @@ def lines(records: Sequence[EvalRecord], metric: str) -> list[Line]:
             Bar(n, *estimate([replace(r, layout=f"{r.task} {r.layout}") for r in by_length[n]]))
             for n in sorted(by_length)
         )
-        found.append(Line(names[subject], tuple(bars)))
+        found.append(MethodBars(names[subject], tuple(bars)))
     return found
 
 
 @required_by("a figure")
 def extension_figure(
-    pooled: Mapping[str, Sequence[Line]], *, chosen: str, original_length: int
+    pooled: Mapping[str, Sequence[MethodBars]], *, chosen: str, original_length: int
 ) -> Figure:
     """Both panels; the chosen method is drawn thick, and a dotted line ends what was trained."""
     from matplotlib.figure import Figure

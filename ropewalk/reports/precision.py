@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Line(NamedTuple):
+class MeasuredCurve(NamedTuple):
     """One curve, with its interval where there is one."""
 
     label: str
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[MeasuredCurve, ...]
     x_scale: str = "linear"
     """Of matplotlib; `symlog` is linear around 0, and so shows it."""
     linear_to: float = 1.0
@@ -40,7 +40,9 @@ def shift_picture(found: Findings) -> Picture:
         "shift Δ₁",
         "attention difference D",
         tuple(
-            Line(_label(arm), tuple(p.first for p in arm.curve), tuple(p.value for p in arm.curve))
+            MeasuredCurve(
+                _label(arm), tuple(p.first for p in arm.curve), tuple(p.value for p in arm.curve)
+            )
             for arm in found.arms
         ),
         "symlog",
@@ -55,7 +57,7 @@ def token_picture(found: Findings) -> Picture:
         "token attended to",
         "its part of D",
         tuple(
-            Line(
+            MeasuredCurve(
                 _label(arm),
                 tuple(range(len(arm.tokens))),
                 tuple(Estimate(value, None, None) for value in arm.tokens),
@@ -74,7 +76,7 @@ def length_picture(found: Findings) -> Picture:
         "sequence length",
         "logit difference D_logit",
         tuple(
-            Line(
+            MeasuredCurve(
                 _label(arm),
                 tuple(p.length for p in arm.logit_by_length),
                 tuple(p.value for p in arm.logit_by_length),
@@ -96,7 +98,7 @@ def sample_picture(found: Findings) -> Picture | None:
         "shift Δ₁",
         "attention difference D",
         tuple(
-            Line("", shifts, tuple(Estimate(value, None, None) for value in values))
+            MeasuredCurve("", shifts, tuple(Estimate(value, None, None) for value in values))
             for values in arm.sample_curves
         ),
         "symlog",
@@ -110,7 +112,7 @@ def anchored_picture(found: Findings) -> Picture | None:
     if arm is None or not arm.anchored:
         return None
     points = arm.anchored
-    line = Line("bf16", tuple(p.second for p in points), tuple(p.value for p in points))
+    line = MeasuredCurve("bf16", tuple(p.second for p in points), tuple(p.value for p in points))
     return Picture(
         "bf16, Δ₁ = 0", "shift Δ₂", "attention difference D", (line,), "symlog", linear_to=32.0
     )
@@ -126,7 +128,7 @@ def budget_pictures(found: Findings) -> list[Picture]:
             "pair, from fast to slow",
             "error of a rotated pair",
             tuple(
-                Line(
+                MeasuredCurve(
                     e.arm,
                     tuple(range(len(e.pair_errors))),
                     tuple(Estimate(value, None, None) for value in e.pair_errors),
@@ -138,7 +140,7 @@ def budget_pictures(found: Findings) -> list[Picture]:
         for shift in dict.fromkeys((shifts[0], shifts[-1]))
     ]
     by_shift = tuple(
-        Line(
+        MeasuredCurve(
             arm,
             tuple(e.shift for e in whole if e.arm == arm),
             tuple(Estimate(e.logit_error, None, None) for e in whole if e.arm == arm),
@@ -174,7 +176,8 @@ def drawn_figure(kept: object) -> Figure:
     for value in cast("list[list[Any]]", kept):
         title, x_label, y_label, lines, *scale = value
         read = (
-            Line(label, tuple(x), tuple(Estimate(*v) for v in values)) for label, x, values in lines
+            MeasuredCurve(label, tuple(x), tuple(Estimate(*v) for v in values))
+            for label, x, values in lines
         )
         pictures.append(Picture(title, x_label, y_label, tuple(read), *scale))
     return _figure(pictures)

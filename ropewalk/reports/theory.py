@@ -175,7 +175,7 @@ def islands_figure(strips: Sequence[IslandStrip], title: str = "") -> Figure:
     return figure
 
 
-class Line(NamedTuple):
+class ScoreCurve(NamedTuple):
     """Values against distance."""
 
     label: str
@@ -184,7 +184,7 @@ class Line(NamedTuple):
 
 
 @required_by("a figure")
-def score_bounds_figure(lines: Sequence[Line], title: str = "") -> Figure:
+def score_bounds_figure(lines: Sequence[ScoreCurve], title: str = "") -> Figure:
     """How the upper bound of the attention score falls with distance."""
     from matplotlib.figure import Figure
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from ropewalk.schedule import FloatArray, RotarySchedule
+
+Kind = Literal["mixed", "perplexity", "needle"]
+"""What a model's losses are those of."""
 
 
 class Objective(Protocol):

@@ -8,7 +8,7 @@ Every rank writes what it holds, through torch's distributed checkpoints. When t
 tensors are cut as the present ranks need them, so a run may go on with another number of ranks. A
 checkpoint gets its name when all of it is on the disk: one that is found under its name is whole.
 
-Weights that are not trained are left out; who saves says which they are (ranks.fingerprint).
+Weights that are not trained are left out; who saves says which they are (ranks.weights_digest).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.sharding import units_of
-from ropewalk.training.ranks import fingerprint, gathered
+from ropewalk.training.ranks import gathered, weights_digest
 from ropewalk.untrusted import check_count
 
 
@@ -120,7 +120,7 @@ def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False
 
 def check_same(model: nn.Module) -> None:
     """Refuse weights that differ between ranks: each would train a piece of another model."""
-    found = gathered([fingerprint([each]) for each in model.named_parameters()])
+    found = gathered([weights_digest([each]) for each in model.named_parameters()])
     names = [name for name, _ in model.named_parameters()]
     for other, theirs in enumerate(found):
         if theirs != found[0]:

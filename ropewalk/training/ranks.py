@@ -75,7 +75,7 @@ def any_rank(here: bool, device: torch.device) -> bool:
     return bool(told.item())
 
 
-def fingerprint(named: Iterable[tuple[str, Tensor]]) -> str:
+def weights_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """Of the bits of tensors; the same however they are cut over ranks, which all take part."""
     sums = [(name, list(own.shape), str(own.dtype), _bit_sum(own)) for name, own in named]
     return hashlib.sha256(json.dumps(sums).encode()).hexdigest()

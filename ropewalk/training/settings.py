@@ -54,7 +54,7 @@ class StageSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """A training run. The defaults are AnchorAttention's (recipes/anchor.py)."""
 
     stages: tuple[StageSettings, ...]

@@ -47,7 +47,7 @@ from ropewalk.training.parallel import Division
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import KeepModels, Recorder, StepJournal
 from ropewalk.training.saving import causal_of, save_whole
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.trainer import RopewalkTrainer
 from ropewalk.untrusted import read_json
 
@@ -138,7 +138,7 @@ class StageJob:
     store: TokenStore
     special: SpecialTokens
     stage: StageSettings
-    settings: Settings
+    settings: TrainingSettings
     execution: Execution
     place: Path
     """Where it writes."""
@@ -248,7 +248,7 @@ def check_stage(
     source: Path | Config,
     plan: ContextPlan,
     stage: StageSettings,
-    settings: Settings,
+    settings: TrainingSettings,
     execution: Execution,
 ) -> None:
     """Refuse what could not be trained or exported at the end, before anything is computed.
@@ -304,7 +304,7 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
         )
 
 
-def bytes_on_disk(whole: int, settings: Settings, *, keeps: bool = True) -> int:
+def bytes_on_disk(whole: int, settings: TrainingSettings, *, keeps: bool = True) -> int:
     """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
     the export of each stage.
 
@@ -421,7 +421,7 @@ def _arguments(job: StageJob) -> TrainingArguments:
         raise Unsupported(str(error)) from None
 
 
-def _decay(settings: Settings) -> str:
+def _decay(settings: TrainingSettings) -> str:
     if settings.decay == "constant" and settings.warmup:
         return "constant_with_warmup"
     return settings.decay

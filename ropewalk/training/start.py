@@ -33,7 +33,7 @@ def weights_sha256(folder: Path) -> str:
 
 
 def tokenizer_sha256(source: Source) -> str:
-    return Encoder(_tokenizer_of(source)).fingerprint
+    return Encoder(_tokenizer_of(source)).sha256
 
 
 def _tokenizer_of(source: Source) -> Any:

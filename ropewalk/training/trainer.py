@@ -41,7 +41,7 @@ from ropewalk.training.collator import WindowCollator
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
 from ropewalk.training.mixing import check_mixing
 from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
-from ropewalk.training.ranks import fingerprint, on_first
+from ropewalk.training.ranks import on_first, weights_digest
 from ropewalk.training.saving import causal_of, save_whole
 
 FINAL = "final"
@@ -243,7 +243,9 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         """Of the weights that are not trained, and therefore in no checkpoint."""
         if self._frozen_found is None:
             named = self.model.named_parameters()
-            self._frozen_found = fingerprint((n, own) for n, own in named if not own.requires_grad)
+            self._frozen_found = weights_digest(
+                (n, own) for n, own in named if not own.requires_grad
+            )
         return self._frozen_found
 
     _frozen_found: str | None = None

@@ -47,8 +47,6 @@ CONFIGS = {
 SHARE = "partial_rotary_factor"
 GET_ROPE = ("get_rope", "get_rope_wrapper")
 DROPPED: Row = {"scaling": "dropped"}
-BACKEND = "TransformersForCausalLM"
-"""Serves architectures without a class of their own, with transformers' own code."""
 RENAMES = ("deepseek_yarn", "deepseek_llama_scaling")
 FROM_CONFIG = ("setting", "attribute")
 BY_POSITION = (

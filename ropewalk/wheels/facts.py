@@ -186,7 +186,7 @@ def _told(row: Mapping[str, Any]) -> str:
     if row.get("base") == "whole":
         parts.append("the base is cut to a whole number")
     if row.get("beside"):
-        parts.append(f"{' and '.join(row['beside'])} are read next to the setting only")
+        parts.append(f"next to the setting only, it reads {' and '.join(row['beside'])}")
     if row.get("softmax"):
         parts.append(f"logits times mscale squared if {' or if '.join(row['softmax'])}")
     if row.get("on_cpu"):

@@ -204,6 +204,7 @@ class _Frame:
         found = self.value(node)
         if not isinstance(found, list | tuple | set | dict):
             raise Unreadable(ast.unparse(node)[:60])
+        self.of.steps -= len(found)  # each takes memory
         return list(found)
 
     def _truth(self, node: ast.expr) -> bool:
@@ -247,7 +248,6 @@ class _Frame:
         for each in nodes:
             if isinstance(each, ast.Starred):
                 found += self._items(each.value)
-                self.of.steps -= len(found)
             else:
                 found.append(self.value(each))
         return found

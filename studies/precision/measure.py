@@ -40,7 +40,7 @@ from ropewalk.number_formats.runner import (
     MEASUREMENTS,
     SHIFTS,
     Measurement,
-    Settings,
+    PrecisionSettings,
     cut,
 )
 from ropewalk.number_formats.weights import WEIGHTS, with_weights
@@ -74,7 +74,7 @@ FAR_ARMS = ("fp32", "bf16", "bf16_positions")
 class Part:
     """One model under one set of settings."""
 
-    settings: Settings
+    settings: PrecisionSettings
     model: Callable[[LoadedModel], Any] = lambda loaded: loaded.model
     tokenizer: Callable[[Any], Any] = lambda tokenizer: tokenizer
 
@@ -82,7 +82,7 @@ class Part:
 def parts() -> dict[str, Part]:
     """All parts, those that take longest last."""
     window = tuple(n for n in LENGTHS if n <= WINDOW)
-    one = Settings(
+    one = PrecisionSettings(
         WINDOW,
         arms=("bf16",),
         weights=(GIVEN,),

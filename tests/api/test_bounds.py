@@ -66,7 +66,7 @@ def test_a_plan_that_asks_for_too_much_is_refused_by_its_key(
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(value))
     with pytest.raises(InvalidValue, match=text):
-        rw.export_preview("bundled", file)
+        rw.export.preview("bundled", file)
 
 
 def test_log_n_is_averaged_over_any_length_at_once() -> None:

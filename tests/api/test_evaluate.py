@@ -13,7 +13,7 @@ from ropewalk.api.evaluate import Evaluated
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.evaluation.conditions import Condition, conditions_of, default_lengths
-from ropewalk.evaluation.identity import run_identity, weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights, run_identity
 from ropewalk.evaluation.results import in_words, summarise
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.models.config import present_plan
@@ -61,7 +61,7 @@ def test_the_results_are_those_of_the_records(compared: tuple[Evaluated, Path]) 
     records = [EvalRecord.from_json(line, f"line {i}") for i, line in enumerate(lines)]
     assert list(found.results) == summarise(records)
     assert {(r.method, r.weights) for r in found.results} == {
-        (method, weights_fingerprint(tiny.model())[:16]) for method in ("none", "linear", "ntk")
+        (method, digest_of_weights(tiny.model())[:16]) for method in ("none", "linear", "ntk")
     }
     results = {(r.method, r.task, r.length): r for r in found.results if r.metric == "exact_match"}
     for (method, task, length), result in results.items():

@@ -222,7 +222,7 @@ def test_a_preview_says_what_each_runtime_makes_of_each_feature(
 ) -> None:
     plan = planned(source, log_n="beyond")
     write_atomically(tmp_path / "plan.json", plan.dumps())
-    found = check_result(rw.export_preview(source, plan))
+    found = check_result(rw.export.preview(source, plan))
     assert found.plan_id == plan.id
     assert found.matrix["log-n"]["vllm"].fit == "approximated"
     assert found.matrix["factors by pair"]["llama.cpp"].fit == "equivalent"
@@ -235,17 +235,17 @@ def test_a_preview_says_what_each_runtime_makes_of_each_feature(
 
 def test_a_preview_needs_no_weights(source: str) -> None:
     found = check_result(
-        rw.export_preview(Path(source) / "config.json", planned(source, "dynamic_ntk"))
+        rw.export.preview(Path(source) / "config.json", planned(source, "dynamic_ntk"))
     )
     assert isinstance(found, Preview)
     assert found.losses["vllm"] is None
     config = load_config(GOLDEN / "command-r.json")
     plan = extend_plan(present_plan(config), 2**18, "ntk_mixed")
-    refused = rw.export_preview(config, plan)
+    refused = rw.export.preview(config, plan)
     assert refused.refusing("vllm") == ("factors by pair",)
     assert "transformers follows it" in refused.summary()
     with pytest.raises(InvalidValue, match="create the plan from this model's config"):
-        rw.export_preview("llama-3.1-8b", plan)
+        rw.export.preview("llama-3.1-8b", plan)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
     value["schedules"]["full_attention"][0]["schedule"]["geometry"] |= edited  # type: ignore[index]
     plan = ContextPlan.from_json(value)
     with pytest.raises(InvalidValue, match="create the plan from this model's config") as shown:
-        rw.export_preview(source, plan)
+        rw.export.preview(source, plan)
     assert "made for another model: this one has " in str(shown.value)
     for runtime in ("transformers", "vllm", "sglang"):
         with pytest.raises(InvalidValue) as refused:

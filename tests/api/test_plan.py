@@ -316,3 +316,12 @@ def test_the_trained_length_is_an_argument_and_refuses_what_contradicts_the_conf
         rw.plan(LLAMA31, "256k", trained_length="4k")
     with pytest.raises(InputError, match="trained_length = '12x'"):
         rw.plan(LLAMA31, "256k", trained_length="12x")
+
+
+def test_a_plan_that_comes_out_as_the_present_one_leaves_no_training_behind() -> None:
+    said: list[str] = []
+    found = rw.plan("deepseek-v3", "160k", "yarn", notice=said.append)
+    assert found.plan == found.present
+    assert not [text for text in said if "starts from the plain" in text]
+    rw.plan("deepseek-v3", "320k", "yarn", notice=said.append)
+    assert [text for text in said if "starts from the plain" in text]

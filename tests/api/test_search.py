@@ -26,7 +26,7 @@ def test_command_and_function_find_the_same(
     for i, text in enumerate(texts):
         (corpus / f"{i}.txt").write_text(text)
     found = check_result(rw.search(str(model), "256", corpus=corpus, evaluations=5))
-    arguments = ("search", model, "--to", 256, "--budget", 5, "--corpus", corpus)
+    arguments = ("search", model, "--to", 256, "--evaluations", 5, "--corpus", corpus)
     check_command(found, *arguments, "-o", tmp_path / "plan.json", but=["seconds"])
     assert ContextPlan.read(tmp_path / "plan.json") == found.plan
 

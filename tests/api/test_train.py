@@ -200,6 +200,32 @@ def test_a_finished_run_is_only_told_again(done: Trained, model: Path) -> None:
         trained(model, run, corpus=TEXTS[:-1])
 
 
+@pytest.mark.parametrize(
+    ("name", "deleted"),
+    [
+        ("model.safetensors", False),
+        ("config.json", False),
+        ("tokenizer.json", False),
+        ("model.safetensors", True),
+    ],
+)
+def test_a_finished_run_whose_model_was_changed_is_not_told_again(
+    name: str, deleted: bool, done: Trained, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done.run, run)
+    file = run / "model" / name
+    content = bytearray(file.read_bytes())
+    content[-10] ^= 1
+    file.unlink()
+    if not deleted:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}: is not as it was written; remove "):
+        trained(model, run)
+    shutil.rmtree(run / "model")
+    assert files(Path(trained(model, run).run)) == files(Path(done.run))
+
+
 def test_stages_compose_their_plans_and_start_from_the_former_model(
     model: Path, tmp_path: Path
 ) -> None:
@@ -378,13 +404,13 @@ def test_the_rounding_of_trained_weights_is_told_or_left_out(
 def test_a_store_that_was_overwritten_is_not_trained_on(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
     rw.build_data(model, TEXTS, tokens)
-    trained(model, run, corpus=None, data=tokens, steps=2)
+    trained(model, run, corpus=tokens, steps=2)
     shard = tokens / "tokens-00000.bin"
     content = shard.read_bytes()
     shard.write_bytes(content[4:] + content[:4])
     for place in (run, tmp_path / "other"):
         with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
-            trained(model, place, corpus=None, data=tokens, steps=2)
+            trained(model, place, corpus=tokens, steps=2)
 
 
 def test_tokens_that_the_model_does_not_know_are_refused(model: Path, tmp_path: Path) -> None:
@@ -397,7 +423,7 @@ def test_tokens_that_the_model_does_not_know_are_refused(model: Path, tmp_path: 
     after = hashlib.sha256(shard.read_bytes()).hexdigest()
     manifest.write_text(manifest.read_text().replace(before, after))
     with pytest.raises(InputError, match="holds the token 65535, and the model's vocabulary has"):
-        trained(model, tmp_path / "run", corpus=None, data=tokens)
+        trained(model, tmp_path / "run", corpus=tokens)
 
 
 def test_a_run_does_not_stand_in_its_texts(model: Path, tmp_path: Path) -> None:
@@ -504,7 +530,7 @@ def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_pat
 def test_tokens_of_another_tokenizer_are_refused(model: Path, tmp_path: Path) -> None:
     rw.build_data("bundled", TEXTS, tmp_path / "tokens")
     with pytest.raises(InputError, match="its tokens are of another tokenizer than the model's"):
-        trained(model, tmp_path / "run", corpus=None, data=tmp_path / "tokens")
+        trained(model, tmp_path / "run", corpus=tmp_path / "tokens")
 
 
 def test_text_that_is_read_again_is_told(model: Path, tmp_path: Path) -> None:
@@ -534,16 +560,16 @@ def test_a_disk_without_room_is_found_before_a_run_has_anything(
     rw.build_data(model, TEXTS, tmp_path / "tokens")
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
     with pytest.raises(InputError, match="training needs up to"):
-        trained(model, tmp_path / "runs" / "run", corpus=None, data=tmp_path / "tokens")
+        trained(model, tmp_path / "runs" / "run", corpus=tmp_path / "tokens")
     assert not (tmp_path / "runs").exists()
 
 
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
-    from ropewalk.training.settings import Settings, stages_of
+    from ropewalk.training.settings import TrainingSettings, stages_of
     from ropewalk.training.stage import Execution, check_stage
 
     plan = rw.plan("bundled", 2048, "linear").plan
-    settings = Settings(stages_of([2048], [1], None), mixed_windows=True)
+    settings = TrainingSettings(stages_of([2048], [1], None), mixed_windows=True)
     folder, [stage] = resolve("bundled").folder, settings.stages
     with pytest.raises(Unsupported, match="`sequence_parallel`"):
         check_stage(folder, plan, stage, settings, Execution(sequence=2))
@@ -571,7 +597,7 @@ def test_recipes_say_what_their_papers_say() -> None:
 def test_a_preview_counts_what_would_be_read(model: Path, tmp_path: Path) -> None:
     rw.build_data(str(model), TEXTS, tmp_path / "tokens")
     found = check_result(
-        rw.train.preview(str(model), data=tmp_path / "tokens", to=256, steps=10, batch=2)
+        rw.train.preview(str(model), corpus=tmp_path / "tokens", to=256, steps=10, batch=2)
     )
     [stage] = found.stages
     assert stage.tokens == 10 * 2 * 256

@@ -119,7 +119,7 @@ class TestErrors:
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta_fast"],
-                "must be KEY=VALUE",
+                "--set = 'beta_fast': must be NAME=VALUE",
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta_fast=x"],

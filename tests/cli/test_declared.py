@@ -15,13 +15,13 @@ from ropewalk.api.common import Corpus, Length
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.help import VerbHelp
 from ropewalk.errors import RopewalkError
-from ropewalk.options import Argument, Option, Verb, previewed_by
+from ropewalk.options import Argument, Option, Verb, preview_ends, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent
 
 Given = dict[str, Any]
 
 
-def _previewed(**given: Any) -> Given:
+def _previewed(given: Given) -> Given:
     return {"preview": True, **given}
 
 
@@ -47,8 +47,10 @@ def verb(
 ) -> Given:
     """Do it."""
     given = dict(locals())
+    given = {k: v for k, v in given.items() if k not in ("progress", "notice", "python_only")}
+    preview_ends(given)
     assert progress is not silent
-    return {k: v for k, v in given.items() if k not in ("progress", "notice", "python_only")}
+    return given
 
 
 USUAL = {
@@ -148,7 +150,7 @@ def test_help_has_units_defaults_and_headings() -> None:
         "--samples N Samples. [default: 20]",
         "--layout <full|reset> A layout. [default: full]",
         "--corpus NAME=FILE Text.",
-        "--stock / --no-stock Only stock ones. [default: yes]",
+        "--stock / --no-stock Only stock ones. [default: stock]",
         "--tasks A,B,… Tasks. [default: a,b]",
         "--dry-run Only show it.",
         "Advanced: --rate RATE A rate.",

@@ -83,8 +83,8 @@ def test_a_dry_run_shows_the_matrix_and_what_approximations_cost(
     ("methods", "arguments", "kind", "complaint"),
     [
         ("linear", ("--runtime", "vlm", "-o", "out"), UnknownName, "did you mean 'vllm'"),
-        ("linear", ("--runtime", "vllm"), InputError, "-o OUT"),
-        ("linear", ("-o", "out"), InputError, "--runtime RUNTIME"),
+        ("linear", ("--runtime", "vllm"), InputError, "--output"),
+        ("linear", ("-o", "out"), InputError, "--runtime"),
         ("linear", ("--runtime", "vllm", "-o", "out", "--v4-keys"), InputError, "--v4-keys"),
         ("linear", ("--runtime", "llama.cpp", "-o", "out", "--fold"), InputError, "--fold"),
         ("dynamic_ntk", ("--runtime", "vllm", "-o", "out"), Unsupported, "--approximate"),

@@ -193,6 +193,7 @@ def test_a_target_that_is_served_already_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_every_block_of_the_python_tour_runs(
     done: tuple[Path, str],
     tmp_path: Path,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from ropewalk.api.export import export_preview
+from ropewalk.api.export import export
 from ropewalk.cli import command_line
 from ropewalk.cli.shared import show_steps
 from ropewalk.cli.terminal import Terminal
@@ -150,12 +150,12 @@ def test_query_scales_are_shown_in_a_line_and_damaged_ones_refused_in_one(
     path = tmp_path / "plan.json"
     path.write_text(scaled.dumps().replace('"heads": 32', '"heads": 31'), encoding="utf-8")
     with pytest.raises(InvalidValue, match=r"plan\.json: query_scales\.layers\.3\.float64 = "):
-        export_preview(LLAMA2, path)
+        export.preview(LLAMA2, path)
 
 
 def test_settings_need_a_method() -> None:
     for option in (["--set", "b=1"], ["--log-n", "beyond"]):
-        with pytest.raises(InputError, match="go with a --method"):
+        with pytest.raises(InputError, match="--set and --log-n belong to a method"):
             planned(LLAMA2, "--to", "16k", *option)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.data.corpora import Document, fingerprint, read_documents
+from ropewalk.data.corpora import Document, corpus_digest, read_documents
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 
 
@@ -67,6 +67,12 @@ def test_missing_and_empty_places_are_refused(tmp_path: Path) -> None:
         read_documents(tmp_path)
 
 
+def test_a_folder_of_tokens_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a folder of tokens, not of text"):
+        read_documents(tmp_path)
+
+
 def test_the_standard_library_of_this_python_is_a_corpus() -> None:
     documents = list(islice(read_documents("python"), 400))
     assert "argparse.py" in {document.name for document in documents}
@@ -77,8 +83,10 @@ def test_a_fingerprint_tells_texts_apart_and_not_names() -> None:
     documents = [Document("a", "one"), Document("b", "two")]
     renamed = [Document("x", "one"), Document("y", "two")]
     joined = [Document("a", "onetwo")]
-    assert fingerprint(documents) == fingerprint(renamed)
-    assert len({fingerprint(documents), fingerprint(joined), fingerprint(documents[::-1])}) == 3
+    assert corpus_digest(documents) == corpus_digest(renamed)
+    assert (
+        len({corpus_digest(documents), corpus_digest(joined), corpus_digest(documents[::-1])}) == 3
+    )
 
 
 def test_parquet_without_its_extra_says_what_to_install(

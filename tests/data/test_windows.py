@@ -241,12 +241,12 @@ def test_a_tokenizer_without_bos_anchors_with_eos_and_without_both_is_refused(
         ({"length": 64, "tags": {"code": 5}}, "tags.code = 5: must be a list of tokens"),
         ({"length": 64, "tags": {"code": "abc"}}, "tags.code = 'abc': must be a list"),
         ({"length": 64, "tags": {"code": (-5,)}}, "tags.code\\[0\\] = -5: is not a token"),
-        ({"length": 64, "arrangement": "anchr"}, "arrangement = 'anchr': must be one of full"),
+        ({"length": 64, "layout": "anchr"}, "layout = 'anchr': is not one of the"),
         ({"length": 64, "chunks": 1}, "chunks = 1: must be at least 2"),
         ({"length": 64, "seed": -1}, "seed = -1"),
-        ({"length": 64, "arrangement": "skip"}, "target = None: must be given for"),
+        ({"length": 64, "layout": "skip"}, "target = None: must be given for"),
         ({"length": 64, "target": 128}, "target = 128: must be given for"),
-        ({"length": 64, "arrangement": "skip", "target": 32}, "target = 32: must be between 64"),
+        ({"length": 64, "layout": "skip", "target": 32}, "target = 32: must be between 64"),
     ],
 )
 def test_settings_that_fit_no_window_are_refused(given: dict[str, Any], message: str) -> None:

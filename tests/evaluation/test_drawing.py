@@ -12,7 +12,7 @@ from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import DoesNotFit
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from tests.evaluation import tiny
 
 LINES = tasks.named("lines")
@@ -26,7 +26,9 @@ def encoder() -> Encoder:
 
 def test_the_samples_are_those_that_are_generated(encoder: Encoder) -> None:
     told: list[str] = []
-    own = drawn(LINES, encoder, HAYSTACK, 128, Settings(("lines",), (128,), 5, 3), told.append)
+    own = drawn(
+        LINES, encoder, HAYSTACK, 128, EvaluationSettings(("lines",), (128,), 5, 3), told.append
+    )
     expected = list(samples.generate(LINES, encoder, HAYSTACK, 128, 5, 3))
     assert [sample.id for sample in own] == [sample.id for sample in expected]
     for one, other in zip(own, expected, strict=True):
@@ -41,14 +43,17 @@ def test_where_a_later_sample_does_not_fit_there_are_none(encoder: Encoder) -> N
     with pytest.raises(DoesNotFit):
         next(generated)
     told: list[str] = []
-    assert drawn(LINES, encoder, HAYSTACK, 57, Settings(("lines",), (57,), 6), told.append) == []
+    assert (
+        drawn(LINES, encoder, HAYSTACK, 57, EvaluationSettings(("lines",), (57,), 6), told.append)
+        == []
+    )
     assert told == ["left out: lines does not fit in 57 tokens: its shortest sample takes 61"]
 
 
 def test_a_task_of_one_question_is_left_out_of_shared_contexts_and_told_once(
     encoder: Encoder,
 ) -> None:
-    settings = Settings(("passkey", "kv"), (128, 256), 4, mode="shared_context")
+    settings = EvaluationSettings(("passkey", "kv"), (128, 256), 4, mode="shared_context")
     told: list[str] = []
     for length in settings.lengths:
         own = drawn(tasks.named("passkey"), encoder, HAYSTACK, length, settings, told.append)

@@ -31,8 +31,8 @@ def test_text_comes_back() -> None:
 
 def test_fingerprints_tell_tokenizers_and_their_bos_apart() -> None:
     with_bos, without = Encoder(tiny.tokenizer()), Encoder(tiny.tokenizer(bos=False))
-    assert with_bos.fingerprint == Encoder(tiny.tokenizer()).fingerprint
-    assert with_bos.fingerprint != without.fingerprint
+    assert with_bos.sha256 == Encoder(tiny.tokenizer()).sha256
+    assert with_bos.sha256 != without.sha256
 
 
 def test_sequences_are_full_and_end_when_there_is_enough() -> None:

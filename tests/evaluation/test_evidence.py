@@ -8,7 +8,7 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend_plan
@@ -23,7 +23,7 @@ def test_at_four_times_the_window_yarn_retrieves_and_interpolation_only_predicts
     evaluation = Evaluation(
         loaded,
         list(read_documents(HELD_OUT)),
-        Settings(("perplexity", "kv"), (length,), 20),
+        EvaluationSettings(("perplexity", "kv"), (length,), 20),
     )
     records = evaluation.run(
         [

@@ -27,7 +27,7 @@ from ropewalk.evaluation.perplexity import (
 )
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from tests.evaluation import tiny
 
 LENGTH = 600
@@ -116,6 +116,12 @@ def test_repeated_text_repeats_and_ends_as_the_text_does() -> None:
         np.testing.assert_array_equal(tokens[-32:], np.arange(window.end - 31, window.end + 1))
 
 
+def test_a_text_that_is_just_long_enough_is_read() -> None:
+    """63 tokens, and BOS before them."""
+    [window] = _windows("perplexity", _request([63], 64))
+    assert (window.begin, window.end, len(window)) == (0, 63, 64)
+
+
 def test_a_corpus_of_short_documents_says_how_short() -> None:
     with pytest.raises(InputError, match="the longest holds 20"):
         _windows("perplexity", _request([20, 7], 64))
@@ -184,7 +190,7 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
 @pytest.mark.parametrize("name", [name for name in DEFINITIONS if "-" in name])
 def test_perplexities_of_others_are_what_their_scripts_compute(name: str) -> None:
     model = tiny.model()
-    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, Settings((name,), (LENGTH,), 5))
+    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, EvaluationSettings((name,), (LENGTH,), 5))
     [result] = summarise(evaluation.run([AS_IT_IS]))
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(_naive(name, model, evaluation.encoder), rel=1e-5)
@@ -199,7 +205,7 @@ def test_the_definitions_differ() -> None:
 
 def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
     model = tiny.model()
-    settings = Settings(("perplexity",), (64, 256), 5)
+    settings = EvaluationSettings(("perplexity",), (64, 256), 5)
     evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     results = {(r.metric, r.length): r for r in summarise(evaluation.run([AS_IT_IS]))}
     for length in settings.lengths:
@@ -232,7 +238,7 @@ def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
 
 
 def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
-    settings = Settings(("perplexity",), (64, 256), 3)
+    settings = EvaluationSettings(("perplexity",), (64, 256), 3)
     evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
     records = evaluation.run([AS_IT_IS])
     placed = [record for record in records if record.positions is not None]

@@ -13,11 +13,11 @@ from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation, Questions
 from ropewalk.evaluation.scoring import Scorer, TokenScores
-from ropewalk.evaluation.settings import Settings, task_names
+from ropewalk.evaluation.settings import EvaluationSettings, task_names
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel, load
@@ -33,7 +33,7 @@ TASKS = ("perplexity", "kv", "passkey")
 
 
 def _evaluation(*, names: tuple[str, ...] = TASKS) -> Evaluation:
-    return Evaluation(tiny.loaded(), tiny.documents(), Settings(names, (128, 512), 4))
+    return Evaluation(tiny.loaded(), tiny.documents(), EvaluationSettings(names, (128, 512), 4))
 
 
 def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
@@ -233,7 +233,7 @@ def test_greedy_writing_and_teacher_forcing_agree() -> None:
     under = [Condition("ntk", extended.id, extended)]
     scores = []
     for mode in ("teacher_forced", "generate"):
-        settings = Settings(("passkey", "needle", "lines"), (1024,), 3, mode=mode)
+        settings = EvaluationSettings(("passkey", "needle", "lines"), (1024,), 3, mode=mode)
         records = Evaluation(loaded, list(read_documents(HELD_OUT)), settings).run(under)
         asked = [r for r in records if r.metric != "task_score"]
         scores.append({(r.task, r.sample, r.metric): r.score for r in asked})
@@ -258,13 +258,13 @@ def test_settings_that_make_no_sense_are_refused(
     changes: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        Settings(**{"tasks": ("kv",), "lengths": (128,), "samples": 5, **changes})
+        EvaluationSettings(**{"tasks": ("kv",), "lengths": (128,), "samples": 5, **changes})
 
 
 def test_records_name_the_weights_that_were_scored() -> None:
     evaluation = _evaluation(names=("perplexity",))
     weights = {record.weights for record in evaluation.run(CONDITIONS)}
-    assert weights == {weights_fingerprint(tiny.model())[:16]}
+    assert weights == {digest_of_weights(tiny.model())[:16]}
 
 
 def test_results_speak_of_all_that_was_asked_for() -> None:
@@ -279,7 +279,7 @@ def test_results_speak_of_all_that_was_asked_for() -> None:
 
 
 def _shared(*names: str, lengths: tuple[int, ...] = (256,)) -> Evaluation:
-    settings = Settings(names, lengths, 6, mode="shared_context")
+    settings = EvaluationSettings(names, lengths, 6, mode="shared_context")
     return Evaluation(tiny.loaded(), tiny.documents(), settings)
 
 
@@ -332,7 +332,7 @@ def test_an_interrupted_run_of_writing_ends_with_the_same_bytes(
     monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 256)
 
     def run(name: str) -> bytes:
-        settings = Settings(("kv", "lines"), (128,), 6, mode=mode)
+        settings = EvaluationSettings(("kv", "lines"), (128,), 6, mode=mode)
         return _bytes(tmp_path / name, Evaluation(tiny.loaded(), tiny.documents(), settings))
 
     whole = run("whole")
@@ -351,7 +351,7 @@ def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> 
     assert len(loaded.present_plan.steps()) > 1
     found = []
     for mode in ("teacher_forced", "generate"):
-        settings = Settings(("kv", "lines"), (256,), 4, mode=mode)
+        settings = EvaluationSettings(("kv", "lines"), (256,), 4, mode=mode)
         as_it_is = Condition("none", loaded.present_plan.id, None)
         records = Evaluation(loaded, tiny.documents(), settings).run([as_it_is])
         plan = loaded.present_plan

@@ -126,7 +126,7 @@ def test_matrix_export_serving_and_verify_agree_on_classes_that_drop_a_scaling(
     (row,) = (row for row in serving(plan, resolve(config)) if row.runtime == runtime)
     assert row.fit == "impossible"
     assert reason in row.reason
-    preview = rw.export_preview(config, plan)
+    preview = rw.export.preview(config, plan)
     assert preview.refusing(runtime)
     read = BY_RULES[runtime](serving_config(config, plan, engine=runtime))
     assert read.refused or read.at(2**17, "full_attention") != Effective.of(plan.steps()[-1])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ropewalk.api.export import export_preview
+from ropewalk.api.export import export
 from ropewalk.api.verify import verify
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
@@ -271,7 +271,7 @@ def test_a_preview_shows_the_tuning_of_weights_and_a_config_alone_is_refused(
     llama: tuple[str, ContextPlan],
 ) -> None:
     source, plan = llama
-    shown = export_preview(source, plan).matrix["query scales"]
+    shown = export.preview(source, plan).matrix["query scales"]
     assert {str(cell) for cell in shown.values()} == {
         "equivalent (tuning of weights: they multiply the query weights)"
     }

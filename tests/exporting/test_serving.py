@@ -60,6 +60,8 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
     members = json.loads(f"{{{' '.join(row.lines).removesuffix(',')}}}")
     inner = members if "text_config" not in config else {"text_config": members}
     assert ("text_config in config.json" in row.reason) == ("text_config" in config)
+    stated = config.get("text_config", config).get("rope_scaling") is not None
+    assert ("and remove rope_scaling" in row.reason) == stated
     _computes(present_plan(_pasted(config, inner)), planned.plan)
     for engine, flag in ((vllm, "--hf-overrides"), (sglang, "--json-model-override-args")):
         if name == "command-r" and method == "ntk_mixed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.gguf.header import F32, read_header
-from tests.gguf.gguf_files import raw_file, text, uint32
+from tests.gguf.gguf_files import float32, raw_file, text, uint32
 
 QUERIES = "blk.0.attn_q.weight"
 Change = Callable[[dict[str, bytes], dict[str, NDArray[np.float32]]], object]
@@ -33,12 +34,19 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     "a count that is text": (lambda k, t: k.update({"llama.block_count": text("3")}), "wrong type"),
     "no heads": (lambda k, t: k.pop("llama.attention.head_count"), "shape|head_count"),
     "no epsilon": (lambda k, t: k.pop("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
+    "an epsilon that is no number": (lambda k, t: k.update(_epsilon(math.nan)), "eps"),
+    "a negative epsilon": (lambda k, t: k.update(_epsilon(-1.0)), "eps"),
+    "no name in a block": (lambda k, t: t.update({"blk.0": np.ones(4, np.float32)}), "number of"),
     "no kind of tokenizer": (lambda k, t: k.pop("tokenizer.ggml.model"), "tokenizer.ggml.model"),
     "no vocabulary": (lambda k, t: k.pop("tokenizer.ggml.tokens"), "vocab"),
     "no merges": (lambda k, t: k.pop("tokenizer.ggml.merges"), "merges"),
     "NaN": (lambda k, t: _not_a_number(t[QUERIES], np.nan), "attn_q.*invalid data.*nan"),
     "infinite": (lambda k, t: _not_a_number(t["token_embd.weight"], np.inf), "invalid data.*inf"),
 }
+
+
+def _epsilon(value: float) -> dict[str, bytes]:
+    return {"llama.attention.layer_norm_rms_epsilon": float32(value)}
 
 
 def count(blocks: int) -> dict[str, bytes]:

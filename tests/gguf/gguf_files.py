@@ -128,6 +128,10 @@ def uint32(value: int) -> bytes:
     return struct.pack("<II", 4, value)
 
 
+def float32(value: float) -> bytes:
+    return struct.pack("<If", gguf.GGUFValueType.FLOAT32, value)
+
+
 def split_keys(number: int, count: int, tensors: int) -> dict[str, bytes]:
     """What a part of a split model says of itself."""
     return {

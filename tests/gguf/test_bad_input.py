@@ -232,7 +232,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
 def test_a_preview_of_a_file_without_tensors_is_refused_too(tmp_path: Path) -> None:
     plan = rw.plan(whole(tmp_path), "1k", "linear").plan
     with pytest.raises(RopewalkError, match="holds no tensors"):
-        rw.export_preview(without_tensors(tmp_path), plan)
+        rw.export.preview(without_tensors(tmp_path), plan)
 
 
 OTHER = {key.replace("llama.", "phi3."): value for key, value in KEYS.items()} | {

@@ -15,9 +15,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
+from ropewalk.audit.examination import audit
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.exporting.gate import probe_ids
 from ropewalk.models.config import present_plan
-from ropewalk.models.load import load
+from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from tests.models.tiny import VOCABULARY, tiny_model, tokens
 
 MARKER = "a pickle was opened"
@@ -276,3 +278,14 @@ def test_what_is_in_memory_is_taken_as_it_is(saved: Path) -> None:
     live = load(loaded.model, tokenizer=loaded.tokenizer)
     assert live.model is loaded.model
     assert live.present_plan.schedules == loaded.present_plan.schedules
+
+
+@pytest.mark.parametrize("value", [{"num_attention_heads": 0}, {"dtype": "float7"}])
+def test_a_config_that_transformers_does_not_take_is_named_by_all_who_ask_for_it(
+    folder: Path, value: dict[str, object]
+) -> None:
+    edit_config(folder, **value)
+    for ask in (load_stock_config, load_tokenizer, probe_ids):
+        with pytest.raises(InputError, match=r"does not take its config\.json"):
+            ask(folder)
+    assert audit(folder).verdict == "wrong"

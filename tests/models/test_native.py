@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import ConfigReader, load_config, present_plan
 from ropewalk.models.native import Stated, three_lengths
 from ropewalk.models.source import resolve
 from ropewalk.models.stock_config import with_plan
+from ropewalk.planning.extension import within_trained
 
 PUBLISHED = Path(__file__).parent / "published"
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
@@ -213,6 +215,21 @@ def test_lengths_that_contradict_each_other_are_named_with_their_order() -> None
         resolve(GOLDEN / "llama-3.1-8b.json").with_trained_length(4096).present_plan  # noqa: B018
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn", "llama3"])
+def test_a_sequence_longer_than_the_factor_reaches_is_a_contradiction(kind: str) -> None:
+    """With an original length and without one, the factor is followed; dynamic NTK has no end."""
+    scaling = {"type": kind, "factor": 8.0}
+    for more in ({}, {"original_max_position_embeddings": 4 * K}):
+        own = config("llama", 4 * K, max_sequence_length=64 * K, rope_scaling={**scaling, **more})
+        lengths = ConfigReader(own).lengths()
+        assert (lengths.reference, lengths.trained, lengths.served) == (4 * K, 32 * K, 32 * K)
+        assert "max_sequence_length is 65536, while" in lengths.conflict
+        assert "the factor 8 lead to 32768; the second is followed" in lengths.conflict
+    own = config("llama", 4 * K, max_sequence_length=64 * K, rope_scaling={"type": "dynamic"})
+    lengths = three_lengths(Stated("llama", "dynamic", 4 * K, config=own))
+    assert (lengths.trained, lengths.conflict) == (64 * K, "")
+
+
 @pytest.mark.parametrize("value", [0, -1, "long", 1.5, True, [1], 2**50])
 def test_a_damaged_length_is_named(value: object) -> None:
     with pytest.raises(InvalidValue, match="max_sequence_length"):
@@ -232,4 +249,25 @@ def test_dual_chunks_state_the_native_length_and_stay_refused() -> None:
 def test_what_a_written_config_would_not_tell_is_written_beside(name: str) -> None:
     plan = present_plan(PUBLISHED / f"{name}.json")
     written = with_plan(load_config(PUBLISHED / f"{name}.json"), plan)
+    assert present_plan(written).schedules == plan.schedules
+
+
+@pytest.mark.parametrize(
+    ("length", "values"),
+    [
+        (8 * K, {"original_max_position_embeddings": 64 * K}),
+        (64 * K, {"original_max_position_embeddings": 64 * K}),
+        (8 * K, {"max_sequence_length": 64 * K}),
+        (64 * K, {}),
+    ],
+)
+@pytest.mark.parametrize("target", [16 * K, 48 * K])
+def test_a_shorter_plan_does_not_shorten_the_length_of_pretraining(
+    length: int, values: dict[str, Any], target: int
+) -> None:
+    own = config("llama", length, **values)
+    plan = within_trained(present_plan(own), target, [FULL_ATTENTION])
+    written = with_plan(own, plan)
+    assert written["max_position_embeddings"] == target
+    assert ConfigReader(written).lengths().reference == 64 * K
     assert present_plan(written).schedules == plan.schedules

@@ -14,7 +14,7 @@ import pytest
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.config import BUNDLED_FOLDER, BUNDLED_FOLDERS, load_config, present_plan
 from ropewalk.models.load import load
-from ropewalk.models.source import BUNDLED_TRAINED_LENGTH, Kind, resolve
+from ropewalk.models.source import Kind, resolve
 from tests.gguf.gguf_files import header_only
 
 LLAMA31 = Path(__file__).parents[1] / "golden" / "configs" / "llama-3.1-8b.json"
@@ -73,7 +73,7 @@ def test_the_bundled_model_is_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = resolve("bundled")
     assert (found.kind, found.folder) == ("bundled", BUNDLED_FOLDER)
     assert found.present_plan == present_plan(BUNDLED_FOLDER, "bundled")
-    assert found.trained_length == resolve(BUNDLED_FOLDER).trained_length == BUNDLED_TRAINED_LENGTH
+    assert found.trained_length == resolve(BUNDLED_FOLDER).trained_length == 512
     monkeypatch.setitem(BUNDLED_FOLDERS, "bundled", tmp_path / "nothing")
     with pytest.raises(InputError, match="bundled: this copy of ropewalk lacks the model"):
         resolve("bundled")

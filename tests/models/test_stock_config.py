@@ -62,3 +62,23 @@ def test_a_config_is_never_changed_in_place() -> None:
     plan = extend_plan(present_plan(config), 4096, "linear")
     with_plan(config, plan)
     assert json.dumps(config) == before
+
+
+def test_a_share_of_the_head_is_read_back_as_so_many_dimensions() -> None:
+    """30 / 44 · 44 is a little below 30 in floating point."""
+    config = llama(model_type="stablelm", hidden_size=88, partial_rotary_factor=0.7)
+    present = present_plan(config)
+    assert (present.longest().geometry.head_dim, present.longest().geometry.rotary_dim) == (44, 30)
+    written = with_plan(config, extend_plan(present, 4096, "linear"))
+    assert present_plan(written).longest().geometry == present.longest().geometry
+
+
+def test_short_and_long_sequences_of_phimoe_have_an_attention_scaling_each() -> None:
+    factors = {"short_factor": [1.0] * 16, "long_factor": [4.0] * 16}
+    scalings = {"short_mscale": 1.125, "long_mscale": 1.25}
+    original = {"original_max_position_embeddings": 128}
+    config = llama(
+        model_type="phimoe", rope_scaling={"type": "longrope", **factors, **scalings, **original}
+    )
+    setting = rope_parameters(present_plan(config), config)
+    assert (setting["short_mscale"], setting["long_mscale"]) == (1.125, 1.25)

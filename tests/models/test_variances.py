@@ -30,9 +30,14 @@ def _sequences(count: int = 3) -> list[Any]:
     return [random.integers(0, 97, size=40 + i) for i in range(count)]
 
 
-def test_they_are_those_of_the_projections_of_a_llama() -> None:
-    """In a llama, queries and keys before rotation are what the projections give."""
-    model = _model(LlamaConfig(**SMALL))
+@pytest.mark.parametrize(
+    ("config", "pairs"),
+    [(LlamaConfig, (2, 8)), (CohereConfig, (8, 2))],
+    ids=["halves", "neighbours"],
+)
+def test_they_are_those_of_the_projections(config: Any, pairs: tuple[int, int]) -> None:
+    """In these families, queries and keys before rotation are what the projections give."""
+    model = _model(config(**SMALL))
     heard: dict[str, list[Any]] = {"q_proj": [], "k_proj": []}
     for name, outputs in heard.items():
         projection = getattr(model.model.layers[1].self_attn, name)
@@ -41,7 +46,12 @@ def test_they_are_those_of_the_projections_of_a_llama() -> None:
         for sequence in _sequences():
             model(torch.from_numpy(sequence)[None])
     expected = {
-        name: torch.cat(outputs).double().numpy().var(axis=0).reshape(-1, 2, 8).sum(axis=1)
+        name: torch.cat(outputs)
+        .double()
+        .numpy()
+        .var(axis=0)
+        .reshape(-1, *pairs)
+        .sum(axis=1 + pairs.index(2))
         for name, outputs in heard.items()
     }
     measured = measure_variances(model, _sequences())

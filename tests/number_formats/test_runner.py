@@ -17,7 +17,7 @@ from ropewalk.number_formats.results import Findings, diagnosis
 from ropewalk.number_formats.runner import (
     MEASUREMENTS,
     Measurement,
-    Settings,
+    PrecisionSettings,
     arms_for,
     settings_for,
 )
@@ -25,7 +25,7 @@ from ropewalk.run_directory import RunDirectory
 from tests.number_formats import test_traps
 
 TEXT = [Document("text", "def f(x):\n    return x + 1\n" * 120)]
-SETTINGS = Settings(
+SETTINGS = PrecisionSettings(
     24,
     arms=("fp32", "bf16"),
     shifts=(0, 50),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ropewalk.number_formats.arms import EXACT, cast
+from ropewalk.number_formats.arms import ARMS, EXACT, cast
 from ropewalk.number_formats.budget import error_budget
 from ropewalk.number_formats.results import TOGETHER
 from ropewalk.number_formats.stage import Stage
@@ -136,3 +136,10 @@ def test_a_remedy_brings_logits_nearer_to_float64(plant: Callable[[Any], None]) 
     )
     assert exact == 0
     assert 0 < after < before
+
+
+def test_an_error_budget_counts_a_query_with_the_key_of_its_own_position() -> None:
+    stage = Stage(tiny.tiny_model("llama", max_position_embeddings=1024))
+    [_, *_, together] = error_budget(stage, tiny.tokens(1)[0], ARMS["bf16"], [992])
+    assert together.step == TOGETHER
+    assert together.logit_error > 0

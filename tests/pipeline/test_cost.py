@@ -53,7 +53,7 @@ def test_lengths_that_cannot_tell_attention_give_one_rate_for_both() -> None:
 def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     texts = tiny.documents(8)
     found = check_result(
-        rw.extend_preview(
+        rw.extend.preview(
             str(folder), 256, corpus=texts, evaluations=5, samples=2, lengths=[tiny.WINDOW]
         )
     )

@@ -20,7 +20,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
@@ -79,6 +79,17 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     assert "read back from disk and follows the plan." in page
 
 
+def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
+    done: Extended, run: Path, tmp_path: Path
+) -> None:
+    cut = Path(shutil.copytree(run, tmp_path / "run"))
+    for name in ("short", "verify"):
+        (cut / f"{name}.json").unlink()
+    assert rw.report(cut, out=tmp_path / "page.html").missing == ("short", "verify")
+    kept = json.loads((run / "run.json").read_text())["configuration"]["stages"]
+    assert kept == [stage.name for stage in stages(done.settings)]
+
+
 def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
     check_result(done)
     value = done.to_json()
@@ -121,7 +132,10 @@ def test_each_method_is_exported_as_itself(
 ) -> None:
     [leg] = done.result(Search).legs
     leg = replace(leg, chosen=chosen, remaining=tuple(leg.baselines), best=leg.baselines[chosen])
-    searched = replace(done.result(Search), legs=(leg,))
+    found = done.result(Search)
+    step = PlanStep(TARGET, leg.baselines[chosen].schedule)
+    plan = found.plan.with_steps(found.plan.main_layer, (step,))
+    searched = replace(found, plan=plan, legs=(leg,))
     reached = AtTarget(1.0, None, None, 10.0, None, None)
     evaluated = replace(
         done.result(Evaluate),
@@ -348,7 +362,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():
         torch.testing.assert_close(exported[name], weight * 1.01)
-    nudged = weights_fingerprint(load(str(tmp_path / "run" / "nudged")).model)
+    nudged = digest_of_weights(load(str(tmp_path / "run" / "nudged")).model)
     records = read_journal(tmp_path / "run" / "records.jsonl")
     assert {record["weights"] for record in records} == {nudged[:16]}
 

@@ -28,7 +28,7 @@ from ropewalk.pipeline.results import (
     Verified,
     VerifiedFile,
 )
-from ropewalk.pipeline.settings import Settings, parted, settings_for
+from ropewalk.pipeline.settings import ExtendSettings, parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.pipeline.stages.search import Search
@@ -215,4 +215,4 @@ def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
 
 
 def test_settings_are_values() -> None:
-    assert Settings(256, 5, 2, (128, 256)) == Settings(256, 5, 2, (128, 256), seed=0)
+    assert ExtendSettings(256, 5, 2, (128, 256)) == ExtendSettings(256, 5, 2, (128, 256), seed=0)

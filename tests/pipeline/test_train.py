@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,20 @@ def test_a_finished_run_is_only_told_again(done: Extended, folder: Path, run: Pa
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     assert with_training(folder, run) == done
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")} == before
+
+
+@pytest.mark.slow
+def test_trained_weights_that_were_changed_are_not_gone_on_with(
+    done: Extended, folder: Path, run: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    weights = copied / "train" / "trained" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-10] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(InputError, match=r"model\.safetensors: is not as it was written; remove"):
+        with_training(folder, copied)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.planning.comparison import compare
+from ropewalk.planning.extension import extend_plan
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 
@@ -33,6 +34,13 @@ def test_candidates_are_what_theory_says_of_their_plans(llama2: ContextPlan) -> 
         angles = coverage(schedule, 16384, trained=llama2.longest())
         assert candidate.out_of_distribution_pairs == len(angles.out_of_distribution)
         assert candidate.runtimes is None, "nobody was asked"
+
+
+def test_angles_that_an_extended_model_has_met_are_not_new(llama2: ContextPlan) -> None:
+    present = extend_plan(llama2, 16384, "ntk")
+    [linear] = [e for e in compare(present, 32768).candidates if e.name == "linear"]
+    assert linear.out_of_distribution_pairs == 0
+    assert coverage(linear.schedule, 32768).out_of_distribution, "pretraining has not met them"
 
 
 def test_best_comes_first(llama2: ContextPlan) -> None:

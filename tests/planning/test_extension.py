@@ -64,27 +64,25 @@ def test_a_parameter_that_no_method_of_the_chain_has_lists_those_they_have() -> 
 
 
 def test_settings_take_the_type_of_their_parameter() -> None:
-    settings = ["beta_fast=16", "truncate=False", "mscale=none"]
+    settings = {"beta_fast": "16", "truncate": "False", "mscale": "none"}
     assert parse_settings("yarn", settings) == {
         "beta_fast": 16.0,
         "truncate": False,
         "mscale": None,
     }
-    assert parse_settings("longrope", ["factors=1,2"]) == {"factors": (1.0, 2.0)}
-    assert parse_settings("linear+yarn", []) == {}
+    assert parse_settings("longrope", {"factors": "1,2"}) == {"factors": (1.0, 2.0)}
+    assert parse_settings("linear+yarn", {}) == {}
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (["beta_fast"], "KEY=VALUE"),
-        (["beta_fast=1", "beta_fast=2"], "beta_fast is set twice"),
-        (["beta_fast=nan"], "finite"),
-        (["truncate=perhaps"], "true or false"),
-        (["beta=1"], "did you mean 'beta_fast'|unknown parameter of yarn 'beta'"),
+        ({"beta_fast": "nan"}, "finite"),
+        ({"truncate": "perhaps"}, "true or false"),
+        ({"beta": "1"}, "did you mean 'beta_fast'|unknown parameter of yarn 'beta'"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings: list[str], text: str) -> None:
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, str], text: str) -> None:
     with pytest.raises((InvalidValue, UnknownName), match=text):
         parse_settings("yarn", settings)
 
@@ -128,3 +126,9 @@ def test_from_original_starts_again_from_the_plain_schedule() -> None:
         extend_plan(extend_plan(once, 16384, "ntk_mixed"), 32768, "yarn")
     again = extend_plan(once, 32768, "yarn", from_original=True)
     assert again.longest() == extend_plan(PRESENT, 32768, "yarn").longest()
+
+
+@pytest.mark.parametrize("chain", ["yarn+yarn", "two_band+yarn", "llama3+yarn"])
+def test_a_method_that_cannot_follow_another_blames_the_chain_not_the_model(chain: str) -> None:
+    with pytest.raises(InputError, match=r"yarn needs plain.*cannot follow \w+; name it first"):
+        extend(LLAMA2, 8192, chain)

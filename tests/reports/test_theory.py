@@ -10,8 +10,8 @@ from ropewalk.reports.theory import (
     AngleStrip,
     BoundCurve,
     IslandStrip,
-    Line,
     ModelPoint,
+    ScoreCurve,
     advantages_figure,
     angles_figure,
     bounds_figure,
@@ -65,7 +65,10 @@ def test_islands_have_a_strip_a_length(tmp_path: Path) -> None:
 def test_score_bounds_name_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "score.svg"
     save(
-        score_bounds_figure([Line("base 500", np.arange(10), np.linspace(1, 0, 10))], "bound"), path
+        score_bounds_figure(
+            [ScoreCurve("base 500", np.arange(10), np.linspace(1, 0, 10))], "bound"
+        ),
+        path,
     )
     assert "base 500" in path.read_text(encoding="utf-8")
 

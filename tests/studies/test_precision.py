@@ -15,11 +15,11 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.arms import ARMS
 from ropewalk.number_formats.results import Findings, diagnosis
-from ropewalk.number_formats.runner import Measurement, Settings, cut, forwards
+from ropewalk.number_formats.runner import Measurement, PrecisionSettings, cut, forwards
 from studies.precision import cost, tables
 from studies.precision.variants import with_sink
 
-SETTINGS = Settings(
+SETTINGS = PrecisionSettings(
     256,
     arms=("bf16",),
     weights=("given",),

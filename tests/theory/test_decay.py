@@ -154,3 +154,10 @@ def test_score_bound_bounds_scores(schedule: RotarySchedule, distance: int, seed
 
 def test_score_bound_at_zero_is_the_sum_of_the_first_numbers() -> None:
     assert score_bound(plain(), 0) == pytest.approx(64 * 65 / 2)
+
+
+def test_attention_scaling_counts_squared_beside_dimensions_at_rest() -> None:
+    """cos and sin hold m on both sides of a product, and dimensions at rest do not."""
+    geometry = RotaryGeometry(16, 12, 10_000.0, 512)
+    scaled = RotarySchedule(geometry, np.ones(6), 512, attention_scaling=2.0)
+    assert pair_weights(scaled).tolist() == [1.0] * 6 + [0.25] * 2

@@ -10,7 +10,7 @@ import pytest
 
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Windows
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import Execution, StageJob
 from tests.training import tiny
 
@@ -19,7 +19,7 @@ BATCH = 4
 
 def job_of(store: Path, steps: int, **more: Any) -> StageJob:
     stage = StageSettings(tiny.TARGET, tiny.LENGTH, steps)
-    settings = Settings((stage,), batch=BATCH, learning_rate=1e-3, **more)
+    settings = TrainingSettings((stage,), batch=BATCH, learning_rate=1e-3, **more)
     opened = TokenStore(store)
     return StageJob(
         *(store, tiny.plan("linear"), opened, tiny.SPECIAL, stage, settings, Execution("cpu")),

@@ -384,3 +384,11 @@ def test_no_documents_of_a_window_are_seen_without_the_callback(
     trained = tiny.trainer(tmp_path, windows, 1)
     assert trained.model.config._attn_implementation == "ropewalk"
     assert isinstance(windows[0], Window)
+
+
+def test_checkpoints_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / checkpoint.STATE).touch()
+    names = [path.name for path in checkpoint.checkpoints_in(tmp_path)]
+    assert names == ["checkpoint-9", "checkpoint-10", "checkpoint-100"]

@@ -144,7 +144,9 @@ def test_code_that_never_ends_is_not_read(tmp_path: Path) -> None:
     endless = f"def _get_and_verify_max_len(hf_config, max_model_len):\n{body}\n{'    ' * 9}pass\n"
     recursive = "def _get_and_verify_max_len(a):\n    return _get_and_verify_max_len(a)\n"
     deep = "def _get_and_verify_max_len(a):\n    return " + "(" * 5000 + "1" + ")" * 5000
-    for code in (endless, recursive, deep, "def broken(:"):
+    many = f"    x = [{'1, ' * 500}]\n    for i in x:\n        yield from x\n    return x\n"
+    grown = f"def _get_and_verify_max_len(hf_config, max_model_len):\n{many}"
+    for code in (endless, recursive, deep, grown, "def broken(:"):
         found = read(wheel(tmp_path, {**NEW, "vllm/config/model.py": code}))
         assert found.limit is None
         assert any("longest sequence" in what for what in found.unread)

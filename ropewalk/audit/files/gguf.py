@@ -20,7 +20,7 @@ from ropewalk.gguf.tensors import EMBEDDING
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 # By GGML's number of a type: how a number is stored, or where the scales of a block are, in F16.
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
-_SCALES = {
+SCALES = {
     2: (0,),
     3: (0, 2),
     6: (0,),
@@ -31,6 +31,9 @@ _SCALES = {
     12: (0, 2),
     13: (0, 2),
     14: (208,),
+    **dict.fromkeys((16, 17, 18, 19, 20, 21, 22, 23), (0,)),
+    34: (52,),
+    35: (64,),
 }
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
@@ -142,7 +145,7 @@ def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
 def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
     """Where the numbers of a tensor are, and how they are stored."""
     _, size = BLOCKS.get(place.kind, (0, 0))
-    kind = _FLOATS.get(place.kind) or Blocks(size, _SCALES.get(place.kind, ()))
+    kind = _FLOATS.get(place.kind) or Blocks(size, SCALES.get(place.kind, ()))
     path = place.path or header.path
     return Numbers(name, path, place.start, bytes_of(place) or 0, kind)
 

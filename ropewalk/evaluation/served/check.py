@@ -22,7 +22,7 @@ def check(
     once.
     """
     encoder = server.encoder
-    if encoder is not None and encoder.fingerprint != fingerprint.tokenizer_sha256:
+    if encoder is not None and encoder.sha256 != fingerprint.tokenizer_sha256:
         raise InputError(
             "tokenizer: the fingerprint was made with another one; give that of the planned model"
         )

@@ -20,7 +20,7 @@ def encoder_of(client: Client, vocabulary: int, digest: str) -> Encoder:
     `digest` stands for all that the file says of its tokenizer.
     """
     encoder = Encoder(_Tokenizer(client, vocabulary), vocabulary)
-    encoder.fingerprint = digest
+    encoder.sha256 = digest
     return encoder
 
 

@@ -19,7 +19,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.served.server import Answer, Server
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.records import EvalRecord, Subject
 from ropewalk.run_directory import Journal
 
@@ -34,7 +34,7 @@ class ServedEvaluation:
     server: Server
     encoder: Encoder
     documents: Sequence[Document]
-    settings: Settings
+    settings: EvaluationSettings
     subject: Subject
     concurrency: int = 4
     notice: Callable[[str], None] = field(default=lambda _: None)

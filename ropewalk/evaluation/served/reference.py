@@ -77,7 +77,7 @@ def fingerprint(
         method=planned.provenance.get("methods") or planned.longest(planned.main_layer).method,
         original_length=planned.original_length,
         target_length=planned.target_length,
-        tokenizer_sha256=encoder.fingerprint,
+        tokenizer_sha256=encoder.sha256,
         vocabulary=loaded.vocabulary,
         bos=encoder.bos,
         sequence=drafted.tokens,

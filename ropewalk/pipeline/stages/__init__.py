@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ropewalk.pipeline.settings import Settings
+from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage
 from ropewalk.pipeline.stages.compare import Compare
 from ropewalk.pipeline.stages.evaluate import Evaluate, Untrained
@@ -16,7 +16,7 @@ from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verify import Verify
 
 
-def stages(settings: Settings) -> tuple[Stage[Any], ...]:
+def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     """The stages in their order. A new one is a file in `stages/` and a row here."""
     measured = (settings.target_length, settings.lengths, settings.samples, settings.seed)
     evaluation: tuple[Stage[Any], ...] = (Evaluate(*measured),)

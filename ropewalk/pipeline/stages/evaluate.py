@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.settings import Settings
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.pipeline.results import AtTarget, Evaluated
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
@@ -20,10 +20,10 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
 from ropewalk.records import EXACT_MATCH, NLL, EvalRecord, is_compared
 from ropewalk.reports.evaluation import figures
-from ropewalk.reports.extend import METRICS, Bar, Line, lines
+from ropewalk.reports.extend import METRICS, Bar, MethodBars, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
-from ropewalk.searching.model.results import SEARCHED, Leg
+from ropewalk.searching.model.results import Leg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,8 +49,8 @@ class Evaluate(Stage[Evaluated]):
     result_type = Evaluated
 
     @property
-    def settings(self) -> Settings:
-        return Settings(self.tasks, self.lengths, self.samples, self.seed)
+    def settings(self) -> EvaluationSettings:
+        return EvaluationSettings(self.tasks, self.lengths, self.samples, self.seed)
 
     def cost(self) -> Cost:
         # At most; with the model as it is and the searched one.
@@ -81,7 +81,7 @@ class Evaluate(Stage[Evaluated]):
     def _conditions(self, work: Work) -> tuple[Condition, ...]:
         if not self.trained:
             return conditions_of(work)
-        plan = chosen_plan(work)
+        plan = work.result(Search).plan
         return (Condition(TRAINED, plan.id, plan),)
 
     def recalled(self, work: Work, result: Evaluated) -> Evaluated:
@@ -118,7 +118,7 @@ class Evaluate(Stage[Evaluated]):
             },
         )
 
-    def _at_target(self, pooled: Mapping[str, Sequence[Line]], method: str) -> AtTarget:
+    def _at_target(self, pooled: Mapping[str, Sequence[MethodBars]], method: str) -> AtTarget:
         def bar(metric: str) -> Bar | None:
             own = [line.bars for line in pooled[metric] if line.method == method]
             at = [bar for bars in own for bar in bars if bar.length == self.target_length]
@@ -142,22 +142,15 @@ class Untrained(Evaluate):
 def conditions_of(work: Work) -> tuple[Condition, ...]:
     """The model as it is, the hand-designed methods that the search stage did not rule out, and the
     searched schedule where it was chosen."""
-    present, target = work.present, work.target_length
-    layer, [leg] = present.extended_layer, work.result(Search).legs
-    found = [Condition(AS_IT_IS, present.id, None)]
+    present, found = work.present, work.result(Search)
+    layer, [leg] = present.extended_layer, found.legs
+    plans = {}
     for method in leg.remaining:
-        schedule = leg.baselines[method].schedule
-        plan = present.with_steps(layer, (PlanStep(target, schedule),))
-        plan = replace(plan, provenance={"methods": method})
-        found.append(Condition(method, plan.id, plan))
-    if leg.chosen == SEARCHED:
-        searched = work.result(Search)
-        found.append(Condition(SEARCHED, searched.plan.id, searched.plan))
-    return tuple(found)
-
-
-def chosen_plan(work: Work) -> ContextPlan:
-    """The plan of the schedule that the search stage chose."""
-    chosen = work.result(Search).legs[0].chosen
-    [plan] = [c.plan for c in conditions_of(work) if c.method == chosen and c.plan is not None]
-    return plan
+        step = PlanStep(work.target_length, leg.baselines[method].schedule)
+        plan = present.with_steps(layer, (step,))
+        plans[method] = replace(plan, provenance={"methods": method})
+    plans[leg.chosen] = found.plan
+    return (
+        Condition(AS_IT_IS, present.id, None),
+        *(Condition(method, plan.id, plan) for method, plan in plans.items()),
+    )

@@ -14,7 +14,7 @@ from ropewalk.exporting import llama_cpp, transformers
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.pipeline.results import Exports
 from ropewalk.pipeline.stage import Cost, Stage, Start, Work
-from ropewalk.pipeline.stages.evaluate import chosen_plan
+from ropewalk.pipeline.stages.search import Search
 from ropewalk.progress import Progress, Status
 
 FOLDER, FILE = "model", "model.gguf"
@@ -38,7 +38,7 @@ class Export(Stage[Exports]):
         return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
 
     def run(self, work: Work, progress: Progress) -> Exports:
-        plan, path = chosen_plan(work), work.directory.path
+        plan, path = work.result(Search).plan, work.directory.path
         work.directory.write(PLAN, plan.dumps())
         written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))

@@ -10,7 +10,7 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
 from ropewalk.searching.model.legs import FINALISTS, check_search, search_model
 from ropewalk.searching.model.results import Found
-from ropewalk.searching.model.settings import Settings
+from ropewalk.searching.model.settings import SearchSettings
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Search(Stage[Found]):
         return Cost((Forwards(self.target_length, count),))
 
     @property
-    def settings(self) -> Settings:
-        return Settings(
+    def settings(self) -> SearchSettings:
+        return SearchSettings(
             target_length=self.target_length,
             evaluations=self.evaluations,
             stock_runtimes=True,

@@ -13,16 +13,17 @@ from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
-from ropewalk.pipeline.stages.evaluate import chosen_plan
-from ropewalk.pipeline.training import check_documents
+from ropewalk.pipeline.stages.search import Search
+from ropewalk.pipeline.training import check_documents, trained_stage
 from ropewalk.progress import Progress
 from ropewalk.training.recording import StepJournal
-from ropewalk.training.results import JOURNAL, TrainedStage
-from ropewalk.training.settings import Settings, StageSettings
+from ropewalk.training.results import JOURNAL
+from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import (
     TRAINED,
     Execution,
@@ -51,9 +52,9 @@ class Train(Stage[Training]):
     result_type = Training
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> TrainingSettings:
         stage = StageSettings(self.target_length, self.target_length, self.steps)
-        return Settings(
+        return TrainingSettings(
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
 
@@ -73,9 +74,12 @@ class Train(Stage[Training]):
         return max(0, most - written_bytes(place / FOLDER))
 
     def recalled(self, work: Work, result: Training) -> Training | None:
-        """The weights, if they are still there; the run directory may have moved."""
+        """The weights, if they are still there, and unchanged; the run directory may have moved."""
         place = work.directory.path
-        return replace(result, folder=place / FOLDER / TRAINED) if _trained_in(place) else None
+        if not _trained_in(place):
+            return None
+        check_unchanged(place / FOLDER / TRAINED)
+        return replace(result, folder=place / FOLDER / TRAINED)
 
     def model_after(self, result: Training) -> str:
         return str(result.folder)
@@ -89,12 +93,12 @@ class Train(Stage[Training]):
             place / "tokens",
             {"text": texts},
             encoder.batch,
-            tokenizer=encoder.fingerprint,
+            tokenizer=encoder.sha256,
             progress=progress,
         )
         job = StageJob(
             resolve(work.source).folder,
-            chosen_plan(work),
+            work.result(Search).plan,
             store,
             SpecialTokens.of(work.loaded.tokenizer),
             settings.stages[0],
@@ -112,15 +116,7 @@ class Train(Stage[Training]):
             event=work.directory.event,
             notice=work.notice,
         )
-        stage = TrainedStage(
-            length=self.target_length,
-            window=self.target_length,
-            method=chosen_plan(work).provenance.get("methods", "plan"),
-            plan_id=job.plan.id,
-            epochs=round(job.reading.epochs, 4),
-            steps=journal.whole(self.steps),
-        )
-        return Training(place / TRAINED, stage, left_out)
+        return Training(place / TRAINED, trained_stage(job, journal), left_out)
 
 
 def _trained_in(run: Path) -> bool:

@@ -25,7 +25,6 @@ from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
-STAGES = ("inspect", "compare", "search", "train", "evaluate", "short", "export", "verify")
 
 
 def page(run: RunFolder) -> Page:
@@ -37,7 +36,8 @@ def page(run: RunFolder) -> Page:
     compared, found = stage("compare", Compared), stage("search", Found)
     short, exports = stage("short", ShortText), stage("export", Exports)
     verified, trained = stage("verify", Verified), stage("train", Training)
-    asked = STAGES if run.configuration.get("train_steps") else (n for n in STAGES if n != "train")
+    names = run.configuration.get("stages")
+    asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
         *(_measured(run, evaluated) if evaluated else _so_far(run)),
         *([_short(short, run, evaluated)] if short else ()),

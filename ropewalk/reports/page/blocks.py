@@ -42,7 +42,7 @@ class Axis(NamedTuple):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-class Line(NamedTuple):
+class Guide(NamedTuple):
     """A value of an axis that matters, with what it is."""
 
     at: float
@@ -56,8 +56,8 @@ class Chart(NamedTuple):
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    verticals: tuple[Line, ...] = ()
-    horizontals: tuple[Line, ...] = ()
+    verticals: tuple[Guide, ...] = ()
+    horizontals: tuple[Guide, ...] = ()
     steps: bool = False
     """Each value holds until the next one."""
     caption: str = ""

@@ -16,7 +16,7 @@ from ropewalk.reports.page.blocks import (
     Axis,
     Cell,
     Chart,
-    Line,
+    Guide,
     Mark,
     Page,
     Section,
@@ -80,7 +80,7 @@ def _differences(found: ComparedRuns) -> list[Chart]:
                 Series(curve.label, tuple(Mark(*point) for point in curve.points))
                 for curve in panel.curves
             ),
-            horizontals=(Line(0, ""),),
+            horizontals=(Guide(0, ""),),
             caption="Bars are 95% intervals of the difference on the same samples.",
         )
         for panel in shown

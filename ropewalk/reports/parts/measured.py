@@ -19,14 +19,13 @@ from ropewalk.reports.evaluation import (
     panels,
     position_curves,
 )
-from ropewalk.reports.extend import METRICS
-from ropewalk.reports.extend import Line as PooledLine
+from ropewalk.reports.extend import METRICS, MethodBars
 from ropewalk.reports.page.blocks import (
     Axis,
     Block,
     Cell,
     Chart,
-    Line,
+    Guide,
     Mark,
     Section,
     Series,
@@ -66,8 +65,8 @@ def title(panel: Panel) -> str:
     return panel.task if panel.task == panel.label else f"{panel.task}: {panel.label}"
 
 
-def original(length: int | None) -> tuple[Line, ...]:
-    return () if length is None else (Line(length, "original length"),)
+def original(length: int | None) -> tuple[Guide, ...]:
+    return () if length is None else (Guide(length, "original length"),)
 
 
 def by_task(
@@ -96,13 +95,13 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
             for curve in panel.curves
         ),
         original(original_length),
-        tuple(Line(at, name) for name, at in panel.thresholds),
+        tuple(Guide(at, name) for name, at in panel.thresholds),
         caption=intervals(curve.method for curve in panel.curves),
     )
 
 
 def pooled(
-    lines: Mapping[str, Sequence[PooledLine]], original_length: int, main: str
+    lines: Mapping[str, Sequence[MethodBars]], original_length: int, main: str
 ) -> tuple[Block, ...]:
     """All tasks of a metric together."""
     return tuple(
@@ -147,7 +146,7 @@ def _change(panel: Panel, original_length: int, main: str | None, order: Sequenc
             for c in panel.curves
         ),
         original(original_length),
-        (Line(0, "the model as it is"),),
+        (Guide(0, "the model as it is"),),
         caption=f"{_SIDES} {'Lower' if by_loss else 'Higher'} is better. Bars are 95% intervals.",
     )
 

@@ -18,7 +18,7 @@ from ropewalk.reports.page.blocks import (
     Cell,
     Chart,
     Code,
-    Line,
+    Guide,
     Mark,
     Paragraph,
     Section,
@@ -51,7 +51,7 @@ def factors(curves: list[FactorCurve], title: str, main: str | None = None) -> C
             )
             for curve in curves
         ),
-        () if unturned is None else (Line(unturned, "no full turn in pretraining"),),
+        () if unturned is None else (Guide(unturned, "no full turn in pretraining"),),
     )
 
 
@@ -88,7 +88,7 @@ def _progress(leg: Leg) -> Chart:
         Axis("tokens scored"),
         Axis("score (lower is better)"),
         (Series("best so far", curve, True),),
-        horizontals=tuple(Line(score, name) for score, name in hand_designed[:1]),
+        horizontals=tuple(Guide(score, name) for score, name in hand_designed[:1]),
         steps=True,
         caption="The search chooses its candidates by these scores, so they prove nothing.",
     )

@@ -48,8 +48,8 @@ from ropewalk.searching.model.objectives import (
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.query_tuning import check_foldable, tune_queries
 from ropewalk.searching.model.ranks import One, Ranks
-from ropewalk.searching.model.results import AS_IT_IS, SEARCHED, Arm, Found, Leg, Score
-from ropewalk.searching.model.settings import Kind, Settings, check_target, legs_of, space_of
+from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
+from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.searching.strategies import GRADIENT
@@ -70,7 +70,7 @@ FIRST_ROUND = 6
 def search_model(
     loaded: LoadedModel,
     documents: Sequence[Document],
-    settings: Settings,
+    settings: SearchSettings,
     *,
     journal: Callable[[str], Journal | None] = lambda name: None,
     ranks: Ranks | None = None,
@@ -125,8 +125,8 @@ def search_model(
 
 
 def _possible(
-    loaded: LoadedModel, settings: Settings, ranks: Ranks | None, notice: Notice
-) -> Settings:
+    loaded: LoadedModel, settings: SearchSettings, ranks: Ranks | None, notice: Notice
+) -> SearchSettings:
     """The same, with the adaptive strategy where no backward pass can be taken.
 
     Rank 0 decides for all: another one with less memory computes layers again, or skips a pass.
@@ -144,7 +144,7 @@ def _possible(
     return replace(settings, strategy="adaptive", keep_short=False)
 
 
-def _against_slopes(loaded: LoadedModel, settings: Settings, *, shares_a_copy: bool) -> str:
+def _against_slopes(loaded: LoadedModel, settings: SearchSettings, *, shares_a_copy: bool) -> str:
     """Why no backward pass can be taken; nothing where it can."""
     if shares_a_copy:
         return "ranks that share a copy of the model take no backward pass yet"
@@ -158,7 +158,9 @@ def _against_slopes(loaded: LoadedModel, settings: Settings, *, shares_a_copy: b
     return ""
 
 
-def check_search(loaded: LoadedModel, documents: Sequence[Document], settings: Settings) -> None:
+def check_search(
+    loaded: LoadedModel, documents: Sequence[Document], settings: SearchSettings
+) -> None:
     """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
@@ -174,7 +176,7 @@ class _Work:
 
     loaded: LoadedModel
     corpus: Sequence[Document]
-    settings: Settings
+    settings: SearchSettings
     layer: str
     name: str
     start: RotarySchedule
@@ -349,7 +351,7 @@ class _Work:
         at_original_length = {
             name: kept.measured(schedule, short)
             for name, schedule in {
-                AS_IT_IS: self.start,
+                PRESENT: self.start,
                 choice.best_hand_designed: pool[choice.best_hand_designed],
                 own_name: pool[chosen],
             }.items()
@@ -393,7 +395,7 @@ class _Work:
             tokens=result.tokens,
             at_bounds=at_bounds.get(chosen, ()),
             at_original_length={n: _score(own, kind) for n, own in at_original_length.items()},
-            cost_at_original_length=_less(short_losses.get(own_name), short_losses.get(AS_IT_IS)),
+            cost_at_original_length=_less(short_losses.get(own_name), short_losses.get(PRESENT)),
         )
 
     def _select(
@@ -516,7 +518,7 @@ class _Work:
         return hand_designed(self.start, self.length)
 
 
-def _too_few_passes(settings: Settings, length: int, forwards: int) -> InvalidValue:
+def _too_few_passes(settings: SearchSettings, length: int, forwards: int) -> InvalidValue:
     key = "evaluations" if settings.evaluations is not None else "tokens"
     tokens = DOCUMENTS_A_STEP * forwards * length
     return InvalidValue(
@@ -594,7 +596,9 @@ def _less(first: Losses | None, second: Losses | None) -> Paired | None:
     return paired(first.objective, second.objective, first.texts)
 
 
-def _plan(present: ContextPlan, layer: str, legs: Sequence[Leg], settings: Settings) -> ContextPlan:
+def _plan(
+    present: ContextPlan, layer: str, legs: Sequence[Leg], settings: SearchSettings
+) -> ContextPlan:
     """What the legs found, each for sequences up to its length, and the present beyond them."""
     steps = sorted(
         (PlanStep(leg.length, leg.best.schedule) for leg in legs),

@@ -43,7 +43,7 @@ from ropewalk.searching.model.gradient import BackwardPasses, cheapest_pass
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.results import QueryTuning
-from ropewalk.searching.model.settings import Settings
+from ropewalk.searching.model.settings import SearchSettings
 from ropewalk.searching.model.shortened import shortened
 
 PASSES = 48
@@ -70,7 +70,7 @@ def check_foldable(layouts: Layouts) -> None:
 def tune_queries(
     loaded: LoadedModel,
     corpus: Sequence[Document],
-    settings: Settings,
+    settings: SearchSettings,
     plan: ContextPlan,
     *,
     journal: Callable[[str], Journal | None],
@@ -136,7 +136,7 @@ class Tuner:
     """A model whose queries are scaled."""
 
     def __init__(
-        self, loaded: LoadedModel, layer: str, settings: Settings, length: int, notice: Notice
+        self, loaded: LoadedModel, layer: str, settings: SearchSettings, length: int, notice: Notice
     ) -> None:
         self._layouts = head_layouts(loaded.model, layer)
         self._seed, self._notice = settings.seed, notice

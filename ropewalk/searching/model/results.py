@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
-AS_IT_IS = "as it is"
+PRESENT = "as it is"
 
 
 class Score(NamedTuple):
@@ -190,6 +190,19 @@ class Found(Result):
             drawn[f"{prefix}progress"] = progress_figure(curve)
             drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
         return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Searched(Found):
+    """The result of a search on one model."""
+
+    model: str = field(kw_only=True)
+    dtype: str = field(kw_only=True)
+    device: str = field(kw_only=True)
+    seconds: float = field(kw_only=True)
+
+    def summary(self) -> str:
+        return f"{self.model}: {super().summary()}"
 
 
 def _in_words(leg: Leg) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.lengths import check_measured
@@ -12,11 +12,11 @@ from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
 from ropewalk.searching.evolution import HALVED_BEYOND
+from ropewalk.searching.objective import Kind as Kind
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import check_seed, whole_number
 
-Kind = Literal["mixed", "perplexity", "needle"]
 PUBLISHED_HEADROOM = 1.25
 """How far above s LongRoPE lets a factor go."""
 DOCUMENTS = (12, 32, 20)
@@ -25,7 +25,7 @@ FOR_GRADIENT = (96, 32, 20)
 
 
 @dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """What is searched for, and what it may cost."""
 
     target_length: int
@@ -96,7 +96,7 @@ class Settings:
         return FOR_GRADIENT if self.strategy == GRADIENT else DOCUMENTS
 
 
-def published(given: Settings) -> Settings:
+def published(given: SearchSettings) -> SearchSettings:
     """The search of Ding et al. 2024: five documents to search on, three beyond 512k.
 
     Target, budget and seed are those given; all else is its own, and must have been left alone.
@@ -123,13 +123,15 @@ def published(given: Settings) -> Settings:
     )
 
 
-def check_target(start: RotarySchedule, settings: Settings) -> None:
+def check_target(start: RotarySchedule, settings: SearchSettings) -> None:
     """Refuse a target before anything is computed for it."""
     for _, leg_start, length in legs_of(start, settings):
         space_of(leg_start, length, settings)
 
 
-def legs_of(start: RotarySchedule, settings: Settings) -> list[tuple[str, RotarySchedule, int]]:
+def legs_of(
+    start: RotarySchedule, settings: SearchSettings
+) -> list[tuple[str, RotarySchedule, int]]:
     """The name of each leg, the schedule that it starts from, and its length."""
     target = settings.target_length
     if settings.recover and target <= start.length:
@@ -141,7 +143,7 @@ def legs_of(start: RotarySchedule, settings: Settings) -> list[tuple[str, Rotary
     return legs
 
 
-def space_of(start: RotarySchedule, length: int, settings: Settings) -> Space:
+def space_of(start: RotarySchedule, length: int, settings: SearchSettings) -> Space:
     recover = settings.recover and length <= start.length
     space = Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
     return published_space(space) if settings.as_published else space

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.files.finite import not_finite
-from ropewalk.audit.files.gguf import numbers
+from ropewalk.audit.files.finite import Blocks, Numbers, not_finite
+from ropewalk.audit.files.gguf import SCALES, numbers
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
@@ -22,6 +22,7 @@ from tests.gguf.gguf_cases import named_plan, unproven
 
 UNDECIDED = {
     "a tensor more": "odd is not known as a tensor of architecture llama",
+    "no name in a block": "blk.0 is not known as a tensor of architecture llama",
     "no kind of tokenizer": "the file holds no vocabulary",
     "no vocabulary": "the file holds no vocabulary",
 }
@@ -77,6 +78,23 @@ def test_numbers_that_are_none_are_found_in_each_type(
     assert not_finite([numbers(header, name, place)]) == (name,)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in SCALES if kind not in (2, 3, 6, 7, 8)])
+def test_the_scales_of_a_block_are_where_gguf_reads_them(kind: int, tmp_path: Path) -> None:
+    """By gguf's own dequantisation, which makes NaN of a scale that is NaN, and of nothing else."""
+    stored = gguf.GGMLQuantizationType(kind)
+    _, size = gguf.GGML_QUANT_SIZES[stored]
+    assert all(at % 2 == 0 and at < size for at in SCALES[kind])
+    for at in range(0, size - 1, 2):
+        block = np.zeros(size, np.uint8)
+        block[at : at + 2] = np.array([np.nan], np.float16).view(np.uint8)
+        with np.errstate(all="ignore"):
+            read = gguf.quants.dequantize(block, stored)
+        path = tmp_path / f"{at}.bin"
+        path.write_bytes(block.tobytes())
+        own = Numbers("a", path, 0, size, Blocks(size, SCALES[kind]))
+        assert bool(not_finite([own])) == bool(np.isnan(read).any()) == (at in SCALES[kind])
+
+
 def test_the_table_is_that_of_the_tiny_files() -> None:
     """Which were made by asking llama.cpp what it misses."""
     assert json.loads(TABLE.read_text("utf-8")) == tiny_architectures.required()
@@ -86,3 +104,21 @@ def test_the_table_is_that_of_the_tiny_files() -> None:
 def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
     header = read_header(tiny_architectures.made(tmp_path / "a.gguf", name))
     assert (list(problems(header)), untold(header), unfamiliar(header)) == ([], "", "")
+
+
+@pytest.mark.parametrize(("rows", "right"), [(32, True), (64, False)])
+def test_keys_that_queries_share_have_fewer_rows(rows: int, right: bool, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    for name, own in (("attn_q", 64), ("attn_k", rows), ("attn_v", 32)):
+        writer.add_tensor(f"blk.0.{name}.weight", np.zeros((own, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    told = [text for text in problems(read_header(tmp_path / "a.gguf")) if "keys ask for" in text]
+    said = "blk.0.attn_k.weight is 64 × 64, and its keys ask for 64 × 32"
+    assert told == ([] if right else [said])

@@ -28,7 +28,7 @@ def test_its_tokens_are_those_of_the_folder(tmp_path: Path) -> None:
         own = Encoder(load_tokenizer(BUNDLED_FOLDER), 1024)
         assert found.bos == own.bos
         assert found.is_small is own.is_small is True
-        assert found.fingerprint == "digest"
+        assert found.sha256 == "digest"
         for text in TEXTS:
             np.testing.assert_array_equal(found.pieces(text), own.pieces(text))
             np.testing.assert_array_equal(found.sequence(text), own.sequence(text))

@@ -19,7 +19,9 @@ from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.served import rounding
 from ropewalk.evaluation.served.causes import causes
 from ropewalk.evaluation.served.probes import CONTEXTS, SHORTEST, draft, probe_lengths
+from ropewalk.evaluation.served.reference import _Asking
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
+from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
 from tests.evaluation.served import made
@@ -72,6 +74,18 @@ def test_rows_are_those_of_the_model(bundled: LoadedModel) -> None:
         logits = bundled.model(torch.from_numpy(tokens)[None]).logits[0].double()
     expected = logits.log_softmax(-1)[[end - 1 for end in ends]].numpy()
     np.testing.assert_allclose(np.array(rows), expected, atol=1e-5)
+
+
+def test_a_probe_at_the_end_of_a_step_is_asked_under_that_step(bundled: LoadedModel) -> None:
+    plan = extend_plan(PRESENT, 1024, "dynamic_ntk")
+    assert [step.up_to_length for step in plan.steps()] == [512, 1024]
+    tokens = np.random.default_rng(0).integers(2, 1024, 600)
+    asking = _Asking(bundled, Encoder(bundled.tokenizer))
+    found = asking._along(plan, tuple(tokens.tolist()), [512, 513])
+    for row, end in zip(found, (512, 513), strict=True):
+        with applied(bundled.model, plan, length=end):
+            [expected] = Scorer(bundled.model).log_probabilities(tokens, [end])
+        np.testing.assert_allclose(row, expected, atol=1e-4)
 
 
 def test_rounding_is_that_of_gguf() -> None:

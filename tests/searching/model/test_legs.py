@@ -41,7 +41,7 @@ from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import Planted, split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
 from ropewalk.searching.model.settings import (
-    Settings,
+    SearchSettings,
     published,
     published_space,
 )
@@ -55,8 +55,8 @@ from tests.models.tiny import model_of, tiny_config, tiny_model
 from tests.searching.model.test_ranks import processes
 
 TARGET = 2 * tiny.WINDOW
-SETTINGS = Settings(TARGET, "adaptive", evaluations=8, documents=(3, 2, 2))
-WALK = Settings(TARGET, "gradient", documents=(8, 2, 2), evaluations=9)  # 24 passes
+SETTINGS = SearchSettings(TARGET, "adaptive", evaluations=8, documents=(3, 2, 2))
+WALK = SearchSettings(TARGET, "gradient", documents=(8, 2, 2), evaluations=9)  # 24 passes
 STRATEGIES = {"adaptive": SETTINGS, "gradient": WALK}
 KINDS = ("factors", "progress")
 
@@ -66,7 +66,7 @@ def loaded(model: Any = None) -> LoadedModel:
     return LoadedModel("tiny", model, tiny.tokenizer(), present_plan(model.config))
 
 
-def searched(settings: Settings = SETTINGS, model: Any = None, **more: Any) -> Found:
+def searched(settings: SearchSettings = SETTINGS, model: Any = None, **more: Any) -> Found:
     return search_model(loaded(model), tiny.documents(), settings, **more)
 
 
@@ -103,9 +103,9 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
 
 
 def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path: Path) -> None:
-    settings = published(Settings(TARGET, evaluations=8, seed=1))
-    assert settings.sizes == (5, *Settings(TARGET).sizes[1:])
-    assert published(Settings(2**20)).sizes[0] == 3
+    settings = published(SearchSettings(TARGET, evaluations=8, seed=1))
+    assert settings.sizes == (5, *SearchSettings(TARGET).sizes[1:])
+    assert published(SearchSettings(2**20)).sizes[0] == 3
     assert (settings.strategy, settings.objective) == ("evolution", "perplexity")
     path = tmp_path / "search.jsonl"
     small = replace(settings, documents=(5, 2, 2))
@@ -134,7 +134,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
 
 def test_the_published_search_takes_no_other_settings() -> None:
     with pytest.raises(InputError, match="settings of its own for objective, recover"):
-        published(Settings(TARGET, objective="needle", recover=True))
+        published(SearchSettings(TARGET, objective="needle", recover=True))
 
 
 def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
@@ -296,7 +296,7 @@ def test_what_cannot_be_searched_is_refused(
 )
 def test_settings_say_what_they_take(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Settings(TARGET, **{name: value})
+        SearchSettings(TARGET, **{name: value})
 
 
 def test_layers_that_are_not_searched_keep_what_they_do() -> None:
@@ -420,7 +420,7 @@ def test_a_search_by_gradient_counts_its_passes_and_obeys_the_choice() -> None:
 def test_schedules_are_scored_on_all_search_documents_but_of_a_walk(
     strategy: str, compared: int
 ) -> None:
-    [leg] = searched(Settings(TARGET, strategy, documents=(14, 2, 2), evaluations=1)).legs
+    [leg] = searched(SearchSettings(TARGET, strategy, documents=(14, 2, 2), evaluations=1)).legs
     assert {arm.search.documents for arm in leg.baselines.values()} == {compared}
 
 
@@ -438,7 +438,7 @@ def test_where_a_backward_pass_does_not_fit_another_strategy_searches(
 
 def test_a_gradient_keeps_no_initial_positions() -> None:
     with pytest.raises(InvalidValue, match="choose adaptive or evolution"):
-        Settings(TARGET, "gradient", stock_runtimes=False)
+        SearchSettings(TARGET, "gradient", stock_runtimes=False)
 
 
 def test_the_weights_of_tokens_add_up_to_the_objective() -> None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.searching.model import ranks as module
 from ropewalk.searching.model.objectives import LocalMeasure
 from ropewalk.searching.model.ranks import Ranks
@@ -34,7 +34,7 @@ PROGRAM = """
 import json, sys
 import torch.distributed as dist
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.evaluation.identity import weights_fingerprint
+from ropewalk.evaluation.identity import digest_of_weights
 from tests.evaluation import tiny
 from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, Ranks, plan_of, torch
 
@@ -68,7 +68,7 @@ with Ranks.of_environment(per_copy) as ranks:
         "answers": answers,
         "done": len(done),
         "held": sum(weight.numel() for weight in held),
-        "fingerprint": weights_fingerprint(model),
+        "fingerprint": digest_of_weights(model),
     }
     json.dump(result, open(f"{sys.argv[1]}/{ranks.rank}.json", "w"))
 """
@@ -119,7 +119,7 @@ def test_processes_give_the_bits_of_one_and_share_the_work(
     every = sum(weight.numel() for weight in model.parameters())
     for result in found:
         assert result["held"] == every - layers + layers // per_copy
-        assert result["fingerprint"] == weights_fingerprint(model)
+        assert result["fingerprint"] == digest_of_weights(model)
 
 
 class Together:

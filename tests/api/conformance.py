@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from ropewalk import cli

@@ -158,7 +158,7 @@ def train(
         ),
     ] = None,
     recipe: Annotated[
-        Literal["anchor", "longrope-llama", "longrope-mistral", "base-bound"] | None,
+        Literal["anchor", "base-bound", "longrope-llama", "longrope-mistral"] | None,
         Option("A paper's values for all that is not given."),
     ] = None,
     steps: Annotated[

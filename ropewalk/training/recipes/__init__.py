@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -46,17 +48,14 @@ class TrainingRecipe:
         return next((self.bases[own] for own in sorted(self.bases) if length <= own), None)
 
 
+NAMES = tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+"""What the files of this folder are called."""
+
+
 def named(name: str) -> TrainingRecipe:
     """The recipe of a name."""
-    from ropewalk.training.recipes import anchor, base_bound, longrope_llama, longrope_mistral
-
-    recipes: dict[str, TrainingRecipe] = {
-        module.RECIPE.name: module.RECIPE
-        for module in (anchor, longrope_llama, longrope_mistral, base_bound)
-    }
-    if name not in recipes:
-        raise UnknownName("recipe", name, tuple(recipes))
-    return recipes[name]
-
-
-NAMES = ("anchor", "longrope-llama", "longrope-mistral", "base-bound")
+    if name not in NAMES:
+        raise UnknownName("recipe", name, NAMES)
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    recipe: TrainingRecipe = module.RECIPE
+    return recipe

@@ -105,7 +105,8 @@ def parse_json(text: str, *, source: str) -> object:
             _raise_refusal(value, f"{source}: ")
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
+            "check that it is the right file, and whole"
         ) from None
     except RecursionError:
         raise InputError(

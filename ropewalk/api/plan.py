@@ -295,6 +295,16 @@ def _by_vendor(
             "method itself to change them"
         )
     found = source.documented
+    if (
+        found is None
+        and source.stated_length
+        and (usual := replace(source, stated_length=None)).documented
+    ):
+        raise InputError(
+            f"{source.name}: its documented extension counts from a trained length of "
+            f"{format_length(usual.trained_length)}, not from the stated "
+            f"{format_length(source.stated_length)}; leave out `trained_length`, or name a method"
+        )
     if found is None:
         raise InputError(
             f"{source.name}: no documented extension is known for a model of this structure and "

@@ -136,6 +136,11 @@ def test_no_recipe_is_claimed_inside_another_model_or_for_another_trained_length
     assert documented(other) is None
 
 
+def test_a_stated_length_that_takes_the_recipe_away_is_named() -> None:
+    with pytest.raises(InputError, match=r"length of 32k, not from the stated 40k; leave out"):
+        rw.plan(QWEN3, "128k", "vendor", trained_length="40k", notice=lambda text: None)
+
+
 def test_a_name_says_nothing() -> None:
     named = {**QWEN3, "_name_or_path": "somebody/another-model"}
     assert documented(named) == documented(QWEN3)

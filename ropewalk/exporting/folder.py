@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import GateFailed
 from ropewalk.exporting import folding, gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.configs import window_everywhere
@@ -174,7 +175,11 @@ def export_folder(
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
         with gate.named_as(path, folder):
-            (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
+            try:
+                (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
+            except GateFailed:  # a fault of the source has words of its own
+                read_model(job.checkpoint.folder, job.compared_in)
+                raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
         parity, loss = prove(job, asked, answered.answers)

@@ -43,7 +43,7 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
         said = f"{MANIFEST} cannot be read: {_inside(error.key)} = {shortened(error.value)}"
         return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
-        return wrong("bytes", _changed(str(error)))
+        return wrong("bytes", _changed(str(error).partition("; ")[0]))
     missing, strange, changed, before = [], [], [], 0
     for name, wanted in manifest.files.items():
         path = folder / name

@@ -142,9 +142,13 @@ def test_ranks_that_share_a_model_leave_the_run_of_one_process(
     assert status == 0, errors
     for status, errors in run(4, str(tmp_path / "together"), *shared):
         assert status == 0, errors
-    for name in (*RESULTS, "recovery.jsonl", "run.json"):
-        together, alone = (tmp_path / place / name for place in ("together", "alone"))
+    places = [tmp_path / "together", tmp_path / "alone"]
+    for name in (*RESULTS, "recovery.jsonl"):
+        together, alone = (place / name for place in places)
         assert together.read_bytes() == alone.read_bytes(), name
+    kept = [json.loads((place / "run.json").read_text()) for place in places]
+    differ = {key for key in kept[0] if kept[0][key] != kept[1][key]}
+    assert differ == {"arguments"}  # how many ranks share a copy
 
     first, *others = run(2, str(tmp_path / "together"), *shared, "--objective", "needle")
     assert "different configuration" in first[1]

@@ -24,7 +24,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.scaling import names
 from tests.exporting.folders import TARGET, saved, spoil_exports
-from tests.models.tiny import STRUCTURES, FAMILIES, WINDOW
+from tests.models.tiny import FAMILIES, STRUCTURES, WINDOW
 
 FACTORS = np.random.default_rng(0).uniform(1, 6, 128)
 PARAMETERS: Mapping[str, dict[str, Any]] = {

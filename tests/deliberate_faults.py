@@ -366,8 +366,8 @@ FAULTS = {
     ),
     "the report reads the text of the search": Fault(
         "ropewalk/pipeline/stages/evaluate.py",
-        "evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)",
-        "evaluation = Evaluation(work.loaded, work.to_search, self.settings, work.notice)",
+        "evaluation = Evaluation(answerer, work.to_report, self.settings, work.notice)",
+        "evaluation = Evaluation(answerer, work.to_search, self.settings, work.notice)",
         ("tests/pipeline/test_stages.py",),
     ),
     "a plan ignores its parameters": Fault(
@@ -551,9 +551,9 @@ FAULTS = {
         ("tests/evaluation/served/test_server.py",),
     ),
     "answers of a server are kept for the sample before": Fault(
-        "ropewalk/evaluation/served/questions.py",
-        "sample, future = waiting.popleft()",
-        "sample, future = waiting[0][0], waiting.pop()[1]",
+        "ropewalk/evaluation/answerers/server.py",
+        "yield [each.result() for each in waiting.popleft()]\n        while",
+        "yield [each.result() for each in waiting.pop()]\n        while",
         ("tests/api/test_evaluate_server.py",),
     ),
     "an interval's ends are swapped in a page": Fault(

@@ -82,7 +82,8 @@ ROOMS = {
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("models.assumptions", "models.recipes", "gguf.header", "gguf.parts", "gguf.rotation"),
+            *("models.assumptions", "models.placement", "models.recipes"),
+            *("gguf.header", "gguf.parts", "gguf.rotation", "progress", "run_directory"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -110,7 +111,7 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "models.logits", "evaluation", "evaluation.chunks"),
+        ("errors", "models.logits", "evaluation", "evaluation.answering", "evaluation.chunks"),
         needs=("numpy", "torch", "transformers"),
     ),
     "evaluation.public_benchmarks": Row(
@@ -118,18 +119,45 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("datasets", "huggingface_hub", "lm_eval"),
     ),
+    "evaluation.answering": Row(
+        ("errors", "records", "run_directory", "evaluation"), needs=("numpy",)
+    ),
     "evaluation.runner": Row(
         (
-            *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
-            *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
-            *("evaluation.drawing", "evaluation.settings"),
+            *("errors", "lengths", "run_directory", "records", "data", "evaluation"),
+            *("evaluation.answering", "evaluation.drawing", "evaluation.settings"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy",),
+    ),
+    "evaluation.answerers": Row(
+        (
+            *("errors", "lengths", "outputs", "progress", "untrusted", "context_plan", "data"),
+            *("records", "run_directory", "evaluation", "evaluation.answering"),
+            *("evaluation.conditions", "evaluation.runner", "evaluation.served"),
+            *("evaluation.settings", "exporting.manifest", "models.source"),
+            *("gguf.architectures", "gguf.cache", "gguf.header", "gguf.llama_cpp_run"),
+            *("gguf.parts", "gguf.rewriting"),
+        ),
+        needs=("numpy",),
+        wires=True,  # who answers in process needs torch, and a server does not
+    ),
+    "evaluation.compared": Row(
+        ("lengths", "values", "records", "reports", "evaluation.results", "evaluation.statistics"),
+        needs=("numpy",),
+    ),
+    "evaluation.conclusion": Row(
+        (
+            *("lengths", "progress", "values", "records", "reports", "run_directory"),
+            *("evaluation.answering", "evaluation.conditions", "evaluation.effective_length"),
+            *("evaluation.results", "evaluation.runner", "evaluation.served"),
+            *("evaluation.settings", "evaluation.statistics"),
+        ),
+        needs=("numpy",),
     ),
     "evaluation.served": Row(
         (
             *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
-            *("records", "evaluation", "evaluation.drawing", "evaluation.settings"),
+            *("records", "evaluation", "evaluation.settings"),
         ),
         needs=("numpy",),
     ),
@@ -150,11 +178,15 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
-            *("evaluation", "evaluation.scoring", "evaluation.statistics", "query_scales"),
+            *("evaluation", "evaluation.answering", "evaluation.scoring"),
+            *("evaluation.statistics", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "number_formats.results": Row(("lengths", "values", "evaluation.statistics"), needs=("numpy",)),
+    "number_formats.conclusion": Row(
+        ("lengths", "values", "number_formats.results", "reports"), needs=("numpy",)
+    ),
     "number_formats": Row(
         (
             *("errors", "lengths", "untrusted", "schedule", "context_plan", "run_directory"),
@@ -347,7 +379,8 @@ ROOMS = {
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
-            *("searching.model.results", "training.results", "reports", "reports.page", "api"),
+            *("searching.model.results", "training.results", "reports", "reports.page"),
+            "evaluation.compared",
             *("exporting.parity", "exporting.features", "evaluation.conditions"),
         ),
         needs=("numpy",),
@@ -357,14 +390,14 @@ ROOMS = {
             *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
             *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
             *("searching.model.results", "training.results", "reports.page", "reports.parts"),
-            *("api", "api.search", "api.train"),
+            *("evaluation.conclusion", "number_formats.conclusion"),
         ),
         needs=("numpy",),
     ),
     "pipeline.results": Row(
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
-            *("evaluation.conditions", "evaluation.results", "evaluation.statistics"),
+            *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
             *("exporting.parity", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
@@ -375,6 +408,7 @@ ROOMS = {
             *("searching.model.settings", "searching.model.results", "evaluation.settings"),
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
+            *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
             *(
@@ -397,9 +431,11 @@ ROOMS = {
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(
+                "evaluation.answerers",
+                "evaluation.compared",
+                "evaluation.conclusion",
                 "evaluation.conditions",
                 "evaluation.statistics",
-                "evaluation.effective_length",
                 "evaluation.results",
                 "exporting.features",
                 "exporting.places",
@@ -407,33 +443,15 @@ ROOMS = {
                 "audit.result",
             ),
             *("exporting.parity", "number_formats.results", "reports", "query_scales"),
+            "number_formats.conclusion",
         ),
         needs=("numpy",),
-        wires=True,
-    ),
-    "api.evaluate_server": Row(
-        (
-            *("api", "context_plan", "data", "errors", "lengths", "models.source", "outputs"),
-            *("progress", "records", "reports", "run_directory", "untrusted"),
-            *("evaluation.conditions", "evaluation.effective_length", "evaluation.results"),
-            "evaluation.served",
-        ),
-        needs=("numpy",),
-        wires=True,
-    ),
-    "api.evaluate_gguf": Row(
-        (
-            *("api", "api.evaluate_server", "data", "errors", "evaluation.conditions"),
-            *("evaluation.served", "exporting.manifest", "gguf.architectures", "gguf.cache"),
-            *("gguf.header", "gguf.llama_cpp_run", "gguf.parts", "gguf.rewriting"),
-            *("models.source", "progress", "records", "run_directory"),
-        ),
         wires=True,
     ),
     "api.search": Row(
         (
             *("errors", "untrusted", "api", "options", "progress", "run_directory"),
-            *("context_plan", "searching", "torchrun"),
+            *("models.source", "context_plan", "searching", "torchrun"),
         ),
         needs=("numpy",),
         wires=True,
@@ -466,6 +484,7 @@ ROOMS = {
     "api.extend": Row(
         (
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
+            "models.source",
             "pipeline.settings",
         ),
         needs=("numpy",),
@@ -477,7 +496,8 @@ ROOMS = {
             *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
             *("models.recipes", "models.source"),
             *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
-            "evaluation.statistics",
+            *("evaluation.compared", "evaluation.conclusion", "evaluation.statistics"),
+            *("number_formats.conclusion", "training.results"),
             *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),

@@ -13,14 +13,13 @@ from ropewalk.api.common import (
     geometry_json,
     known_as,
     serves_already,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
 from ropewalk.exporting.serving import Serving, serving
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Model, Source, resolve, stated_assumptions
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers

@@ -14,7 +14,6 @@ from ropewalk.api.common import (
     Strict,
     as_path,
     as_plan,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
@@ -23,7 +22,7 @@ from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
-from ropewalk.models.source import Source, resolve
+from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent

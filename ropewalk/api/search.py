@@ -21,13 +21,13 @@ from ropewalk.api.common import (
     as_documents,
     as_length,
     as_path,
-    runnable,
 )
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
+from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import RESULTS, RunDirectory
 from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
@@ -35,8 +35,6 @@ from ropewalk.untrusted import whole_number
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import Ranks
     from ropewalk.searching.model.results import Found, Searched
-
-RESULTS = "results.json"
 
 
 def search(

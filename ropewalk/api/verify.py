@@ -14,11 +14,10 @@ from ropewalk.api.common import (
     as_length,
     as_list,
     as_plan,
-    stated_assumptions,
 )
 from ropewalk.audit.result import Audit
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.models.source import resolve
+from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Progress, log_notice, silent
 from ropewalk.query_scales import FOLDED, QueryScales

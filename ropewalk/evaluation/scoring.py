@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.chunks import Reader, branch
 from ropewalk.evaluation.encoding import IntArray
 from ropewalk.models.logits import Head, name_of, not_numbers
@@ -30,13 +31,6 @@ LOGITS_AT_ONCE = 32 * 2**20
 
 # Whether what a model wrote so far is all that counts.
 Ended = Callable[[IntArray], bool]
-
-
-class TokenScores(NamedTuple):
-    """Of some tokens in a row: the loss of each in nats, and the first choice in its place."""
-
-    losses: NDArray[np.float64]
-    chosen: IntArray
 
 
 class Scorer:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import assert_type
 
 import ropewalk as rw
-from ropewalk.api.evaluate import Evaluated
 from ropewalk.api.export import Preview
-from ropewalk.api.train import Trained, TrainPreview
+from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.exporting.parity import Exported
+from ropewalk.training.results import Trained
 
 
 def on_a_model(plan: ContextPlan) -> None:

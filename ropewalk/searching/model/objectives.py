@@ -15,7 +15,8 @@ import torch
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.install import applied
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.model.planted import Planted

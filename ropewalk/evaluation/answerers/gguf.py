@@ -1,28 +1,31 @@
-"""`evaluate` with a GGUF file: a private llama.cpp serves it, and is asked as any server is."""
+"""A GGUF file: a private llama.cpp serves it, and is asked as any server is."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ropewalk.api.common import (
-    Corpus,
-    Length,
-    PlanLike,
-    as_documents,
-    as_path,
-    stated_assumptions,
-)
-from ropewalk.api.evaluate_server import Asked, EvaluatedServer, canary_of, measured, subject_of
-from ropewalk.data.corpora import corpus_digest
+from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
-from ropewalk.evaluation.conditions import AS_IT_IS
+from ropewalk.evaluation.answerers.server import (
+    TASKS,
+    Served,
+    asking,
+    canary_of,
+    subject_of,
+)
+from ropewalk.evaluation.answering import check_written
+from ropewalk.evaluation.conditions import default_lengths
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.served.client import Address, Client
+from ropewalk.evaluation.served.server import Server, ServerInfo
+from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.exporting.manifest import sha256
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.architectures import architecture
@@ -30,23 +33,115 @@ from ropewalk.gguf.cache import cache_bytes, free_memory
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rewriting import spans
-from ropewalk.models.source import Source
-from ropewalk.progress import Notice, Progress, share
-from ropewalk.records import Mode
+from ropewalk.models.source import resolve, stated_assumptions
+from ropewalk.progress import share
 from ropewalk.run_directory import check_run_place
 
 if TYPE_CHECKING:
-    from ropewalk.data.corpora import Document
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.evaluation.served.server import Server, ServerInfo
-    from ropewalk.evaluation.settings import EvaluationSettings
+    from ropewalk.evaluation.answerers import Asked
 
+PLACE = 2
 _TOKENIZER = "tokenizer.ggml."
 _TOKENS = "tokenizer.ggml.tokens"
 _SMALL = 64 * 2**20
 """Bytes."""
 _LONGEST_ANSWER = 86400.0
 """Seconds. The server is on this machine, and an end of it is noticed at once."""
+
+
+def claims(asked: Asked) -> bool:
+    model = asked.model
+    known = isinstance(model, str | Path) and asked.server is None
+    return known and resolve(model, allow_download=asked.allow_download).kind == "GGUF file"
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Evaluation]:
+    """The file in a llama.cpp of its own, if it states all that llama.cpp needs."""
+    asked.refuse(
+        "plans methods to",
+        "a GGUF file is measured as it is; to measure it under a plan, write it with the plan "
+        "first (`export`, runtime llama.cpp), and evaluate the file that this makes",
+    )
+    asked.refuse(
+        "official",
+        "official inputs are read in process alone; measure the folder that the file was "
+        "converted from, or ask for ruler-syn",
+    )
+    asked.refuse(
+        "tokenizer model_name fingerprint concurrency timeout",
+        "{name} is for a server, and a GGUF file is served by a llama.cpp of its own; leave {name} "
+        "out, or serve the file and give its address (`server`)",
+    )
+    if asked.dtype != "auto":
+        raise InvalidValue(
+            "dtype", asked.dtype, "a GGUF file is computed in its own types", "leave it out"
+        )
+    if asked.device not in ("auto", "cpu"):
+        raise InvalidValue(
+            "device",
+            asked.device,
+            "llama.cpp is run on the CPU here",
+            "leave it out, or serve the file there and give its address (`server`)",
+        )
+    source = resolve(asked.model)
+    assert source.path is not None
+    parts = read_parts(source.path)
+    header, files = whole(parts), tuple(part.path for part in parts)
+    if asked.run is not None:
+        check_run_place(asked.run, files)
+    _check_model(header)
+    for part in parts:
+        spans(part)  # refuses one that is cut
+    follows = source.present_plan
+    stated_assumptions(source, asked.notice, strict=asked.strict)
+    original, last = follows.original_length, follows.target_length
+    settings = asked.settings(
+        TASKS, "generate", lambda: default_lengths(min(original, last), (), last)
+    )
+    check_written(
+        settings.tasks,
+        settings.mode,
+        they="llama.cpp's server does not give",
+        instead="measure the folder that the file was converted from",
+    )
+    _check_lengths(header, settings.lengths)
+    if not llama_cpp_run.available():
+        raise llama_cpp_run.absent()
+    before = _states(files)
+    digest = _digest(files, share(asked.progress, "reading the file"))
+
+    def end() -> None:
+        if _states(files) != before:
+            raise RopewalkError(
+                f"{source.path}: changed while it was measured, so the answers are those of two "
+                "files; evaluate it again, into a new directory"
+            )
+
+    with (
+        _served(files, header, asked.documents, settings) as (server, encoder),
+        asking(server.client, 1) as pool,
+    ):
+        _check_revealed(server.info, header, max(settings.lengths))
+        answerer = Served(
+            server,
+            encoder,
+            pool,
+            1,
+            subject=subject_of(digest, follows),
+            identity={
+                "weights_sha256": digest,
+                "llama_cpp": llama_cpp_run.runtime(),
+                "serves": server.info.length,
+                "tokenizer_sha256": encoder.sha256,
+                "bos": bool(encoder.bos),
+            },
+            original_length=original,
+            canary=canary_of(encoder, asked.documents),
+            files=files,
+            ended=end,
+        )
+        yield Evaluation(answerer, asked.documents, settings, asked.notice)
 
 
 class _Private(Address):
@@ -58,117 +153,6 @@ class _Private(Address):
         return "a private llama.cpp"
 
 
-def check_as_it_is(
-    *,
-    plans: Sequence[PlanLike],
-    methods: Sequence[str],
-    to: Length | None,
-    official: str | Path | None,
-    dtype: str,
-    device: str,
-    others: Mapping[str, bool],
-) -> None:
-    """Refuse arguments that a file as it is has no place for; `others`: whether each is unset."""
-    if len(plans) or tuple(methods) not in ((), (AS_IT_IS,)) or to is not None:
-        raise Unsupported(
-            "a GGUF file is measured as it is; to measure it under a plan, write it with the plan "
-            "first (`export`, runtime llama.cpp), and evaluate the file that this makes"
-        )
-    if official is not None:
-        raise Unsupported(
-            "official inputs are read in process alone; measure the folder that the file was "
-            "converted from, or ask for ruler-syn"
-        )
-    if dtype != "auto":
-        raise InvalidValue(
-            "dtype", dtype, "a GGUF file is computed in its own types", "leave it out"
-        )
-    if device not in ("auto", "cpu"):
-        raise InvalidValue(
-            "device",
-            device,
-            "llama.cpp is run on the CPU here",
-            "leave it out, or serve the file there and give its address (`server`)",
-        )
-    for key, unset in others.items():
-        if not unset:
-            raise InputError(
-                f"`{key}` is for a server, and a GGUF file is served by a llama.cpp of its own; "
-                f"leave `{key}` out, or serve the file and give its address (`server`)"
-            )
-
-
-def evaluate_gguf(
-    source: Source,
-    *,
-    tasks: Sequence[str] | None,
-    lengths: Sequence[Length] | None,
-    samples: int,
-    mode: Mode | None,
-    corpus: Corpus,
-    field: str,
-    seed: int,
-    run: str | Path | None,
-    strict: bool,
-    progress: Progress,
-    notice: Notice,
-) -> EvaluatedServer:
-    """What `evaluate` does with a GGUF file."""
-    assert source.path is not None
-    asked = Asked.of(
-        *(tasks, lengths, samples, mode, seed),
-        they="llama.cpp's server does not give",
-        instead="measure the folder that the file was converted from",
-    )
-    place = None if run is None else as_path(run, "run")
-    parts = read_parts(source.path)
-    header, files = whole(parts), tuple(part.path for part in parts)
-    if place is not None:
-        check_run_place(place, files)
-    _check_model(header)
-    for part in parts:
-        spans(part)  # refuses one that is cut
-    follows = source.present_plan
-    stated_assumptions(source, notice, strict=strict)
-    settings = asked.settings(lambda: (follows.original_length, follows.target_length))
-    _check_lengths(header, settings.lengths)
-    documents = as_documents(corpus, field, notice)
-    if not llama_cpp_run.available():
-        raise llama_cpp_run.absent()
-    before = _states(files)
-    digest = _digest(files, share(progress, "reading the file"))
-    with _served(files, header, documents, settings) as (server, encoder):
-        _check_revealed(server.info, header, max(settings.lengths))
-        found = measured(
-            server,
-            encoder,
-            documents,
-            settings,
-            subject_of(digest, follows),
-            identity={
-                "weights_sha256": digest,
-                "llama_cpp": llama_cpp_run.runtime(),
-                "serves": server.info.length,
-                "tokenizer_sha256": encoder.sha256,
-                "bos": bool(encoder.bos),
-                "corpus_sha256": corpus_digest(documents),
-            },
-            original=follows.original_length,
-            run=place,
-            apart_from=files,
-            verdict=lambda _: None,
-            concurrency=1,
-            progress=progress,
-            notice=notice,
-        )
-        if _states(files) != before:
-            raise RopewalkError(
-                f"{source.path}: changed while it was measured, so the answers are those of two "
-                "files; evaluate it again, into a new directory"
-            )
-    return found
-
-
 @contextmanager
 def _served(
     files: Sequence[Path],
@@ -178,10 +162,8 @@ def _served(
 ) -> Iterator[tuple[Server, Encoder]]:
     """A server of this file alone, until the end of the `with` block."""
     from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of
-    from ropewalk.evaluation.served.server import Server
-    from ropewalk.gguf.llama_cpp_run import serving
 
-    with serving(
+    with llama_cpp_run.serving(
         files[0],
         length=max(settings.lengths),
         threads=_threads(files),

@@ -153,7 +153,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             encoder,
             pool,
             asked.concurrency,
-            subject=_subject(server.info, follows, own),
+            subject=served_subject(server.info, follows, own),
             identity={
                 "server": server.info.to_json(),
                 "tokenizer_sha256": encoder.sha256,
@@ -300,7 +300,9 @@ def subject_of(weights: str, follows: ContextPlan) -> Subject:
     return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
 
 
-def _subject(info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None) -> Subject:
+def served_subject(
+    info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None = None
+) -> Subject:
     """A server stands for the weights, which it does not show."""
     text = json.dumps(info.to_json(), sort_keys=True)
     weights = hashlib.sha256(text.encode()).hexdigest()

@@ -152,11 +152,12 @@ def measured(
 def kept() -> list[Cell]:
     if not CELLS.exists():
         return []
-    lines = [json.loads(line) for line in CELLS.read_text("utf-8").splitlines()[1:]]
-    return [
-        Cell(**{key: tuple(v) if isinstance(v, list) else v for key, v in line.items()})
-        for line in lines
-    ]
+    lines = map(json.loads, CELLS.read_text("utf-8").splitlines()[1:])
+    return [Cell(*map(_frozen, line.values())) for line in lines]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 class Mean(NamedTuple):

@@ -74,6 +74,7 @@ class Engine(Answerer):
     """A `vllm.LLM`."""
 
     chooses = True
+    server: ServerInfo
     device = "vLLM's own"
 
     def __init__(self, engine: Any) -> None:

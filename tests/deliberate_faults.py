@@ -149,7 +149,7 @@ FAULTS = {
         ("tests/audit/files/test_gguf.py",),
     ),
     "SGLang's Ministral 3 grows by the target": Fault(
-        "ropewalk/exporting/configs.py",
+        "ropewalk/runtimes/configs.py",
         'if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):',
         'if kind == "longrope" and engine == "sglang":',
         ("tests/exporting/test_vllm.py",),
@@ -167,7 +167,7 @@ FAULTS = {
         WHEELS,
     ),
     "the changes of a wrapped model stand at the top level": Fault(
-        "ropewalk/exporting/configs.py",
+        "ropewalk/runtimes/configs.py",
         "    for part in reversed(ConfigReader(after).path if changed else ()):\n",
         "    for part in ():\n",
         SERVING,
@@ -179,15 +179,15 @@ FAULTS = {
         SERVING,
     ),
     "a base that a class reads elsewhere counts as read": Fault(
-        "ropewalk/exporting/model_classes.py",
+        "ropewalk/runtimes/model_classes.py",
         "        if BASE in self.beside:\n",
         "        if BASE in self.beside and self.own_base is None:\n",
         CLASSES,
     ),
     "an engine's longrope is asked of transformers' code": Fault(
-        "ropewalk/exporting/features.py",
-        '            if model_class(config, engine).scaling == "transformers"',
-        '            if model_class(config, engine).scaling == "passed"',
+        "ropewalk/runtimes/engines.py",
+        'if not halves and model_class(config, engine).scaling != "transformers":',
+        'if not halves and model_class(config, engine).scaling != "passed":',
         CLASSES,
     ),
     "Qwen3 counts from the length that its config states": Fault(
@@ -768,7 +768,7 @@ UNSEEN: dict[str, Fault] = {
         ),
     ),
     "the key to remove is named where it does not stand": Fault(
-        "ropewalk/exporting/serving.py",
+        "ropewalk/runtimes/transformers.py",
         'is not None:\n        what += ", and remove rope_scaling"',
         'is None:\n        what += ", and remove rope_scaling"',
         ("tests/exporting/test_serving.py",),

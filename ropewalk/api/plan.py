@@ -20,7 +20,6 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
-from ropewalk.exporting.serving import Serving, serving
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -34,6 +33,7 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled

@@ -67,7 +67,7 @@ Matrix = dict[str, dict[str, Cell]]
 def matrix(plan: ContextPlan, config: Config) -> Matrix:
     """Every feature that the plan uses, in every runtime."""
     followed = plan if is_dynamic(plan) else approximation(plan, config)
-    settings, nested = _settings(replace(followed, query_scales=None), config)
+    settings, nested = _settings(followed, config)
     rows: Matrix = {}
     for setting in settings:
         rows |= _by_class(_turning(setting, plan, config), setting, config, nested)
@@ -361,10 +361,8 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
 
 
 def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
-    """What scales queries, and what depends on the position or on the length of a sequence."""
+    """What depends on the position or on the length of a sequence."""
     rows: Matrix = {}
-    if plan.query_scales is not None:
-        rows["query scales"] = _everywhere(Cell("equivalent", IN_WEIGHTS))
     steps = [step for own in plan.schedules.values() for step in own]
     if any(step.schedule.kept_initial_positions for step in steps):
         rows["kept initial positions"] = _everywhere(Cell("approximated", LEFT_OUT))

@@ -44,10 +44,9 @@ def search(
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     strategy: Annotated[
-        Literal["adaptive", "gradient", "evolution"],
+        Literal["adaptive", "evolution"],
         Option(
-            "A search by losses alone; a few dozen backward passes; or LongRoPE's algorithm in "
-            "ropewalk's space.",
+            "ropewalk's own search, or LongRoPE's algorithm in ropewalk's space.",
             advanced=True,
         ),
     ] = "adaptive",
@@ -68,20 +67,6 @@ def search(
         bool,
         Option(
             "Run LongRoPE's search as published: its objective, documents, space and sizes.",
-            advanced=True,
-        ),
-    ] = False,
-    keep_short: Annotated[
-        bool,
-        Option(
-            "With the strategy gradient: also minimise the loss at the original length.",
-            advanced=True,
-        ),
-    ] = False,
-    fold_query_scale: Annotated[
-        bool,
-        Option(
-            "Also tune weights: a scale for each query head and pair, folded in by export.",
             advanced=True,
         ),
     ] = False,
@@ -120,10 +105,7 @@ def search(
     ranks work on the same search, and each returns its result. `strict` refuses a config that
     leaves open how the model rotates, instead of warning. `as_published` runs the search of
     Ding et al. 2024 with its own strategy, objective, documents and space, which no other setting
-    may then change. `keep_short` lets a search by gradient also minimise the loss at the original
-    length, on the beginning of each document. `fold_query_scale` also tunes a scale for each query
-    head and pair, which an export folds into the query weights; the plan has them where they are
-    shown to help.
+    may then change.
     """
     with called("search", search, locals()):
         from ropewalk.searching.model.results import Searched
@@ -139,8 +121,6 @@ def search(
             recover=recover,
             documents=documents,
             seed=seed,
-            keep_short=keep_short,
-            fold_query_scale=fold_query_scale,
         )
         if as_published:
             settings = published(settings)
@@ -198,7 +178,6 @@ def search(
         return Searched(
             found.plan,
             found.legs,
-            found.query_tuning,
             model=loaded.name,
             dtype=loaded.dtype,
             device=loaded.device,

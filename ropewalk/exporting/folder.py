@@ -81,8 +81,8 @@ def prepare(
     if wanted is not None:
         rewrites.append(lambda name, tensor: _cast(tensor, wanted))
     folded = None
-    if fold or plan.query_scales is not None:
-        folded = folding.fold(checkpoint, plan, attention=fold)
+    if fold:
+        folded = folding.fold(checkpoint, plan)
         carried = folded.plan
         rewrites.append(folded.rewrite)
     written, near = expressible(carried, checkpoint.config, runtime, approximate=approximate)
@@ -243,7 +243,6 @@ def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
 def _told_of_weights(job: Job) -> Iterator[str]:
     if job.folded is None:
         return
-    yield from job.folded.told
     stored = job.dtype or job.checkpoint.dtype
     if (rounding := torch.finfo(stored).eps / 2) > 1e-4:
         name = str(stored).removeprefix("torch.")

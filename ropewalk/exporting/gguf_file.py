@@ -73,11 +73,6 @@ def export(
     """
     parts = read_parts(source)
     model = whole(parts)
-    if plan.query_scales is not None:
-        raise Unsupported(
-            "query scales are for query weights, and a GGUF file is copied with its weights as "
-            "they are; export from the folder that it was converted from"
-        )
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     why = _not_run(parts)

@@ -27,7 +27,6 @@ from ropewalk.values import Value
 
 Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
 
-IN_WEIGHTS = "tuning of weights: they multiply the query weights"
 LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
@@ -72,7 +71,7 @@ class Feature(NamedTuple):
 def matrix(plan: ContextPlan, config: Config) -> Matrix:
     """Every feature that the plan uses, in every runtime that exports are written for."""
     followed = plan if is_dynamic(plan) else approximation(plan, config)
-    settings, nested = _settings(replace(followed, query_scales=None), config)
+    settings, nested = _settings(followed, config)
     schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
     features = []
     for setting in settings:
@@ -289,10 +288,8 @@ def _turning(setting: Mapping[str, object]) -> str:
 
 
 def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
-    """What scales queries, and what depends on the position or on the length of a sequence."""
+    """What depends on the position or on the length of a sequence."""
     rows: Matrix = {}
-    if plan.query_scales is not None:
-        rows["query scales"] = _everywhere(Cell("equivalent", IN_WEIGHTS))
     steps = [step for own in plan.schedules.values() for step in own]
     if any(step.schedule.kept_initial_positions for step in steps):
         rows["kept initial positions"] = _everywhere(Cell("approximated", LEFT_OUT))

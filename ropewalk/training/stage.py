@@ -269,11 +269,6 @@ def check_stage(
             f"is shorter than the {format_length(stage.length)} that is trained for",
             "give a plan for that length, or a shorter target (`to`)",
         )
-    if plan.query_scales is not None:
-        raise Unsupported(
-            "the plan has query scales, which belong to the weights as they are; export the model "
-            "with the plan, and train the export without a plan"
-        )
     if settings.mixed_windows and execution.sequence > 1:
         raise Unsupported(
             "mixed windows choose a schedule by the positions at hand, and ranks of a sequence "

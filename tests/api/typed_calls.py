@@ -37,7 +37,7 @@ def on_a_model(plan: ContextPlan) -> None:
     rw.evaluate_checkpoints("m", last=3, tasks=["kv"])
     rw.evaluate_checkpoints("m", last="3")  # type: ignore[arg-type]
 
-    rw.search("m", "32k", strategy="gradient", evaluations=40)
+    rw.search("m", "32k", strategy="evolution", evaluations=40)
     rw.search("m")  # type: ignore[call-arg]
     rw.search("m", "32k", budget=40)  # type: ignore[call-arg]
 

@@ -150,7 +150,7 @@ def temperature() -> dict[str, Cell]:
     return cells
 
 
-_BESIDE = ("kept initial positions", "log-n", "query scales")
+_BESIDE = ("kept initial positions", "log-n")
 
 
 def row_of(feature: str, cells: dict[str, Cell]) -> str:
@@ -450,8 +450,7 @@ Dynamic NTK in transformers is measured during its export, against its own cache
   therefore writes the target as the original length, which no position reaches.
 - **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
 - **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
-  scaling m, where all dimensions rotate and no norm follows the projection. The query scales of a
-  plan are always folded, in every runtime; this is tuning of weights, and the output says so.
+  scaling m, where all dimensions rotate and no norm follows the projection.
   Weights in half precision are thereby rounded once more, by up to 0.4% each in bfloat16. The
   comparison is made in float64, with a planned model whose weights are rounded alike.
 """

@@ -19,6 +19,7 @@ from ropewalk.planning import extension
 from ropewalk.scaling import (
     Method,
     base_change,
+    cope,
     linear,
     llama3,
     longrope,
@@ -27,7 +28,7 @@ from ropewalk.scaling import (
     two_band,
     yarn,
 )
-from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import MAX_FACTOR, Recipe, RotaryGeometry, RotarySchedule
 from tests.scaling.conformance import (
     CHECKS,
     LLAMA2,
@@ -66,7 +67,7 @@ def test_conformance(name: str, check: Callable[[Case], None]) -> None:
 def test_the_methods_are_there() -> None:
     assert set(scaling.names()) >= {
         "linear", "ntk", "ntk_old", "ntk_fixed", "ntk_mixed", "dynamic_ntk", "yarn", "llama3",
-        "base_change", "longrope", "two_band", "resonance",
+        "base_change", "longrope", "two_band", "resonance", "cope",
     }  # fmt: skip
 
 
@@ -166,6 +167,9 @@ class TestParameters:
             ("two_band", {"split": 65}, "^split = 65: must lie between 0 and 64"),
             ("two_band", {"split": -1}, "^split = -1"),
             ("two_band", {"split": 44.0}, r"^split = 44\.0: must be a whole number"),
+            ("cope", {"pairs": 0}, "^pairs = 0: must lie between 1 and 64"),
+            ("cope", {"pairs": 65}, "^pairs = 65"),
+            ("cope", {"pairs": 20.0}, r"^pairs = 20\.0: must be a whole number"),
             ("longrope", {}, "^factors = None: is required by longrope"),
             ("longrope", {"factors": [2.0] * 63}, "'63 values': must be 64 numbers"),
             ("longrope", {"factors": [2.0]}, "'1 values': must be 64 numbers"),
@@ -236,6 +240,62 @@ class TestParameters:
             32768,
             factors=factors,  # type: ignore[arg-type]
         )
+
+
+class TestCope:
+    def test_takes_the_pairs_of_the_paper_and_its_taper(self) -> None:
+        """The public code's expression, for its 20 of 64 pairs."""
+        weights = 0.5 * (1 + np.cos(np.pi * np.arange(20) / 19))
+        found = cope.schedule(LLAMA31, 2**18, pairs=20)
+        expected = LLAMA31.inverse_frequencies.copy()
+        expected[-20:] *= weights
+        assert found.inverse_frequencies == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        assert found.rescale_factors[44] == LLAMA31.rescale_factors[44]
+        assert found.rescale_factors[-1] == MAX_FACTOR
+
+    @pytest.mark.parametrize(
+        ("geometry", "count"),
+        [
+            (RotaryGeometry(32, 32, 1e4, 512), 8),
+            (LLAMA2.geometry, 18),
+            (LLAMA31.geometry, 29),
+            (RotaryGeometry(64, 32, 1e4, 512), 8),
+            (RotaryGeometry(128, 64, 1e4, 512, resting_pairs=18), 0),
+        ],
+    )
+    def test_by_default_clips_the_pairs_without_a_full_turn_in_pretraining(
+        self, geometry: RotaryGeometry, count: int
+    ) -> None:
+        plain = RotarySchedule.plain(geometry)
+        beyond = plain.wavelengths[: geometry.turning_pairs] > geometry.original_length
+        assert beyond.sum() == count
+        if not count:
+            with pytest.raises(Unsupported, match=r"cope has nothing to clip.*set pairs"):
+                cope.schedule(plain, 1024)
+            return
+        found = cope.schedule(plain, 8 * plain.length)
+        assert (found.rescale_factors > 1).sum() == count - 1  # the first of them is kept
+
+    @pytest.mark.parametrize("first", ["yarn", "linear", "ntk", "longrope"])
+    def test_the_last_pair_is_at_the_cap_after_any_other_method(self, first: str) -> None:
+        given = {"factors": [3.0] * 64} if first == "longrope" else {}
+        both = extension.extend(LLAMA2, 32768, f"{first}+cope", given)
+        alone = extension.extend(LLAMA2, 32768, first, given)
+        assert both.rescale_factors[-1] == MAX_FACTOR
+        assert (both.rescale_factors[:46] == alone.rescale_factors[:46]).all()
+        assert both.attention_scaling == alone.attention_scaling
+
+    def test_a_pair_that_stands_still_is_left_so_by_later_methods(self) -> None:
+        clipped = cope.schedule(LLAMA2, 8192)
+        for name in ("linear", "ntk_old", "two_band"):
+            found = extension.extend(clipped, 65536, name)
+            assert found.rescale_factors[-1] == MAX_FACTOR
+
+    def test_resting_pairs_are_not_counted(self) -> None:
+        resting = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096, resting_pairs=10))
+        found = cope.schedule(resting, 8192, pairs=3).rescale_factors
+        assert (found[51:54] > [0.5, 1.5, 1e11]).all()
+        assert (found[54:] == 1).all()
 
 
 class TestChains:

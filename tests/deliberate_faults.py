@@ -46,6 +46,12 @@ FAULTS = {
         "own < np.inf, own",
         ("tests/scaling/test_methods.py",),
     ),
+    "a search without the critical pair's bound": Fault(
+        "ropewalk/searching/model/settings.py",
+        "beyond_critical=settings.beyond_critical and length == settings.target_length",
+        "beyond_critical=False",
+        ("tests/searching/test_space.py",),
+    ),
     "a finished training is told as proven although its model was changed": Fault(
         "ropewalk/pipeline/training.py",
         "on_first(lambda: check_unchanged(whole))",

@@ -68,6 +68,7 @@ def test_the_methods_are_there() -> None:
     assert set(scaling.names()) >= {
         "linear", "ntk", "ntk_old", "ntk_fixed", "ntk_mixed", "dynamic_ntk", "yarn", "llama3",
         "base_change", "longrope", "two_band", "resonance", "cope",
+        "longrope2",
     }  # fmt: skip
 
 
@@ -170,6 +171,9 @@ class TestParameters:
             ("cope", {"pairs": 0}, "^pairs = 0: must lie between 1 and 64"),
             ("cope", {"pairs": 65}, "^pairs = 65"),
             ("cope", {"pairs": 20.0}, r"^pairs = 20\.0: must be a whole number"),
+            ("longrope2", {"critical_pair": 65}, "^critical_pair = 65: must lie between 0 and 64"),
+            ("longrope2", {"critical_pair": -1}, "^critical_pair = -1"),
+            ("longrope2", {"factor": 0.5}, r"^factor = 0\.5: must be at least 1"),
             ("longrope", {}, "^factors = None: is required by longrope"),
             ("longrope", {"factors": [2.0] * 63}, "'63 values': must be 64 numbers"),
             ("longrope", {"factors": [2.0]}, "'1 values': must be 64 numbers"),

@@ -281,7 +281,8 @@ class RotarySchedule:
     def __post_init__(self) -> None:
         factors = _one_a_pair(self.rescale_factors, self.geometry)
         factors[self.geometry.turning_pairs :] = 1.0  # a factor of a pair that rests says nothing
-        factors[np.isclose(factors, MAX_FACTOR, rtol=1e-12, atol=0)] = MAX_FACTOR  # rounding
+        # Rounding, also of a runtime's float32, leaves a pair at the cap.
+        factors[np.isclose(factors, MAX_FACTOR, rtol=1e-6, atol=0)] = MAX_FACTOR
         usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)  # False for NaN too
         if not usable.all():
             i = int(np.argmin(usable))
@@ -332,6 +333,12 @@ class RotarySchedule:
         with np.errstate(divide="ignore"):
             turn = 2 * np.pi / self.inverse_frequencies
         return np.where(self.rescale_factors < MAX_FACTOR, turn, np.inf)
+
+    @property
+    def has_no_positions(self) -> bool:
+        """Every pair that turns in pretraining stands still."""
+        turning = slice(self.geometry.turning_pairs)
+        return bool((self.rescale_factors[turning] >= MAX_FACTOR).all())
 
     def angles(self, positions: ArrayLike) -> FloatArray:
         """The rotation angles in float64, of shape positions.shape + (pairs,)."""

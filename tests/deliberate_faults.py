@@ -52,6 +52,12 @@ FAULTS = {
         "beyond_critical=False",
         ("tests/searching/test_space.py",),
     ),
+    "DroPE's beta misses the part of a head that does not rotate": Fault(
+        "ropewalk/scaling/drope.py",
+        "rotary_dim < start.geometry.head_dim",
+        "rotary_dim < 0",
+        ("tests/scaling/test_methods.py",),
+    ),
     "a finished training is told as proven although its model was changed": Fault(
         "ropewalk/pipeline/training.py",
         "on_first(lambda: check_unchanged(whole))",

@@ -54,6 +54,8 @@ class Method(Generic[P]):
     """It needs a start whose frequencies are b^(-2i/d) for some base b."""
     by_length: bool
     """Its factors are for the length at hand, so a plan holds it as a ladder of lengths."""
+    needs_training: bool = False
+    """A model is of no use under it before further training."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> RotarySchedule:
         bound = inspect.signature(self.compute).bind(*args, **kwargs)
@@ -193,11 +195,14 @@ def scaling_method(
     monotone: bool,
     geometric_start: bool = False,
     by_length: bool = False,
+    needs_training: bool = False,
 ) -> Callable[[Callable[P, RotarySchedule]], Method[P]]:
     """Make a method of a function `schedule(start, target_length, *, …)`."""
 
     def method(compute: Callable[P, RotarySchedule]) -> Method[P]:
-        return Method(compute, identity_at_one, monotone, geometric_start, by_length)
+        return Method(
+            compute, identity_at_one, monotone, geometric_start, by_length, needs_training
+        )
 
     return method
 

@@ -20,6 +20,7 @@ from ropewalk.scaling import (
     Method,
     base_change,
     cope,
+    drope,
     linear,
     llama3,
     longrope,
@@ -68,7 +69,7 @@ def test_the_methods_are_there() -> None:
     assert set(scaling.names()) >= {
         "linear", "ntk", "ntk_old", "ntk_fixed", "ntk_mixed", "dynamic_ntk", "yarn", "llama3",
         "base_change", "longrope", "two_band", "resonance", "cope",
-        "longrope2",
+        "longrope2", "drope",
     }  # fmt: skip
 
 
@@ -168,6 +169,9 @@ class TestParameters:
             ("two_band", {"split": 65}, "^split = 65: must lie between 0 and 64"),
             ("two_band", {"split": -1}, "^split = -1"),
             ("two_band", {"split": 44.0}, r"^split = 44\.0: must be a whole number"),
+            ("drope", {"beta": 0.0}, r"^beta = 0\.0: must be above 0"),
+            ("drope", {"beta": float("nan")}, "^beta = nan"),
+            ("drope", {"beta": "1"}, "^beta = '1': must be a number"),
             ("cope", {"pairs": 0}, "^pairs = 0: must lie between 1 and 64"),
             ("cope", {"pairs": 65}, "^pairs = 65"),
             ("cope", {"pairs": 20.0}, r"^pairs = 20\.0: must be a whole number"),
@@ -300,6 +304,35 @@ class TestCope:
         found = cope.schedule(resting, 8192, pairs=3).rescale_factors
         assert (found[51:54] > [0.5, 1.5, 1e11]).all()
         assert (found[54:] == 1).all()
+
+
+class TestDrope:
+    def test_has_no_positions_whatever_came_before(self) -> None:
+        for start in (LLAMA2, LLAMA31, yarn.schedule(LLAMA2, 32768), cope.schedule(LLAMA2, 8192)):
+            found = drope.schedule(start, 2**18)
+            assert (found.rescale_factors == MAX_FACTOR).all()
+            assert found.has_no_positions
+            assert not start.has_no_positions
+            far = found.cos_sin([2**18])[0] / found.attention_scaling
+            assert far == pytest.approx(1.0, abs=1e-12)
+            again = linear.schedule(found, 2**19)
+            assert again.has_no_positions
+
+    def test_beta_multiplies_the_logits_by_m_or_by_the_softmax(self) -> None:
+        whole = drope.schedule(LLAMA2, 4 * 4096, beta=1.44)
+        assert (whole.attention_scaling, whole.softmax_scaling) == (pytest.approx(1.2), 1.0)
+        half = RotarySchedule.plain(RotaryGeometry(128, 64, 1e4, 4096))
+        part = drope.schedule(half, 4 * 4096, beta=1.44)
+        assert (part.attention_scaling, part.softmax_scaling) == (1.0, 1.44)
+        usual = drope.schedule(LLAMA2, 4 * 4096).attention_scaling ** 2
+        assert usual == pytest.approx(1 + 0.103 * np.log(4))
+        at_home = drope.schedule(LLAMA2, 4096)
+        assert at_home.attention_scaling == 1.0
+
+    def test_resting_pairs_do_not_count(self) -> None:
+        resting = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096, resting_pairs=10))
+        assert drope.schedule(resting, 8192).has_no_positions
+        assert not resting.has_no_positions
 
 
 class TestChains:

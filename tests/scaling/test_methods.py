@@ -183,6 +183,8 @@ class TestParameters:
             ("longrope", {"factors": [2.0]}, "'1 values': must be 64 numbers"),
             ("longrope", {"factors": 2.0}, r"^factors = 2\.0: must be a list"),
             ("longrope", {"factors": "2" * 64}, "^factors = '222.*must be a list"),
+            ("longrope", {"factors": "longrope:256k_la2_128k"}, "a target of 256k, and here it is"),
+            ("longrope", {"factors": "2048k_la2_256k"}, "must be a list of numbers.*longrope:NAME"),
             ("longrope", {"factors": [1.0, "x"]}, r"^factors\[1\] = 'x': must be a number"),
             ("longrope", {"factors": [-2.0] * 64}, r"^rescale_factors\[0\] = -2\.0: .*above 0"),
             ("longrope", {"factors": [1.0] * 64, "kept_initial_positions": -1},
@@ -248,6 +250,59 @@ class TestParameters:
             32768,
             factors=factors,  # type: ignore[arg-type]
         )
+
+
+class TestPublishedFactors:
+    NAME = "longrope:256k_la2_128k"
+
+    @pytest.mark.parametrize("written", [NAME, f" {NAME.upper()} "])
+    def test_a_name_stands_for_the_list_in_recipe_and_plan(self, written: str) -> None:
+        given = extension.parse_settings("longrope", {"factors": written})
+        found = extension.extend(LLAMA2, 2**18, "longrope", given)
+        assert found.rescale_factors[-1] == 64
+        assert found.attention_scaling == pytest.approx(np.sqrt(1 + np.log(64) / np.log(4096)))
+        assert found.recipe[0].parameters["factors"] == self.NAME
+        again = RotarySchedule.loads(found.dumps())
+        assert again == found == scaling.rebuild(again.recipe, LLAMA2.geometry)
+
+    def test_short_factors_of_a_fine_tuned_model(self) -> None:
+        """λ for 4k in the model fine-tuned at 128k are over the plain frequencies too."""
+        found = longrope.schedule(LLAMA2, 4096, factors="longrope:4k_la2_128k")
+        assert found.rescale_factors[-1] == pytest.approx(2.79)
+        assert found.attention_scaling == 1
+
+    @pytest.mark.parametrize(
+        ("start", "target", "message"),
+        [
+            (LLAMA31, 2**18, "a base of the frequencies of 10000, and here it is none"),
+            (RotarySchedule.plain(RotaryGeometry(128, 128, 5e5, 4096)), 2**18, "it is 500000"),
+            (linear.schedule(LLAMA2, 8192), 2**18, "and here it is none"),
+            (ntk.schedule(LLAMA2, 8192), 2**18, "and here it is 20"),
+            (RotarySchedule.plain(RotaryGeometry(64, 64, 1e4, 4096)), 2**18, "here it is 64"),
+            (LLAMA2, 2**17, "a target of 256k, and here it is 128k"),
+        ],
+    )
+    def test_another_model_or_target_is_refused_unless_forced(
+        self, start: RotarySchedule, target: int, message: str
+    ) -> None:
+        with pytest.raises(InvalidValue, match=rf"is for LLaMA-2-7B.*{message}.*force=true"):
+            longrope.schedule(start, target, factors=self.NAME)
+        if start.geometry.pairs != 64:
+            with pytest.raises(InvalidValue, match="must be 32 numbers"):
+                longrope.schedule(start, target, factors=self.NAME, force=True)
+            return
+        found = longrope.schedule(start, target, factors=self.NAME, force=True)
+        assert found.rescale_factors[-1] == pytest.approx(64 * start.rescale_factors[-1])
+
+    @pytest.mark.parametrize("name", ["256k_la2_128", "", "../longrope", "nothing"])
+    def test_an_unknown_name_lists_the_others(self, name: str) -> None:
+        with pytest.raises(UnknownName) as caught:
+            longrope.schedule(LLAMA2, 2**18, factors=f"longrope:{name}")
+        assert "2048k_la2_256k" in caught.value.valid
+
+    def test_only_longrope_takes_such_names(self) -> None:
+        with pytest.raises(InvalidValue, match="beta_fast"):
+            extension.parse_settings("yarn", {"beta_fast": self.NAME})
 
 
 class TestCope:

@@ -40,6 +40,30 @@ SERVING = ("tests/exporting/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a clipped pair is set in motion again by the next method": Fault(
+        "ropewalk/schedule.py",
+        "own < MAX_FACTOR, own",
+        "own < np.inf, own",
+        ("tests/scaling/test_methods.py",),
+    ),
+    "a search without the critical pair's bound": Fault(
+        "ropewalk/searching/model/settings.py",
+        "beyond_critical=settings.beyond_critical and length == settings.target_length",
+        "beyond_critical=False",
+        ("tests/searching/test_space.py",),
+    ),
+    "DroPE's beta misses the part of a head that does not rotate": Fault(
+        "ropewalk/scaling/drope.py",
+        "rotary_dim < start.geometry.head_dim",
+        "rotary_dim < 0",
+        ("tests/scaling/test_methods.py",),
+    ),
+    "published factors for a model of another base": Fault(
+        "ropewalk/scaling/longrope.py",
+        "if needed != given and not force",
+        "if False",
+        ("tests/scaling/test_methods.py",),
+    ),
     "a finished training is told as proven although its model was changed": Fault(
         "ropewalk/pipeline/training.py",
         "on_first(lambda: check_unchanged(whole))",

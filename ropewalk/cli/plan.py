@@ -18,6 +18,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
+    factor_cell,
     pair_rows,
     print_json,
     save_plot,
@@ -132,8 +133,8 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
                 str(i),
                 f"{before.wavelengths[i]:,.2f}",
                 f"{after.wavelengths[i]:,.2f}",
-                f"{before.rescale_factors[i]:.4f}",
-                f"{after.rescale_factors[i]:.4f}",
+                factor_cell(before.rescale_factors[i]),
+                factor_cell(after.rescale_factors[i]),
             )
         console.print()
         console.print(pairs)
@@ -173,10 +174,12 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         pairs = candidate.schedule.geometry.pairs
         rows.add_row(
             candidate.name,
-            _ranked(candidate.rank, candidate.measured, trained=False),
+            "needs training"
+            if candidate.needs_training
+            else _ranked(candidate.rank, candidate.measured, trained=False),
             _ranked(candidate.rank_after_training, candidate.measured, trained=True),
             f"{candidate.out_of_distribution_pairs}/{pairs}",
-            f"×{candidate.fast_stretch:.3g}",
+            "still" if candidate.schedule.has_no_positions else f"×{candidate.fast_stretch:.3g}",
             _loads_in(candidate.runtimes),
         )
     console = Terminal()

@@ -24,7 +24,7 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import Measured, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, WITHOUT_TRAINING, Quantities, Rule
-from ropewalk.scaling import names
+from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
@@ -57,6 +57,8 @@ class Candidate(Value):
     runtime loads rank below the others."""
     from_plain: bool = False
     """Whether it starts from the plain frequencies of a model that is scaled at present."""
+    needs_training: bool = False
+    """Without training under it the model is of no use, so it ranks below the others."""
     rank: int = 0
     """For use without training: 1 for the first."""
     rank_after_training: int = 0
@@ -90,6 +92,8 @@ class Candidate(Value):
     @property
     def theory(self) -> str:
         """What follows from the schedule alone."""
+        if self.schedule.has_no_positions:
+            return "by theory, there are no positions, since every pair stands still"
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -108,7 +112,8 @@ class Candidate(Value):
     @property
     def reason(self) -> str:
         """What theory says, and what was measured."""
-        return "; ".join([self.theory, *map(str, self.measured)]) + "."
+        needs = ["needs training under this plan"] if self.needs_training else []
+        return "; ".join([self.theory, *needs, *map(str, self.measured)]) + "."
 
     def derived(self) -> dict[str, object]:
         return {
@@ -197,6 +202,7 @@ def compare(
                 else _measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
                 from_plain=from_plain,
+                needs_training=named(method).needs_training and not start.has_no_positions,
             )
         )
     trained, untrained = (_ranks(candidates, rule) for rule in (AFTER_TRAINING, WITHOUT_TRAINING))
@@ -212,8 +218,9 @@ def compare(
 
 
 def _ranks(candidates: Sequence[Candidate], rule: Rule) -> dict[str, int]:
-    def key(each: Candidate) -> tuple[bool, bool, float]:
-        return each.from_plain, each.is_beyond_runtimes, rule.badness(each.quantities)
+    def key(each: Candidate) -> tuple[bool, bool, bool, float]:
+        last = each.needs_training, each.from_plain, each.is_beyond_runtimes
+        return *last, rule.badness(each.quantities)
 
     order = sorted(candidates, key=key)
     return {each.name: rank for rank, each in enumerate(order, start=1)}

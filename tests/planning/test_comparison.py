@@ -60,7 +60,20 @@ def test_without_training_methods_that_keep_fast_pairs_and_meet_no_new_angle_com
     )  # fmt: skip
     order = [candidate.method for candidate in found.candidates]
     assert order[:2] == ["yarn", "llama3"]
-    assert order[-1] == "linear"
+    assert order[-2:] == ["linear", "drope"]
+
+
+@pytest.mark.parametrize("after_training", [False, True])
+def test_a_method_that_needs_training_comes_last_and_says_so(
+    llama2: ContextPlan, after_training: bool
+) -> None:
+    found = compare(llama2, 16384, after_training=after_training).candidates
+    assert [each.method for each in found if each.needs_training] == ["drope"]
+    assert found[-1].method == "drope"
+    assert found[-1].theory == "by theory, there are no positions, since every pair stands still"
+    assert "needs training under this plan" in found[-1].reason
+    again = compare(found[-1].plan, 32768).candidates
+    assert not any(each.needs_training for each in again), "such a model has no positions already"
 
 
 def test_each_use_has_its_order(llama2: ContextPlan) -> None:

@@ -655,8 +655,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "plans from plain frequencies come before those on top": Fault(
         "ropewalk/planning/comparison.py",
-        "return each.from_plain, each.is_beyond_runtimes, rule",
-        "return not each.from_plain, each.is_beyond_runtimes, rule",
+        "last = each.needs_training, each.from_plain, each.is_beyond_runtimes",
+        "last = each.needs_training, not each.from_plain, each.is_beyond_runtimes",
         ("tests/planning/test_comparison.py",),
     ),
     "angles are new over those of pretraining": Fault(

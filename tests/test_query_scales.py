@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[Path, Path], Any]] = {
     "read": lambda folder, gguf: ContextPlan.read(GIVEN),
     "preview": lambda folder, gguf: rw.export.preview(BUNDLED, GIVEN),
     "evaluate": lambda folder, gguf: rw.evaluate(BUNDLED, plans=[GIVEN]),
-    "train": lambda folder, gguf: rw.train(BUNDLED, "held-out", to="2k", plan=GIVEN),
+    "train": lambda folder, gguf: rw.train(BUNDLED, corpus="held-out", to="2k", plan=GIVEN),
     "verify with it": lambda folder, gguf: rw.verify(BUNDLED, plan=GIVEN),
     "verify an export": lambda folder, gguf: rw.verify(folder),
     "verify a file": lambda folder, gguf: rw.verify(gguf),

@@ -191,7 +191,8 @@ def in_short(value: Mapping[str, Any]) -> str:
         having = sum(row["pairs_above_floor"] > 0 for row in rows)
         ends = (
             f"95% interval {interval[0]:.0%} to {min(1, interval[1]):.0%}, with the group of model "
-            f"and length as the unit: {len(rows)} groups, {having} with such pairs, which share models"
+            f"and length as the unit: {len(rows)} groups, {having} with such pairs, which share "
+            "models"
             if interval
             else f"{len(rows)} groups of model and length, too few for an interval"
         )

@@ -39,7 +39,6 @@ Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
 # PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
 _SHORT_LIST_ONLY = {"phimoe"}
 
-IN_WEIGHTS = "tuning of weights: they multiply the query weights"
 LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"

@@ -43,7 +43,7 @@ def measure(**less: Any) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         extended = Path(folder) / "model"
-        rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, runtime="transformers")
+        rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, "transformers")
         recovered = kept(rw.search(str(extended), "512", recover=True, **less))
     summary = recovered["summary"].replace(str(extended), "EXTENDED")
     found[RECOVERED] = {**recovered, "summary": summary}

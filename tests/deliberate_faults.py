@@ -294,8 +294,14 @@ FAULTS = {
     ),
     "the order after training is that of the model as it is": Fault(
         "ropewalk/planning/comparison.py",
-        "each.rank_after_training if after_training else each.rank",
-        "each.rank",
+        "(trained if after_training else untrained)",
+        "untrained",
+        ("tests/planning/test_comparison.py",),
+    ),
+    "a method that was not measured is among those that were": Fault(
+        "ropewalk/planning/comparison.py",
+        "return place is None, each.from_plain",
+        "return False, each.from_plain",
         ("tests/planning/test_comparison.py",),
     ),
     "a refuted method is planned without a warning": Fault(
@@ -655,8 +661,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "plans from plain frequencies come before those on top": Fault(
         "ropewalk/planning/comparison.py",
-        "last = each.needs_training, each.from_plain, each.is_beyond_runtimes",
-        "last = each.needs_training, not each.from_plain, each.is_beyond_runtimes",
+        "last = each.needs_training, place is None, each.from_plain, each.is_beyond_runtimes",
+        "last = each.needs_training, place is None, not each.from_plain, each.is_beyond_runtimes",
         ("tests/planning/test_comparison.py",),
     ),
     "angles are new over those of pretraining": Fault(

@@ -126,12 +126,13 @@ def compare_methods(
 ) -> Comparison:
     """Plan with every method, and rank the plans.
 
-    The ranks follow rules that were fitted to measurements of small models, one for use of the
-    model as it is and one for use after fine-tuning at the target (`after_training`). `layers` are
-    the layer types to extend (default: full attention). `from_original` ignores the model's present
-    scaling and starts from the pretrained frequencies. `trained_length` is the length that the
-    model was trained at, where its config leaves that open. `strict` refuses a config that leaves
-    open how the model rotates, instead of warning.
+    The ranks follow two lists of methods, ordered by the mean that small models retrieved: for use
+    of the model as it is, and for use after fine-tuning at the target (`after_training`). A method
+    that was not measured has no rank, and comes after those that were. `layers` are the layer types
+    to extend (default: full attention). `from_original` ignores the model's present scaling and
+    starts from the pretrained frequencies. `trained_length` is the length that the model was
+    trained at, where its config leaves that open. `strict` refuses a config that leaves open how
+    the model rotates, instead of warning.
     """
     with required_by("compare_methods"):
         source = known_as(resolve(model, allow_download=allow_download), trained_length)

@@ -188,8 +188,8 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         console.print(in_options(found.documented), style="bold", soft_wrap=True)
     console.print(rows)
     console.print(
-        "Ranks: for the model as it is, and after fine-tuning at the target, by rules fitted "
-        f"to measurements. Beside them, what small models retrieved{_where(found)}; * is less "
+        "Ranks: for the model as it is, and after fine-tuning at the target, by the mean that "
+        f"small models retrieved. Next to them, the shares retrieved{_where(found)}; * is less "
         "than half of what the best method retrieved, on most of them. All else is theory.\n",
         soft_wrap=True,
     )
@@ -210,8 +210,10 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
     _show_serving(console, found.serving, saved=saved)
 
 
-def _ranked(rank: int, found: Sequence[Measured], *, trained: bool) -> str:
+def _ranked(rank: int | None, found: Sequence[Measured], *, trained: bool) -> str:
     """`7: 0-2%*`"""
+    if rank is None:
+        return "not measured"
     for each in found:
         if bool(each.steps) == trained:
             share = each.share.replace(" to ", "-")

@@ -1,17 +1,18 @@
-"""Every method at one target: what theory says of it, and its rank by rules that measurements gave.
+"""Every method at one target: what theory says of it, and its rank by what was measured.
 
 Theory says of a schedule, before a model runs, which angles are new (coverage), at how many
-distances a random key outscores a similar one (decay), and how far fast pairs are slowed. Which of
-that predicts how well a method works was measured on small models; the two rules that came out,
-for use without training and after it, are in ranking.py, and what was measured in measured.py.
+distances a random key outscores a similar one (decay), and how far fast pairs are slowed. How well
+methods work was measured on small models: the orders that came out, for use without training and
+after it, are in ranking.py, and the shares that were retrieved in measured.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
@@ -23,7 +24,7 @@ from ropewalk.planning.extension import (
     only_the_length,
 )
 from ropewalk.planning.measured import Measured, measured
-from ropewalk.planning.ranking import AFTER_TRAINING, WITHOUT_TRAINING, Quantities, Rule
+from ropewalk.planning.ranking import AFTER_TRAINING, FITS, UNCHANGED, WITHOUT_TRAINING
 from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
@@ -48,8 +49,8 @@ class Candidate(Value):
     least_advantage: float
     out_of_distribution_pairs: int
     """How many pairs meet angles that the present schedule has not met."""
-    quantities: Quantities
-    """What the ranks follow from."""
+    fast_stretch: float
+    """How many times slower the fastest quarter of the pairs turns; 1 if none is touched."""
     measured: tuple[Measured, ...]
     """What the method did on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
@@ -59,9 +60,9 @@ class Candidate(Value):
     """Whether it starts from the plain frequencies of a model that is scaled at present."""
     needs_training: bool = False
     """Without training under it the model is of no use, so it ranks below the others."""
-    rank: int = 0
-    """For use without training: 1 for the first."""
-    rank_after_training: int = 0
+    rank: int | None = None
+    """For use without training: 1 for the first, None if the method was not measured."""
+    rank_after_training: int | None = None
     """For use after fine-tuning at the target length."""
 
     @property
@@ -73,11 +74,6 @@ class Candidate(Value):
     def schedule(self) -> RotarySchedule:
         """The one that serves the target."""
         return self.plan.longest(self.layer)
-
-    @property
-    def fast_stretch(self) -> float:
-        """How many times slower the fastest quarter of the pairs turns; 1 if none is touched."""
-        return math.exp(self.quantities.fast_stretch)
 
     @property
     def refuted(self) -> bool:
@@ -112,8 +108,11 @@ class Candidate(Value):
     @property
     def reason(self) -> str:
         """What theory says, and what was measured."""
-        needs = ["needs training under this plan"] if self.needs_training else []
-        return "; ".join([self.theory, *needs, *map(str, self.measured)]) + "."
+        told = ["needs training under this plan"] if self.needs_training else []
+        told += [str(each) for each in self.measured]
+        if self.rank is None and self.rank_after_training is None:
+            told.append("not measured")
+        return "; ".join([self.theory, *told]) + "."
 
     def derived(self) -> dict[str, object]:
         return {
@@ -122,7 +121,6 @@ class Candidate(Value):
                 self.out_of_distribution_pairs / self.schedule.geometry.pairs
             ),
             "attention_scaling": self.schedule.attention_scaling,
-            "fast_stretch": self.fast_stretch,
             "refuted": self.refuted,
             "reason": self.reason,
         }
@@ -150,7 +148,7 @@ def compare(
 
     The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
     order is that for use without training, or that for use after it; where pairs rest, methods
-    that no runtime expresses come last.
+    that no runtime expresses come last. After all of these come methods that were not measured.
 
     Where the present scaling is a formula, a method is tried on top of it and from the plain
     frequencies; plans that keep the present scaling come first.
@@ -162,6 +160,7 @@ def compare(
         start = RotarySchedule.plain(start.geometry)
     candidates: list[Candidate] = []
     refused: dict[str, str] = {}
+    listed: dict[str, str] = {}
     anew = not from_original and is_formula(start) and target_length > start.length
     ways = [(method, way) for method in names() for way in ((False, True) if anew else (False,))]
     for done, (method, from_plain) in enumerate(ways):
@@ -185,6 +184,8 @@ def compare(
         schedule = plan.longest(layers[0])
         found = decay(schedule, target_length)
         angles = coverage(schedule, target_length, trained=start)
+        # Where nothing changes, what others gained by the method says nothing.
+        unchanged = only_the_length(present, plan)
         candidates.append(
             Candidate(
                 method=method,
@@ -195,35 +196,52 @@ def compare(
                 violations=found.violations,
                 least_advantage=found.least,
                 out_of_distribution_pairs=len(angles.out_of_distribution),
-                quantities=Quantities.of(start, schedule, target_length),
-                # Where nothing changes, what others gained by the method says nothing.
-                measured=()
-                if only_the_length(present, plan)
-                else _measured(method, target_length / start.length),
+                fast_stretch=_fast_stretch(start, schedule),
+                measured=() if unchanged else _measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
                 from_plain=from_plain,
                 needs_training=named(method).needs_training and not start.has_no_positions,
             )
         )
-    trained, untrained = (_ranks(candidates, rule) for rule in (AFTER_TRAINING, WITHOUT_TRAINING))
+        fits = unchanged and not angles.out_of_distribution
+        listed[candidates[-1].name] = FITS if fits else UNCHANGED if unchanged else method
+    trained, untrained = (
+        _ranks(candidates, listed, order) for order in (AFTER_TRAINING, WITHOUT_TRAINING)
+    )
+    by_name = {each.name: each for each in candidates}
     ranked = [
-        replace(each, rank=untrained[each.name], rank_after_training=trained[each.name])
-        for each in candidates
+        replace(by_name[name], rank=untrained[name], rank_after_training=trained[name])
+        for name in (trained if after_training else untrained)
     ]
-    ranked.sort(key=lambda each: each.rank_after_training if after_training else each.rank)
     planned = {each.method for each in ranked}
     return Ranking(
         tuple(ranked), {name: why for name, why in refused.items() if name not in planned}
     )
 
 
-def _ranks(candidates: Sequence[Candidate], rule: Rule) -> dict[str, int]:
-    def key(each: Candidate) -> tuple[bool, bool, bool, float]:
-        last = each.needs_training, each.from_plain, each.is_beyond_runtimes
-        return *last, rule.badness(each.quantities)
+def _ranks(
+    candidates: Sequence[Candidate], listed: Mapping[str, str], order: Sequence[str]
+) -> dict[str, int | None]:
+    """The rank of each candidate by its name, the first one first; None if it is not in the order.
 
-    order = sorted(candidates, key=key)
-    return {each.name: rank for rank, each in enumerate(order, start=1)}
+    `listed` says by which name of the order a candidate is known.
+    """
+    places = {name: place for place, name in enumerate(order)}
+
+    def key(each: Candidate) -> tuple[int, ...]:
+        place = places.get(listed[each.name])
+        last = each.needs_training, place is None, each.from_plain, each.is_beyond_runtimes
+        return *last, place or 0
+
+    found = enumerate(sorted(candidates, key=key), start=1)
+    return {each.name: rank if listed[each.name] in places else None for rank, each in found}
+
+
+def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
+    """The geometric mean of the factors of the fastest quarter of the pairs that turn."""
+    turning = start.geometry.turning_pairs
+    fast = (schedule.rescale_factors / start.rescale_factors)[: max(1, turning // 4)]
+    return float(np.exp(np.log(fast).mean()))
 
 
 def _measured(method: str, scale: float) -> tuple[Measured, ...]:

@@ -341,10 +341,10 @@ def _rule(fit: Sequence[Group], check: Sequence[Group]) -> dict[str, Any] | None
     names = by_names(fit)
     rows = []
     for group in check:
-        right, pairs = rightly_ordered([group], order)
-        both_right, both = rightly_ordered([group], order, FLOOR)
-        gap, interval = behind(group, order)
-        scores = [order(group, method) for method in group.retrieved]
+        right, pairs = rightly_ordered([group], names)
+        both_right, both = rightly_ordered([group], names, FLOOR)
+        gap, interval = behind(group, names)
+        scores = [names(group, method) for method in group.retrieved]
         rates = [-group.mean(method) for method in group.retrieved]
         rows.append(
             {
@@ -353,18 +353,18 @@ def _rule(fit: Sequence[Group], check: Sequence[Group]) -> dict[str, Any] | None
                 "steps": group.steps,
                 "right": right,
                 "pairs": pairs,
-                "right_by_names": rightly_ordered([group], names)[0],
+                "right_by_rule": rightly_ordered([group], order)[0],
                 "right_above_floor": both_right,
                 "pairs_above_floor": both,
-                "right_by_names_above_floor": rightly_ordered([group], names, FLOOR)[0],
+                "right_by_rule_above_floor": rightly_ordered([group], order, FLOOR)[0],
                 "correlation": _rounded(rank_correlation(scores, rates)),
                 "ceiling": _rounded(ceiling(group)),
-                "first": min(group.retrieved, key=lambda method: order(group, method)),
+                "first": min(group.retrieved, key=lambda method: names(group, method)),
                 "behind": round(gap, 4),
                 "interval": _ends(interval),
             }
         )
-    above = [(i, right) for i, group in enumerate(check) for right in ordered(group, order, FLOOR)]
+    above = [(i, right) for i, group in enumerate(check) for right in ordered(group, names, FLOOR)]
     share = mean_interval([right for _, right in above], clusters=[i for i, _ in above])
     return {
         "interval_above_floor": _ends(share),

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ropewalk.planning.ranking import Quantities
 from ropewalk.schedule import RotarySchedule
-from ropewalk.theory.coverage import coverage
+from ropewalk.theory.coverage import TURN, coverage
 from ropewalk.theory.decay import decay
 
 
@@ -33,7 +32,7 @@ def turning_stretch(case: Case) -> float:
 
 def fast_stretch(case: Case) -> float:
     """The mean of log λ over the fastest quarter of the pairs."""
-    return Quantities.of(*case).fast_stretch
+    return float(_stretch(case)[: max(1, case.start.geometry.pairs // 4)].mean())
 
 
 def most_stretched_fast_pair(case: Case) -> float:
@@ -50,7 +49,9 @@ def new_pairs(case: Case) -> float:
 
 def new_angles(case: Case) -> float:
     """By what factor a pair exceeds the arc that training swept, as a mean of logarithms."""
-    return Quantities.of(*case).new_angles
+    found = coverage(case.schedule, case.target, trained=case.start)
+    excess = np.maximum(1.0, np.minimum(found.needed, TURN) / found.seen)
+    return float(np.log(excess).mean())
 
 
 def violations(case: Case) -> float:
@@ -66,7 +67,7 @@ def shortness(case: Case) -> float:
 
 def dilution(case: Case) -> float:
     """-log m: how little attention is sharpened."""
-    return Quantities.of(*case).dilution
+    return math.log(case.start.attention_scaling / case.schedule.attention_scaling)
 
 
 def near_change(case: Case) -> float:

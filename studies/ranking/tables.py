@@ -21,8 +21,8 @@ RESULTS = Path(__file__).with_name("results.json")
 PAGE = "studies/ranking/README.md"
 PICTURE = "studies/ranking/retrieved.png"
 FITTED, LEFT_OUT = "C0", "C1"
-ALL = ("right", "right_by_names", "pairs")
-ABOVE = ("right_above_floor", "right_by_names_above_floor", "pairs_above_floor")
+ALL = ("right", "right_by_rule", "pairs")
+ABOVE = ("right_above_floor", "right_by_rule_above_floor", "pairs_above_floor")
 
 
 def recorded() -> dict[str, Any]:
@@ -41,9 +41,9 @@ def blocks() -> dict[str, str]:
 
 
 def sentences() -> list[Sentence]:
-    """The log's finding on the rule without training."""
+    """The log's finding on the list without training."""
     rule = recorded()["rules"]["without training"]
-    own, listed, pairs = (_sum(rule["check"], key) for key in ABOVE)
+    listed, own, pairs = (_sum(rule["check"], key) for key in ABOVE)
     words = "study of the ranking: {} separated pairs of which both methods retrieve at least 5%"
     return [Sentence("docs/log.md", words, (f"{listed:g} against {own:g} of {pairs}",))]
 
@@ -56,14 +56,17 @@ def page(value: Mapping[str, Any]) -> str:
     parts = []
     for name, rule in value["rules"].items():
         if rule is None:
-            parts.append(f"### The rule {name}\n\nNot measured yet.")
+            parts.append(f"### {name.capitalize()}\n\nNot measured yet.")
             continue
         parts += [
-            f"### The rule {name}",
+            f"### {name.capitalize()}",
             paragraph(
-                f"Fitted on {rule['pairs_of_the_fit']} pairs that measurement separates, of the "
-                f"models {', '.join(rule['models_of_the_fit'])}. With each of them left out of the "
-                f"fit in turn, {rule['each_left_out_in_turn']:.1%} of its pairs are ordered "
+                f"The list, by the mean over these models: {', '.join(rule['list_of_names'])}."
+            ),
+            paragraph(
+                f"The rule: fitted on {rule['pairs_of_the_fit']} pairs that measurement separates, "
+                f"of the models {', '.join(rule['models_of_the_fit'])}. With each of them left out "
+                f"of the fit in turn, {rule['each_left_out_in_turn']:.1%} of its pairs are ordered "
                 f"rightly, the best of {rule['rules_tried']} rules that were tried. Badness = "
                 + " + ".join(
                     f"{weight:g} · {key.replace('_', ' ')}"
@@ -114,8 +117,8 @@ def check_table(rows: Sequence[Mapping[str, Any]]) -> str:
     shown.append(("all", "", "", *_counts(totals, ABOVE), *_counts(totals, ALL), "", "", "", ""))
     return _table(
         (
-            *("model", "length", "steps", "ordered rightly, both at 5% or more"),
-            *("by a list of names", "all separated pairs", "by a list of names"),
+            *("model", "length", "steps", "ordered rightly by the list, both at 5% or more"),
+            *("by the rule", "all separated pairs, by the list", "by the rule"),
             *("rank correlation", "at most", "first", "points behind the best"),
         ),
         shown,
@@ -123,10 +126,10 @@ def check_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _counts(row: Mapping[str, Any], keys: tuple[str, str, str]) -> tuple[str, str]:
-    right, by_names, pairs = (row[key] for key in keys)
+    right, by_rule, pairs = (row[key] for key in keys)
     if not pairs:
         return "no pair", ""
-    return f"{right:g} of {pairs} ({right / pairs:.0%})", f"{by_names:g} ({by_names / pairs:.0%})"
+    return f"{right:g} of {pairs} ({right / pairs:.0%})", f"{by_rule:g} ({by_rule / pairs:.0%})"
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:
@@ -174,34 +177,35 @@ def retrieved_tables(value: Mapping[str, Any]) -> str:
 
 
 def in_short(value: Mapping[str, Any]) -> str:
-    """For the page on theory: how well each rule did on models that it was not fitted on."""
+    """For the page on theory: how well each list did on models that it was not made from."""
     lines = []
     for name, rule in value["rules"].items():
         if rule is None:
-            lines.append(f"The rule {name} has not been checked yet.")
+            lines.append(f"The list {name} has not been checked yet.")
             continue
         rows = rule["check"]
-        right, by_names, pairs = (_sum(rows, key) for key in ABOVE)
-        all_right, all_by_names, all_pairs = (_sum(rows, key) for key in ALL)
+        right, by_rule, pairs = (_sum(rows, key) for key in ABOVE)
+        all_right, all_by_rule, all_pairs = (_sum(rows, key) for key in ALL)
         worst = max(rows, key=lambda row: row["behind"])
         interval = rule["interval_above_floor"]
         having = sum(row["pairs_above_floor"] > 0 for row in rows)
         ends = (
-            f"95% interval {interval[0]:.0%} to {interval[1]:.0%}, with the group of model and "
-            f"length as the unit: {len(rows)} groups, {having} with such pairs, which share models"
+            f"95% interval {interval[0]:.0%} to {min(1, interval[1]):.0%}, with the group of model "
+            f"and length as the unit: {len(rows)} groups, {having} with such pairs, which share "
+            "models"
             if interval
             else f"{len(rows)} groups of model and length, too few for an interval"
         )
         models = {row["subject"] for row in rows}
         shapes = len({SUBJECTS[name].size for name in models})
         lines.append(
-            f"Used {name}, the rule orders {right:g} of {pairs} pairs of methods rightly "
+            f"Used {name}, the list orders {right:g} of {pairs} pairs of methods rightly "
             f"({right / pairs:.0%}; {ends}) on {len(models)} models of {shapes} shapes that it was "
-            "not fitted on, and a fixed list of methods, by their mean in the fit, "
-            f"{by_names:g}. These are the separated pairs of which both methods retrieve at least "
+            f"not made from, and a rule of the theory's quantities, fitted to the same models, "
+            f"{by_rule:g}. These are the separated pairs of which both methods retrieve at least "
             f"{FLOOR:.0%}. Of the other {all_pairs - pairs}, one retrieves next to nothing, which "
-            f"is easy to tell; with them it is {all_right:g} of {all_pairs} (the list: "
-            f"{all_by_names:g}). Its first method lies furthest behind the best on "
+            f"is easy to tell; with them it is {all_right:g} of {all_pairs} (the rule: "
+            f"{all_by_rule:g}). Its first method lies furthest behind the best on "
             f"{worst['subject']} at {worst['factor']} times the length{after(worst['steps'])}: by "
             f"{_points(worst)} points of retrieval."
         )

@@ -9,6 +9,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.planning.comparison import compare
 from ropewalk.planning.extension import extend_plan
+from ropewalk.planning.ranking import WITHOUT_TRAINING
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 
@@ -46,7 +47,7 @@ def test_angles_that_an_extended_model_has_met_are_not_new(llama2: ContextPlan) 
 def test_best_comes_first(llama2: ContextPlan) -> None:
     found = compare(llama2, 16384, parameters={"base_change": {"base": 2e6}})
     ranks = [candidate.rank for candidate in found.candidates]
-    assert ranks == sorted(ranks)
+    assert ranks == [*range(1, len(ranks) + 1)]
 
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "mistral-7b-v0.3"])
@@ -83,6 +84,35 @@ def test_each_use_has_its_order(llama2: ContextPlan) -> None:
     assert [each.rank for each in untrained] == [*range(1, count + 1)]
     assert [each.rank_after_training for each in trained] == [*range(1, count + 1)]
     assert {each.method: each.rank for each in trained} == {e.method: e.rank for e in untrained}
+
+
+@pytest.mark.parametrize("after_training", [False, True])
+def test_a_method_that_was_not_measured_says_so_and_comes_last(
+    llama2: ContextPlan, after_training: bool
+) -> None:
+    factors = {"longrope": {"factors": (4.0,) * 64}}
+    found = compare(llama2, 16384, parameters=factors, after_training=after_training).candidates
+    *others, last = found
+    assert last.method == "longrope"
+    assert (last.rank, last.rank_after_training) == (None, None)
+    assert last.reason == f"{last.theory}; not measured."
+    assert not any("not measured" in each.reason for each in others)
+    ranks = [each.rank_after_training if after_training else each.rank for each in others]
+    assert ranks == [*range(1, len(others) + 1)]
+
+
+def test_the_order_is_that_of_the_list_and_no_change_is_first_where_no_angle_is_new(
+    llama2: ContextPlan,
+) -> None:
+    short = {"base_change": {"base": 1e4}}
+    order = [each.method for each in compare(llama2, 16384, parameters=short).candidates]
+    measured_order = [name for name in WITHOUT_TRAINING if name in order]
+    assert order[:3] == measured_order[:3] == ["yarn", "llama3", "two_band"]
+    # The base that the model has already: nothing changes, and no method's gain speaks for it.
+    by_name = {each.method: each for each in compare(llama2, 16384, parameters=short).candidates}
+    assert by_name["base_change"].measured == ()
+    assert by_name["ntk_fixed"].rank is not None
+    assert order.index("ntk_fixed") < order.index("base_change") < order.index("linear")
 
 
 def test_what_was_measured_stands_beside_what_theory_says(llama2: ContextPlan) -> None:

@@ -13,7 +13,6 @@ from ropewalk.context_plan import FULL_ATTENTION, PlanStep
 from ropewalk.models.load import load
 from ropewalk.planning import measured, ranking
 from ropewalk.planning.extension import extend_plan
-from ropewalk.planning.ranking import Quantities
 from ropewalk.scaling import linear, ntk, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from studies.ranking import tables
@@ -114,22 +113,21 @@ def test_the_ceiling_is_high_where_methods_differ() -> None:
     assert np.isnan(rank_correlation([1, 1], [1, 2]))
 
 
-def test_the_quantities_of_the_package_are_those_of_the_study() -> None:
-    case = Case(PLAIN, yarn.schedule(PLAIN, 512), 512)
-    found = Quantities.of(*case)
-    for name in Quantities._fields:
-        assert QUANTITIES[name](case) == getattr(found, name)
+def test_what_changes_nothing_has_no_quantity() -> None:
     unchanged = Case(PLAIN, PLAIN, PLAIN.length)
     assert not any(quantity(unchanged) for name, quantity in QUANTITIES.items() if name not in
                    ("violations", "shortness"))  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
+    ("name", "order"),
     [("without training", ranking.WITHOUT_TRAINING), ("after training", ranking.AFTER_TRAINING)],
 )
-def test_the_package_has_the_rules_that_were_fitted(name: str, rule: ranking.Rule) -> None:
-    assert RULES[name]["weights"] == {key: w for key, w in rule._asdict().items() if w}
+def test_the_package_has_the_lists_of_the_study(name: str, order: tuple[str, ...]) -> None:
+    first, *rest = order
+    assert first == ranking.FITS
+    assert rest[rest.index("dynamic_ntk") + 1] == "ntk", "one schedule, measured once"
+    assert [each for each in rest if each != "ntk"] == RULES[name]["list_of_names"]
 
 
 def test_the_package_says_what_the_cells_say() -> None:

@@ -154,8 +154,8 @@ def test_query_scales_are_shown_in_a_line_and_damaged_ones_refused_in_one(
 
 
 def test_settings_need_a_method() -> None:
-    for option in (["--set", "b=1"], ["--log-n", "beyond"]):
-        with pytest.raises(InputError, match="--set and --log-n belong to a method"):
+    for option in (["--set", "b=1"], ["--log-n", "beyond"], ["--kept-initial-positions", "0"]):
+        with pytest.raises(InputError, match="--kept-initial-positions belong to a method"):
             planned(LLAMA2, "--to", "16k", *option)
 
 

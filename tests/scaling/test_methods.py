@@ -187,8 +187,6 @@ class TestParameters:
             ("longrope", {"factors": "2048k_la2_256k"}, "must be a list of numbers.*longrope:NAME"),
             ("longrope", {"factors": [1.0, "x"]}, r"^factors\[1\] = 'x': must be a number"),
             ("longrope", {"factors": [-2.0] * 64}, r"^rescale_factors\[0\] = -2\.0: .*above 0"),
-            ("longrope", {"factors": [1.0] * 64, "kept_initial_positions": -1},
-             "^kept_initial_positions = -1"),
         ],
     )  # fmt: skip
     def test_a_bad_value_is_refused_by_key_value_and_rule(

@@ -373,7 +373,8 @@ class TestDrope:
 
     def test_beta_multiplies_the_logits_by_m_or_by_the_softmax(self) -> None:
         whole = drope.schedule(LLAMA2, 4 * 4096, beta=1.44)
-        assert (whole.attention_scaling, whole.softmax_scaling) == (pytest.approx(1.2), 1.0)
+        assert whole.attention_scaling == pytest.approx(1.2)
+        assert whole.softmax_scaling == 1
         half = RotarySchedule.plain(RotaryGeometry(128, 64, 1e4, 4096))
         part = drope.schedule(half, 4 * 4096, beta=1.44)
         assert (part.attention_scaling, part.softmax_scaling) == (1.0, 1.44)

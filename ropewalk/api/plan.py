@@ -144,6 +144,10 @@ def plan(
     log_n: Annotated[
         LogNForm | None, Option("Scale queries by log n: everywhere, or only beyond.")
     ] = None,
+    kept_initial_positions: Annotated[
+        int | None,
+        Option("Positions below N keep the plain angles, which no stock runtime can do.", "N"),
+    ] = None,
     layers: Annotated[
         Sequence[str] | None,
         Option("Layer types to change; others keep their schedule. Repeatable.", "TYPE"),
@@ -170,6 +174,7 @@ def plan(
     or for use after fine-tuning (`after_training`). A method that failed on most of the small
     models that it was measured on is planned with a warning. `base_change` without a base uses the
     safe base of the target. `layers` are the layer types to extend (default: full attention).
+    Positions below `kept_initial_positions` keep the plain angles, which no stock runtime can do.
     `from_original` ignores the model's present scaling and starts from the pretrained frequencies;
     so does a method that cannot go on from the present scaling, with a notice. `trained_length` is
     the length that the model was trained at, where its config leaves that open. The method
@@ -186,9 +191,10 @@ def plan(
         said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
         chosen = chosen_layers(present, layers)
         if method is None:
-            if parameters or log_n is not None:
+            if parameters or log_n is not None or kept_initial_positions is not None:
                 raise InputError(
-                    "`parameters` and `log_n` belong to a method: name it (`method`), as in 'yarn'"
+                    "`parameters`, `log_n` and `kept_initial_positions` belong to a method: name "
+                    "it (`method`), as in 'yarn'"
                 )
             if not from_original and target <= present.longest(chosen[0]).length:
                 return _planned(source, within_trained(present, target, chosen), chosen)
@@ -211,7 +217,8 @@ def plan(
             recipe, extension = _by_vendor(source, target, given)
             method, given = extension.method, dict(extension.parameters)
         within = target < present.longest(chosen[0]).length
-        if within and not (given or from_original or log_n):
+        asks = given or from_original or log_n or kept_initial_positions is not None
+        if within and not asks:
             return _planned(source, within_trained(present, target, chosen), chosen)
         anew = not from_original and begins_plain(present, method, chosen)
         if anew:
@@ -235,6 +242,7 @@ def plan(
             layer_types=chosen,
             from_original=from_original,
             log_n=log_n,
+            kept_initial_positions=kept_initial_positions,
         )
         if _same(present, extended):
             return _planned(source, present, chosen)

@@ -72,7 +72,8 @@ def command(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
     found: Planned | Comparison
-    if method or not given.keys().isdisjoint(("parameters", "log_n")) or _is_within(given):
+    of_a_method = ("parameters", "log_n", "kept_initial_positions")
+    if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):
         found = Call(plan, given)()
     else:
         from ropewalk.api.compare_methods import compare_methods

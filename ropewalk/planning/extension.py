@@ -12,6 +12,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
+from ropewalk.untrusted import whole_number
 
 
 def extend(
@@ -167,18 +168,29 @@ def extend_plan(
     layer_types: Sequence[str] | None = None,
     from_original: bool = False,
     log_n: LogNForm | None = None,
+    kept_initial_positions: int | None = None,
 ) -> ContextPlan:
     """The plan that takes a model to the target, from the plan that it follows at present.
 
     Layer types that are not chosen keep their schedules: sliding-window layers see no distance
     above their window. `from_original` forgets the present scaling and starts from the plain one.
     A target within the trained length changes lengths only, unless parameters ask for more.
+    Positions below `kept_initial_positions` (LongRoPE's n̂) keep the plain angles, by any method.
     """
+    kept = kept_initial_positions
+    if kept is not None and not 0 <= whole_number(kept, "kept_initial_positions") < target_length:
+        raise InvalidValue(
+            "kept_initial_positions",
+            kept,
+            f"must be at least 0 and below the target of {target_length}",
+            "LongRoPE searches 0 to 256",
+        )
+    asks = bool(from_original or parameters or log_n) or kept is not None
     chosen = chosen_layers(present, layer_types)
     schedules = {}
     for layer_type, steps in present.schedules.items():
         start = steps[-1].schedule
-        within = target_length < start.length and not (from_original or parameters or log_n)
+        within = target_length < start.length and not asks
         if layer_type not in chosen or within:
             schedules[layer_type] = _cut(steps, target_length)
             continue
@@ -187,6 +199,8 @@ def extend_plan(
             start = replace(RotarySchedule.plain(start.geometry), log_n=start.log_n)
         if log_n is not None:
             start = replace(start, log_n=LogN(log_n, start.length))
+        if kept is not None:
+            start = replace(start, kept_initial_positions=kept)
 
         def extended(start: RotarySchedule, length: int) -> RotarySchedule:
             return extend(start, length, methods, parameters)

@@ -246,9 +246,14 @@ def rebuild(recipe: Iterable[Recipe], geometry: RotaryGeometry) -> RotarySchedul
     for step in recipe:
         parameters = dict(step.parameters)
         target_length = parameters.pop("target_length", None)
+        # Plans from before n̂ was an option of `plan` have it here.
+        kept = parameters.pop("kept_initial_positions", None)
         method = named(step.method)
         method.check_parameters(parameters)
         schedule = method(schedule, target_length, **parameters)
+        if kept is not None:
+            count = whole_number(kept, "kept_initial_positions")
+            schedule = replace(schedule, kept_initial_positions=count)
     return schedule
 
 

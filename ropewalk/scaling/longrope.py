@@ -1,4 +1,4 @@
-"""LongRoPE: explicit factors, one for each pair, as from a search, with n̂ kept initial positions.
+"""LongRoPE: explicit factors, one for each pair, as from a search.
 
 Ding et al. 2024. The attention scaling is sqrt(1 + ln s / ln L₀) unless given. With `recover` the
 target may lie below the length that the start serves: factors for short sequences on an extended
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +64,6 @@ def schedule(
     *,
     factors: Sequence[float] | str,
     attention_factor: float | None = None,
-    kept_initial_positions: int | None = None,
     recover: bool = False,
     force: bool = False,
 ) -> RotarySchedule:
@@ -78,10 +76,7 @@ def schedule(
                 "attention_factor", None, "its formula divides by ln L₀, and L₀ is 1", "give it"
             )
         attention_factor = 1.0 if s <= 1 else math.sqrt(1 + math.log(s) / math.log(start.length))
-    extended = start.rescaled(factors, target_length, attention_scaling=attention_factor)
-    if kept_initial_positions is None:
-        return extended
-    return replace(extended, kept_initial_positions=kept_initial_positions)
+    return start.rescaled(factors, target_length, attention_scaling=attention_factor)
 
 
 def _published(

@@ -242,12 +242,15 @@ class Space:
         if self.recover:
             factors = factors / self._present
         resting = [1.0] * self.start.geometry.resting_pairs
+        start = self.start
+        if candidate.kept_initial_positions != start.kept_initial_positions:
+            kept = candidate.kept_initial_positions
+            start = dataclasses.replace(start, kept_initial_positions=kept)
         return longrope.schedule(
-            self.start,
+            start,
             self.target_length,
             factors=[*factors.tolist(), *resting],
             attention_factor=candidate.attention_scaling,
-            kept_initial_positions=candidate.kept_initial_positions,
             recover=self.recover,
         )
 

@@ -69,6 +69,7 @@ def test_every_option_of_the_command_is_an_argument_of_the_function() -> None:
             "yarn+resonance",
             parameters={"beta_fast": 16.0, "truncate": False},
             log_n="beyond",
+            kept_initial_positions=8,
             layers=["full_attention", "sliding_attention"],
             from_original=True,
         )
@@ -78,11 +79,13 @@ def test_every_option_of_the_command_is_an_argument_of_the_function() -> None:
     assert found.to_json()["log_n_form"] == "beyond"
     assert found.rope_parameters is None
     assert found.rope_parameters_refused is not None
-    assert "log n" in found.rope_parameters_refused
+    assert "kept_initial_positions = 8" in found.rope_parameters_refused
+    assert found.schedule.kept_initial_positions == 8
     check_command(
         found,
         *("plan", "gemma-3-4b", "--to", "256k", "--method", "yarn+resonance", "--log-n", "beyond"),
         *("--set", "beta_fast=16", "--set", "truncate=false", "--from-original"),
+        *("--kept-initial-positions", 8),
         *("--layers", "full_attention", "--layers", "sliding_attention"),
     )
 
@@ -327,8 +330,7 @@ def test_a_plan_without_positions_says_that_it_needs_training(to: str, tmp_path:
     assert "at its original length of 4k" in warning
     assert "no positions" in found.summary()
     assert found.rope_parameters is not None
-    factors = found.rope_parameters["long_factor"]
-    assert isinstance(factors, list | tuple)
+    factors: Any = found.rope_parameters["long_factor"]
     assert set(factors) == {1e12}
     config = json.loads(LLAMA2.read_text()) | {
         "rope_parameters": found.rope_parameters,

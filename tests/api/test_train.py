@@ -521,9 +521,7 @@ def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_pat
         trained(model, tmp_path / "run", plan=plan, method=None, to=512)
     with pytest.raises(InputError, match="give a plan or a method, not both"):
         trained(model, tmp_path / "run", plan=plan)
-    kept = rw.plan(
-        str(model), 256, "longrope", parameters={"factors": [2.0] * 8, "kept_initial_positions": 4}
-    ).plan
+    kept = rw.plan(str(model), 256, "linear", kept_initial_positions=4).plan
     with pytest.raises(RopewalkError, match="initial positions"):
         trained(model, tmp_path / "run", plan=kept, method=None)
 

@@ -134,8 +134,8 @@ def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
 
 
 def test_settings_need_a_method() -> None:
-    for option in (["--set", "b=1"], ["--log-n", "beyond"]):
-        with pytest.raises(InputError, match="--set and --log-n belong to a method"):
+    for option in (["--set", "b=1"], ["--log-n", "beyond"], ["--kept-initial-positions", "0"]):
+        with pytest.raises(InputError, match="--kept-initial-positions belong to a method"):
             planned(LLAMA2, "--to", "16k", *option)
 
 

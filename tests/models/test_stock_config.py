@@ -15,10 +15,10 @@ from tests.models.test_config import GOLDEN, llama
 
 def test_what_stock_keys_cannot_say_is_refused() -> None:
     present = present_plan(llama())
-    pairs = present.longest().geometry.pairs
-    kept = {"factors": [1.0] * pairs, "kept_initial_positions": 4}
-    with pytest.raises(Unsupported, match="kept_initial_positions = 4"):
-        rope_parameters(extend_plan(present, 1024, "longrope", kept), llama())
+    for method in ("linear", "yarn", "dynamic_ntk", "cope"):
+        kept = extend_plan(present, 1024, method, kept_initial_positions=4)
+        with pytest.raises(Unsupported, match="kept_initial_positions = 4"):
+            rope_parameters(kept, llama())
     with pytest.raises(Unsupported, match="log n"):
         rope_parameters(extend_plan(present, 1024, "ntk", log_n="beyond"), llama())
     ladder = extend_plan(present, 4096, "dynamic_ntk+resonance")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.planning.extension import chosen_layers, extend, extend_plan, parse_settings
-from ropewalk.scaling import dynamic_ntk, ntk, rebuild
-from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from ropewalk.scaling import dynamic_ntk, names, ntk, rebuild
+from ropewalk.schedule import LogN, Recipe, RotaryGeometry, RotarySchedule
 
 LLAMA2 = RotarySchedule.plain(RotaryGeometry(128, 128, 10000.0, 4096))
 PRESENT = ContextPlan(
@@ -132,3 +133,49 @@ def test_from_original_starts_again_from_the_plain_schedule() -> None:
 def test_a_method_that_cannot_follow_another_blames_the_chain_not_the_model(chain: str) -> None:
     with pytest.raises(InputError, match=r"yarn needs plain.*cannot follow \w+; name it first"):
         extend(LLAMA2, 8192, chain)
+
+
+PLAIN = ContextPlan("llama", {FULL_ATTENTION: (PlanStep(4096, LLAMA2),)})
+
+
+@pytest.mark.parametrize(
+    ("methods", "parameters"),
+    [
+        *((name, {}) for name in names() if name not in ("base_change", "longrope", "resonance")),
+        ("base_change", {"base": 1e6}),
+        ("longrope", {"factors": [2.0] * 64}),
+        ("yarn+resonance", {}),
+    ],
+)
+def test_every_method_keeps_initial_positions(methods: str, parameters: dict[str, object]) -> None:
+    plan = extend_plan(PLAIN, 32768, methods, parameters, kept_initial_positions=16)
+    usual = extend_plan(PLAIN, 32768, methods, parameters)
+    for step, other in zip(plan.steps(), usual.steps(), strict=True):
+        assert step.schedule == replace(other.schedule, kept_initial_positions=16)
+        plain = RotarySchedule.plain(step.schedule.geometry)
+        assert (step.schedule.angles([3, 15]) == plain.angles([3, 15])).all()
+        assert (step.schedule.angles([16]) == other.schedule.angles([16])).all()
+
+
+@pytest.mark.parametrize("kept", [-1, 32768, 2**70, 1.5, True, "4"])
+def test_initial_positions_are_a_number_below_the_target(kept: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^kept_initial_positions = "):
+        extend_plan(PLAIN, 32768, "linear", kept_initial_positions=kept)
+
+
+def test_a_kept_number_goes_on_and_can_be_taken_back() -> None:
+    kept = extend_plan(PLAIN, 8192, "linear", kept_initial_positions=16)
+    assert extend_plan(kept, 16384, "linear").longest().kept_initial_positions == 16
+    back = extend_plan(kept, 16384, "linear", kept_initial_positions=0)
+    assert back.longest().kept_initial_positions == 0
+    within = extend_plan(kept, 6144, "longrope", {"factors": [1.0] * 64, "recover": True})
+    assert within.longest().kept_initial_positions == 16
+
+
+def test_an_old_plan_has_the_number_in_its_recipe() -> None:
+    found = extend_plan(PLAIN, 8192, "longrope", {"factors": [2.0] * 64}).longest()
+    for kept in (None, 0, 4):
+        [step] = found.recipe
+        old = Recipe(step.method, {**step.parameters, "kept_initial_positions": kept})
+        again = rebuild([old], LLAMA2.geometry)
+        assert again == replace(found, kept_initial_positions=kept or 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -276,20 +277,17 @@ class TestLongrope:
     ) -> None:
         start, target = extension
         factors = data.draw(schedules(start.geometry)).rescale_factors.tolist()
-        schedule = longrope.schedule(start, target, factors=factors, kept_initial_positions=4)
+        schedule = longrope.schedule(start, target, factors=factors)
         assert schedule.rescale_factors.tolist() == factors
-        assert schedule.kept_initial_positions == 4
         ratio = math.log(target / start.length) / math.log(start.length)
         assert schedule.attention_scaling == pytest.approx(math.sqrt(1 + ratio), rel=CLOSE)
         given_ = longrope.schedule(start, target, factors=factors, attention_factor=1.5)
         assert given_.attention_scaling == 1.5
-        assert given_.kept_initial_positions == 0
 
     def test_kept_initial_positions_turn_as_in_pretraining_and_are_still_scaled_by_m(self) -> None:
         plain = RotarySchedule.plain(RotaryGeometry(64, 64, 1e4, 4096))
-        schedule = longrope.schedule(
-            plain, 32768, factors=[8.0] * 32, kept_initial_positions=4, attention_factor=1.25
-        )
+        start = replace(plain, kept_initial_positions=4)
+        schedule = longrope.schedule(start, 32768, factors=[8.0] * 32, attention_factor=1.25)
         cos, sin = schedule.cos_sin([3, 4])
         at_3, at_4 = plain.angles([3, 0.5])  # 4 / 8
         assert cos == pytest.approx(1.25 * np.cos([at_3, at_4]), rel=1e-13)

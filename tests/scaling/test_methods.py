@@ -201,8 +201,6 @@ class TestParameters:
             ("longrope", {"factors": "2048k_la2_256k"}, "must be a list of numbers.*longrope:NAME"),
             ("longrope", {"factors": [1.0, "x"]}, r"^factors\[1\] = 'x': must be a number"),
             ("longrope", {"factors": [-2.0] * 64}, r"^rescale_factors\[0\] = -2\.0: .*above 0"),
-            ("longrope", {"factors": [1.0] * 64, "kept_initial_positions": -1},
-             "^kept_initial_positions = -1"),
         ],
     )  # fmt: skip
     def test_a_bad_value_is_refused_by_key_value_and_rule(
@@ -390,7 +388,7 @@ class TestDrope:
     def test_beta_multiplies_the_logits_by_m_or_by_the_softmax(self) -> None:
         whole = drope.schedule(LLAMA2, 4 * 4096, beta=1.44)
         assert whole.attention_scaling == pytest.approx(1.2)
-        assert whole.softmax_scaling == 1.0
+        assert whole.softmax_scaling == 1
         half = RotarySchedule.plain(RotaryGeometry(128, 64, 1e4, 4096))
         part = drope.schedule(half, 4 * 4096, beta=1.44)
         assert (part.attention_scaling, part.softmax_scaling) == (1.0, 1.44)

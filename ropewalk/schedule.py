@@ -46,6 +46,7 @@ ParameterValue: TypeAlias = bool | int | float | str | tuple[float, ...] | None
 MAX_DIM = 8192
 MAX_BASE = 1e30
 MAX_FACTOR = 1e12
+"""The cap: within any length, a pair with this factor stands still."""
 MAX_SCALING = 1e4
 MAX_METHODS = 64
 
@@ -280,6 +281,8 @@ class RotarySchedule:
     def __post_init__(self) -> None:
         factors = _one_a_pair(self.rescale_factors, self.geometry)
         factors[self.geometry.turning_pairs :] = 1.0  # a factor of a pair that rests says nothing
+        # Rounding, also of a runtime's float32, leaves a pair at the cap.
+        factors[np.isclose(factors, MAX_FACTOR, rtol=1e-6, atol=0)] = MAX_FACTOR
         usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)  # False for NaN too
         if not usable.all():
             i = int(np.argmin(usable))
@@ -326,9 +329,16 @@ class RotarySchedule:
 
     @property
     def wavelengths(self) -> FloatArray:
-        """Positions per full turn; infinite for a pair that rests."""
+        """Positions per full turn; infinite for a pair that rests or stands still."""
         with np.errstate(divide="ignore"):
-            return 2 * np.pi / self.inverse_frequencies
+            turn = 2 * np.pi / self.inverse_frequencies
+        return np.where(self.rescale_factors < MAX_FACTOR, turn, np.inf)
+
+    @property
+    def has_no_positions(self) -> bool:
+        """Every pair that turns in pretraining stands still."""
+        turning = slice(self.geometry.turning_pairs)
+        return bool((self.rescale_factors[turning] >= MAX_FACTOR).all())
 
     def angles(self, positions: ArrayLike) -> FloatArray:
         """The rotation angles in float64, of shape positions.shape + (pairs,)."""
@@ -368,10 +378,16 @@ class RotarySchedule:
     def rescaled(
         self, factors: ArrayLike, length: int, *, attention_scaling: float = 1.0
     ) -> RotarySchedule:
-        """This schedule with its factors multiplied by others: the way that methods compose."""
+        """This schedule with its factors multiplied by others: the way that methods compose.
+
+        A pair that stands still has no speed that could be changed, so it stays at the cap.
+        """
+        own = self.rescale_factors
         return replace(
             self,
-            rescale_factors=self.rescale_factors * _one_a_pair(factors, self.geometry),
+            rescale_factors=np.where(
+                own < MAX_FACTOR, own * _one_a_pair(factors, self.geometry), MAX_FACTOR
+            ),
             length=length,
             attention_scaling=self.attention_scaling * attention_scaling,
         )

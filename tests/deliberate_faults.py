@@ -40,6 +40,30 @@ SERVING = ("tests/exporting/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a clipped pair is set in motion again by the next method": Fault(
+        "ropewalk/schedule.py",
+        "own < MAX_FACTOR, own",
+        "own < np.inf, own",
+        ("tests/scaling/test_methods.py",),
+    ),
+    "a search without the critical pair's bound": Fault(
+        "ropewalk/searching/model/settings.py",
+        "beyond_critical=settings.beyond_critical and length == settings.target_length",
+        "beyond_critical=False",
+        ("tests/searching/test_space.py",),
+    ),
+    "DroPE's beta misses the part of a head that does not rotate": Fault(
+        "ropewalk/scaling/drope.py",
+        "rotary_dim < start.geometry.head_dim",
+        "rotary_dim < 0",
+        ("tests/scaling/test_methods.py",),
+    ),
+    "published factors for a model of another base": Fault(
+        "ropewalk/scaling/longrope.py",
+        "if needed != given and not force",
+        "if False",
+        ("tests/scaling/test_methods.py",),
+    ),
     "a finished training is told as proven although its model was changed": Fault(
         "ropewalk/pipeline/training.py",
         "on_first(lambda: check_unchanged(whole))",
@@ -149,7 +173,7 @@ FAULTS = {
         ("tests/audit/files/test_gguf.py",),
     ),
     "SGLang's Ministral 3 grows by the target": Fault(
-        "ropewalk/exporting/configs.py",
+        "ropewalk/runtimes/configs.py",
         'if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):',
         'if kind == "longrope" and engine == "sglang":',
         ("tests/exporting/test_vllm.py",),
@@ -167,7 +191,7 @@ FAULTS = {
         WHEELS,
     ),
     "the changes of a wrapped model stand at the top level": Fault(
-        "ropewalk/exporting/configs.py",
+        "ropewalk/runtimes/configs.py",
         "    for part in reversed(ConfigReader(after).path if changed else ()):\n",
         "    for part in ():\n",
         SERVING,
@@ -179,15 +203,15 @@ FAULTS = {
         SERVING,
     ),
     "a base that a class reads elsewhere counts as read": Fault(
-        "ropewalk/exporting/model_classes.py",
+        "ropewalk/runtimes/model_classes.py",
         "        if BASE in self.beside:\n",
         "        if BASE in self.beside and self.own_base is None:\n",
         CLASSES,
     ),
     "an engine's longrope is asked of transformers' code": Fault(
-        "ropewalk/exporting/features.py",
-        '            if model_class(config, engine).scaling == "transformers"',
-        '            if model_class(config, engine).scaling == "passed"',
+        "ropewalk/runtimes/engines.py",
+        'if not halves and model_class(config, engine).scaling != "transformers":',
+        'if not halves and model_class(config, engine).scaling != "passed":',
         CLASSES,
     ),
     "Qwen3 counts from the length that its config states": Fault(
@@ -276,8 +300,8 @@ FAULTS = {
     ),
     "a method that was not measured is among those that were": Fault(
         "ropewalk/planning/comparison.py",
-        "return place is None, each.from_plain",
-        "return False, each.from_plain",
+        "place is None, *last",
+        "False, *last",
         ("tests/planning/test_comparison.py",),
     ),
     "a refuted method is planned without a warning": Fault(
@@ -637,8 +661,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "plans from plain frequencies come before those on top": Fault(
         "ropewalk/planning/comparison.py",
-        "return place is None, each.from_plain, each.is_beyond_runtimes",
-        "return place is None, not each.from_plain, each.is_beyond_runtimes",
+        "last = each.needs_training, each.from_plain",
+        "last = each.needs_training, not each.from_plain",
         ("tests/planning/test_comparison.py",),
     ),
     "angles are new over those of pretraining": Fault(
@@ -771,7 +795,7 @@ UNSEEN: dict[str, Fault] = {
         ),
     ),
     "the key to remove is named where it does not stand": Fault(
-        "ropewalk/exporting/serving.py",
+        "ropewalk/runtimes/transformers.py",
         'is not None:\n        what += ", and remove rope_scaling"',
         'is None:\n        what += ", and remove rope_scaling"',
         ("tests/exporting/test_serving.py",),

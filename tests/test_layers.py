@@ -210,7 +210,7 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
-            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("runtimes", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
             "torchrun",
         ),
@@ -258,36 +258,11 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "tokenizers", "xllamacpp"),
     ),
-    "exporting.model_classes": Row(("models.config",)),
-    "exporting.accepted": Row(("schedule", "models.config")),
-    "exporting.features": Row(
+    "runtimes": Row(
         (
-            *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
-            *("exporting.model_classes", "gguf.architectures", "gguf.families"),
-            *("gguf.rotation", "gguf.settings"),
-        ),
-        needs=("numpy",),
-    ),
-    "exporting.configs": Row(
-        (
-            *(*VALUES, "context_plan", "models.config", "models.stock_config"),
-            "exporting.model_classes",
-        ),
-    ),
-    "exporting.serving": Row(
-        (
-            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
-            *(
-                "exporting.features",
-                "exporting.accepted",
-                "exporting.configs",
-                "exporting.model_classes",
-                "gguf.architectures",
-                "gguf.families",
-                "gguf.family",
-                "gguf.parts",
-                "gguf.settings",
-            ),
+            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.families"),
+            *("models.source", "models.stock_config", "gguf.architectures", "gguf.families"),
+            *("gguf.family", "gguf.header", "gguf.parts", "gguf.rotation", "gguf.settings"),
         ),
         needs=("numpy",),
     ),
@@ -296,7 +271,7 @@ ROOMS = {
     "exporting.gguf_file": Row(
         (
             *("errors", "extras", "progress", "schedule", "context_plan"),
-            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("runtimes", "exporting.manifest"),
             *("exporting.parity", "exporting.places", "exporting.staging", "exporting.tokens"),
             *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
             *("gguf.rewriting", "gguf.settings", "gguf.tensors"),
@@ -311,7 +286,11 @@ ROOMS = {
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *("models.logits", "models.stock_config", "exporting.configs", "exporting.features"),
+            *(
+                "models.logits",
+                "models.stock_config",
+                "runtimes",
+            ),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
@@ -321,15 +300,19 @@ ROOMS = {
     ),
     "wheels": Row(
         (
-            *("errors", "values", "models.config", "exporting.accepted"),
-            "exporting.model_classes",
+            *(
+                "errors",
+                "values",
+                "models.config",
+                "runtimes",
+            ),
+            "runtimes",
         ),
     ),
-    "audit.reading": Row((*VALUES, "values", "context_plan", "models.config")),
     "audit.finding": Row(
         (
-            *("values", "context_plan", "models.config", "audit.reading"),
-            "exporting.model_classes",
+            *("values", "context_plan", "models.config", "runtimes"),
+            "runtimes",
         ),
     ),
     "audit.files.check": Row(("values", "audit.finding")),
@@ -344,24 +327,24 @@ ROOMS = {
     ),
     "audit.result": Row(
         (
-            *("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
+            *("lengths", "values", "exporting.parity", "runtimes", "audit.finding"),
             *("audit.files.check", "wheels"),
         ),
     ),
     "audit.stock_rotary": Row(
-        ("errors", "models", "models.config", "audit.reading"),
+        ("errors", "models", "models.config", "runtimes"),
         needs=("numpy", "torch", "transformers"),
     ),
     "audit": Row(
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
-            *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
-            *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
+            *("runtimes", "models.families", "exporting.parity", "exporting.tokens"),
+            *("runtimes",),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("gguf.parts", "gguf.settings"),
             *("audit.files", "audit.files.check"),
-            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary", "wheels"),
+            *("runtimes", "audit.finding", "audit.result", "audit.stock_rotary", "wheels"),
         ),
         needs=("numpy",),
         lazily=("torch",),
@@ -381,7 +364,7 @@ ROOMS = {
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page"),
             "evaluation.compared",
-            *("exporting.parity", "exporting.features", "evaluation.conditions"),
+            *("exporting.parity", "runtimes", "evaluation.conditions"),
         ),
         needs=("numpy",),
     ),
@@ -437,9 +420,9 @@ ROOMS = {
                 "evaluation.conditions",
                 "evaluation.statistics",
                 "evaluation.results",
-                "exporting.features",
+                "runtimes",
                 "exporting.places",
-                "exporting.serving",
+                "runtimes",
                 "audit.result",
             ),
             *("exporting.parity", "number_formats.results", "reports"),
@@ -495,10 +478,16 @@ ROOMS = {
             *(*VALUES, "values", "progress", "api", "api.data", "api.extend", "api.search"),
             *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
             *("models.recipes", "models.source"),
-            *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
+            *(
+                "outputs",
+                "records",
+                "theory",
+                "evaluation.results",
+                "runtimes",
+            ),
             *("evaluation.compared", "evaluation.conclusion", "evaluation.statistics"),
             *("number_formats.conclusion", "training.results"),
-            *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
+            *("exporting.parity", "runtimes", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),

@@ -99,7 +99,9 @@ class Inspection(Result):
 
     def summary(self) -> str:
         geometry, theory = self.schedule.geometry, self.theory
-        if theory.effective_length is None:
+        if self.schedule.has_no_positions:
+            reach = "it has no positions, since every pair stands still"
+        elif theory.effective_length is None:
             reach = f"similar keys beat random ones at all distances below {_k(theory.length)}"
         else:
             reach = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ropewalk.scaling import Parameter, named, names
+from ropewalk.scaling.longrope import PublishedFactors, published
 from ropewalk.values import Result
 
 
@@ -35,6 +36,8 @@ class Methods(Result):
     """All scaling methods, in alphabetical order."""
 
     methods: tuple[ScalingMethod, ...]
+    published: tuple[PublishedFactors, ...]
+    """The factors that longrope knows by name: `factors=longrope:NAME`."""
 
     def summary(self) -> str:
         listed = ", ".join(method.name for method in self.methods)
@@ -42,7 +45,7 @@ class Methods(Result):
 
 
 def methods() -> Methods:
-    """List the scaling methods, each with its parameters and their defaults."""
+    """List the scaling methods with their parameters, and the published factors of longrope."""
     known = [named(name) for name in names()]
     return Methods(
         tuple(
@@ -53,7 +56,8 @@ def methods() -> Methods:
                 parameters=tuple(map(_parameter, method.parameters.values())),
             )
             for method in known
-        )
+        ),
+        published(),
     )
 
 

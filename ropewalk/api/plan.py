@@ -20,7 +20,6 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
-from ropewalk.exporting.serving import Serving, serving
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -34,6 +33,7 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled
@@ -100,13 +100,15 @@ class Planned(Result):
         if self.changes_nothing:
             return self.changes_nothing
         factors = self.schedule.rescale_factors
+        speeds = f"rescale factors from {factors.min():.4g} to {factors.max():.4g}"
+        if self.schedule.has_no_positions:
+            speeds = "no positions"
         if self.rope_parameters is None:
             stock = f"No stock config says this: {self.rope_parameters_refused}."
         else:
             stock = "A stock config says this in its rope_parameters."
         return (
-            f"{self._lengths()} by {self.schedule.method}: rescale factors from "
-            f"{factors.min():.4g} to {factors.max():.4g}, cos and sin multiplied by "
+            f"{self._lengths()} by {self.schedule.method}: {speeds}, cos and sin multiplied by "
             f"{self.schedule.attention_scaling:.6g}. {stock}"
         )
 
@@ -242,7 +244,15 @@ def plan(
             notice(_from_plain(source, present.longest(chosen[0]), method))
         start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
         scale = target / (start if from_original else present.longest(chosen[0])).length
+        before = present.longest(chosen[0])
         for name in (each.name for each in stacked(method)):
+            if stacked(name)[0].needs_training and not before.has_no_positions:
+                trained_at = format_length(before.geometry.original_length)
+                notice(
+                    f"warning: {source.name}: {name} needs training: the model is of no use under "
+                    f"this plan until it was trained under {name} at its original length of "
+                    f"{trained_at} (a plan to {trained_at}), which ropewalk has not measured"
+                )
             found = measured(name, scale, trained=after_training)
             if found is not None and found.is_refuted and not parameters:
                 notice(found.warning)

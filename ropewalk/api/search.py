@@ -63,6 +63,14 @@ def search(
     stock_runtimes: Annotated[
         bool, Option("Search only schedules that stock runtimes can express.", advanced=True)
     ] = True,
+    beyond_critical: Annotated[
+        bool,
+        Option(
+            "Search only factors of at least s for pairs without a full turn in the trained "
+            "length, as LongRoPE2 does.",
+            advanced=True,
+        ),
+    ] = False,
     as_published: Annotated[
         bool,
         Option(
@@ -118,6 +126,7 @@ def search(
             evaluations=evaluations,
             tokens=tokens,
             stock_runtimes=stock_runtimes,
+            beyond_critical=beyond_critical,
             recover=recover,
             documents=documents,
             seed=seed,

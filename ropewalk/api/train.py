@@ -494,8 +494,8 @@ class _Asked:
 
     def check(self) -> None:
         """Refuse what a later stage would, before there is a run directory."""
-        from ropewalk.exporting.configs import stock_config
         from ropewalk.pipeline.training import with_original
+        from ropewalk.runtimes.configs import stock_config
         from ropewalk.training.stage import check_stage
 
         self.execution.accumulated(self.settings.batch)

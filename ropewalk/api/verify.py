@@ -33,9 +33,8 @@ def verify(
     runtimes: Annotated[
         Sequence[str],
         Option(
-            "Judge by this runtime alone: transformers, vllm, sglang, llama.cpp and ollama (after "
-            "their own converters), mlx-lm, transformers-4, vllm-2025. Repeatable (default: the "
-            "first three; for a GGUF file, llama.cpp).",
+            "Judge by this runtime alone, such as vllm, llama.cpp or mlx-lm; an unknown name lists "
+            "all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),
         ),

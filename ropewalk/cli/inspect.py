@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from ropewalk.api.inspect import SCOPE, Inspection, Measured, Theory, inspect
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, pair_rows, print_json, show_steps, table
+from ropewalk.cli.shared import (
+    JsonOption,
+    factor_cell,
+    pair_rows,
+    print_json,
+    show_steps,
+    table,
+)
 from ropewalk.lengths import format_length
 
 EXAMPLE = "ropewalk inspect llama-3.1-8b"
@@ -64,7 +71,7 @@ def _show(found: Inspection) -> None:
             str(i),
             f"{wavelength:,.2f}",
             f"{schedule.length / wavelength:,.2f}",
-            f"{schedule.rescale_factors[i]:.4f}",
+            factor_cell(schedule.rescale_factors[i]),
             *(f"{of_pair[i]:.3f}" for of_pair in variances),
         )
     console.print()
@@ -73,6 +80,9 @@ def _show(found: Inspection) -> None:
 
 def _theory_lines(found: Inspection) -> Iterator[str]:
     theory = found.theory
+    if found.schedule.has_no_positions:
+        yield "no positions: every pair stands still, so theory has nothing to predict"
+        return
     yield _effective_length(theory, theory.length)
     yield SCOPE
     new, critical = len(theory.out_of_distribution_pairs), theory.critical_pair

@@ -33,4 +33,11 @@ def _show(found: Methods) -> None:
             listing.add_row("", Text(parameters, style="dim"))
     console = Terminal()
     console.print(listing)
+    names = ", ".join(each.name for each in found.published)
+    first = found.published[0]
+    console.print(
+        f"\nPublished factors, as --set factors=longrope:NAME: {names} (target, model, length of "
+        f"its fine-tuning; {first.origin}; {first.licence})",
+        soft_wrap=True,
+    )
     console.print("\nParameters go with --set; methods stack: --method yarn+resonance")

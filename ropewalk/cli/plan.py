@@ -18,6 +18,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
+    factor_cell,
     pair_rows,
     print_json,
     save_plot,
@@ -26,18 +27,18 @@ from ropewalk.cli.shared import (
     table,
     write_plan,
 )
-from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
+from ropewalk.runtimes import targets
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
     from ropewalk.cli.terminal import Terminal
-    from ropewalk.exporting.serving import Serving
     from ropewalk.planning.measured import Measured
+    from ropewalk.runtimes.serving import Serving
 
 USUAL_PLAN = "plan.json"
 """The name of the plan in the lines to paste."""
@@ -132,8 +133,8 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
                 str(i),
                 f"{before.wavelengths[i]:,.2f}",
                 f"{after.wavelengths[i]:,.2f}",
-                f"{before.rescale_factors[i]:.4f}",
-                f"{after.rescale_factors[i]:.4f}",
+                factor_cell(before.rescale_factors[i]),
+                factor_cell(after.rescale_factors[i]),
             )
         console.print()
         console.print(pairs)
@@ -150,7 +151,7 @@ def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None
 
 def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
-    from ropewalk.exporting.serving import OF_GGUF
+    from ropewalk.runtimes.serving import OF_GGUF
 
     console.print("\nTo serve it:")
     for row in rows:
@@ -173,10 +174,12 @@ def _show_comparison(found: Comparison, *, saved: bool) -> None:
         pairs = candidate.schedule.geometry.pairs
         rows.add_row(
             candidate.name,
-            _ranked(candidate.rank, candidate.measured, trained=False),
+            "needs training"
+            if candidate.needs_training
+            else _ranked(candidate.rank, candidate.measured, trained=False),
             _ranked(candidate.rank_after_training, candidate.measured, trained=True),
             f"{candidate.out_of_distribution_pairs}/{pairs}",
-            f"×{candidate.fast_stretch:.3g}",
+            "still" if candidate.schedule.has_no_positions else f"×{candidate.fast_stretch:.3g}",
             _loads_in(candidate.runtimes),
         )
     console = Terminal()
@@ -234,7 +237,7 @@ def _where(found: Comparison) -> str:
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:
     if runtimes is None:
         return "unknown"
-    missing = [runtime for runtime in RUNTIMES if runtime not in runtimes]
+    missing = [runtime for runtime in targets() if runtime not in runtimes]
     if not runtimes:
         return "ropewalk only"
     if len(runtimes) == 1:

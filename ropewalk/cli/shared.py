@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, printable
 from ropewalk.lengths import format_length
 from ropewalk.outputs import STANDARD_OUTPUT, check_file, write_atomically
 from ropewalk.scaling import named, names
-from ropewalk.schedule import Recipe, RotarySchedule
+from ropewalk.schedule import MAX_FACTOR, Recipe, RotarySchedule
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
@@ -113,13 +113,20 @@ def show_steps(console: Terminal, plan: ContextPlan) -> None:
             console.print(told, soft_wrap=True)
 
 
+def factor_cell(factor: float) -> str:
+    """A rescale factor in a table of pairs."""
+    return f"{factor:.4f}" if factor < MAX_FACTOR else "stands still"
+
+
 def in_words(schedule: RotarySchedule) -> str:
     """A schedule in one line: its methods, its factors, and what stands beside them."""
     factors = schedule.rescale_factors
     steps = (str(_without_defaults(step)) for step in schedule.recipe)
     parts = [told] if (told := " then ".join(steps)) else []
     low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
-    if low != high:
+    if schedule.has_no_positions:
+        parts.append("no positions")
+    elif low != high:
         parts.append(f"factors {low} to {high}")
     elif low != "1":
         parts.append(f"every factor {low}")

@@ -18,8 +18,6 @@ from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import folding, gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
-from ropewalk.exporting.configs import window_everywhere
-from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
@@ -31,6 +29,8 @@ from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.features import check_plan, expressible, is_dynamic
 from ropewalk.untrusted import read_json
 
 

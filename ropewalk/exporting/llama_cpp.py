@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
-from ropewalk.exporting.configs import modelfile
+from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
@@ -39,6 +39,7 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes.files import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -69,6 +70,23 @@ _WITHIN = 12
 _SEED = 8
 _CHECK = "run `ropewalk verify` on the model's folder"
 _VERIFY = "run `ropewalk verify` on it"
+
+
+def write(
+    source: str | Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    dtype: str = "F32",
+    overwrite: bool = False,
+    approximate: bool = False,
+    progress: Progress = silent,
+) -> Exported:
+    """The same, of the nearest plan that llama.cpp can follow, where `approximate` allows it."""
+    checkpoint = Checkpoint.open(str(source), packed=PACKED)
+    followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
+    exported = export(source, followed, out, dtype=dtype, overwrite=overwrite, progress=progress)
+    return exported.with_warnings(warnings)
 
 
 def export(

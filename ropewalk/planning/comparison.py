@@ -25,7 +25,7 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import Measured, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, FITS, UNCHANGED, WITHOUT_TRAINING
-from ropewalk.scaling import names
+from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
@@ -58,6 +58,8 @@ class Candidate(Value):
     runtime loads rank below the others."""
     from_plain: bool = False
     """Whether it starts from the plain frequencies of a model that is scaled at present."""
+    needs_training: bool = False
+    """Without training under it the model is of no use, so it comes after the others."""
     rank: int | None = None
     """For use without training: 1 for the first, None if the method was not measured."""
     rank_after_training: int | None = None
@@ -86,6 +88,8 @@ class Candidate(Value):
     @property
     def theory(self) -> str:
         """What follows from the schedule alone."""
+        if self.schedule.has_no_positions:
+            return "by theory, there are no positions, since every pair stands still"
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -104,8 +108,9 @@ class Candidate(Value):
     @property
     def reason(self) -> str:
         """What theory says, and what was measured."""
-        told = [str(each) for each in self.measured]
-        if self.rank is None and self.rank_after_training is None:
+        told = ["needs training under this plan"] if self.needs_training else []
+        told += map(str, self.measured)
+        if self.rank is None:
             told.append("not measured")
         return "; ".join([self.theory, *told]) + "."
 
@@ -142,8 +147,9 @@ def compare(
     """Try every method, with `parameters` by name where a method needs any.
 
     The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
-    order is that for use without training, or that for use after it; where pairs rest, methods
-    that no runtime expresses come last. After all of these come methods that were not measured.
+    order is that for use without training, or that for use after it. Methods that were not
+    measured come after those that were, and where pairs rest, methods that no runtime expresses
+    come last.
 
     Where the present scaling is a formula, a method is tried on top of it and from the plain
     frequencies; plans that keep the present scaling come first.
@@ -195,6 +201,7 @@ def compare(
                 measured=() if unchanged else _measured(method, target_length / start.length),
                 runtimes=None if runtimes is None else runtimes(plan),
                 from_plain=from_plain,
+                needs_training=named(method).needs_training and not start.has_no_positions,
             )
         )
         fits = unchanged and not angles.out_of_distribution
@@ -222,12 +229,14 @@ def _ranks(
     """
     places = {name: place for place, name in enumerate(order)}
 
-    def key(each: Candidate) -> tuple[bool, bool, bool, int]:
+    def key(each: Candidate) -> tuple[bool, bool, bool, bool, int]:
         place = places.get(listed[each.name])
-        return place is None, each.from_plain, each.is_beyond_runtimes, place or 0
+        last = each.needs_training, each.from_plain
+        return each.is_beyond_runtimes, place is None, *last, place or 0
 
-    found = enumerate(sorted(candidates, key=key), start=1)
-    return {each.name: rank if listed[each.name] in places else None for rank, each in found}
+    found = [each.name for each in sorted(candidates, key=key)]
+    known = [name for name in found if listed[name] in places]
+    return {name: known.index(name) + 1 if name in known else None for name in found}
 
 
 def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:

@@ -39,6 +39,8 @@ from ropewalk.schedule import (
 from ropewalk.untrusted import real_number, whole_number
 
 P = ParamSpec("P")
+PUBLISHED = "longrope:"
+"""Begins the name of published factors, where a parameter takes a list."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Method(Generic[P]):
     """It needs a start whose frequencies are b^(-2i/d) for some base b."""
     by_length: bool
     """Its factors are for the length at hand, so a plan holds it as a ladder of lengths."""
+    needs_training: bool = False
+    """A model is of no use under it before further training."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> RotarySchedule:
         bound = inspect.signature(self.compute).bind(*args, **kwargs)
@@ -141,9 +145,15 @@ class Parameter:
         """The types that it takes: (float, NoneType) for `float | None`."""
         return get_args(self.type) if None.__class__ in get_args(self.type) else (self.type,)
 
+    @property
+    def takes_names(self) -> bool:
+        """Whether the name of published factors may stand for a list."""
+        return str in get_args(self.type)
+
     def __str__(self) -> str:
         if self.required or self.default is None:
-            kind = {float: "NUMBER", int: "N", bool: "true|false"}.get(self.kinds[0], "a,b,…")
+            listed = f"a,b,…|{PUBLISHED}NAME" if self.takes_names else "a,b,…"
+            kind = {float: "NUMBER", int: "N", bool: "true|false"}.get(self.kinds[0], listed)
             return f"{self.name}={kind}"
         default = f"{self.default:g}" if isinstance(self.default, float) else self.default
         return f"{self.name}={str(default).lower()}"
@@ -163,8 +173,10 @@ class Parameter:
             return real_number(value, path)
         if isinstance(value, np.ndarray):
             value = value.tolist()
+        if self.takes_names and isinstance(value, str) and value.startswith(PUBLISHED):
+            return value
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise InvalidValue(path, value, "must be a list of numbers", "give a,b,…")
+            raise InvalidValue(path, value, "must be a list of numbers", f"write {self}")
         return tuple(real_number(item, f"{path}[{i}]") for i, item in enumerate(value))
 
     def parsed(self, text: str) -> ParameterValue:
@@ -180,6 +192,8 @@ class Parameter:
                 return int(low)
             if kind is float:
                 return self.checked(float(low), self.name)
+            if self.takes_names and low.startswith(PUBLISHED):
+                return low
             return self.checked([float(item) for item in low.split(",")], self.name)
         except ValueError:
             raise InvalidValue(
@@ -193,11 +207,14 @@ def scaling_method(
     monotone: bool,
     geometric_start: bool = False,
     by_length: bool = False,
+    needs_training: bool = False,
 ) -> Callable[[Callable[P, RotarySchedule]], Method[P]]:
     """Make a method of a function `schedule(start, target_length, *, …)`."""
 
     def method(compute: Callable[P, RotarySchedule]) -> Method[P]:
-        return Method(compute, identity_at_one, monotone, geometric_start, by_length)
+        return Method(
+            compute, identity_at_one, monotone, geometric_start, by_length, needs_training
+        )
 
     return method
 

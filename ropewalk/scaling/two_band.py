@@ -2,7 +2,7 @@
 
 "Method 2" of the base-bound paper, generalised. Without a `base`, the first band's is chosen so
 that the bands meet: λᵢ = s^(i/split). Without a `split`, it is the first pair that does not
-complete a turn within the length that the start serves.
+complete a turn within the length that the start serves, and the factors are those of `longrope2`.
 """
 
 from __future__ import annotations

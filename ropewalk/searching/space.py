@@ -8,7 +8,7 @@ the extension that is there. A pair that rests (`resting_pairs`) has no λ here.
 
 Two constraints may be asked for: `stock_runtimes` holds n̂ at 0, which is all that a stock runtime
 can express, and `beyond_critical` is LongRoPE2's: a pair that never completed a turn within the
-trained length has λ of at least s.
+trained length has λ of at least s. In recovery there is no s, so it is refused there.
 """
 
 from __future__ import annotations
@@ -99,6 +99,13 @@ class Space:
                 f"give a target above {format_length(served)}, or request short-context recovery "
                 "(`recover`)",
             )
+        if self.recover and self.beyond_critical:
+            raise InvalidValue(
+                "beyond_critical",
+                self.beyond_critical,
+                "bounds the factors of an extension, and recovery extends nothing",
+                "leave one of the two out",
+            )
         if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
             raise InvalidValue(
                 "highest_factor",
@@ -149,9 +156,8 @@ class Space:
 
     @property
     def critical_pair(self) -> int:
-        """⌈(d/2)·log_base(L/2π)⌉ - 1, by counting: the pairs that turn within the length served."""
-        turning = int((self.start.wavelengths < self.start.length).sum())
-        return max(0, turning - 1)
+        """⌈(d/2)·log_base(L/2π)⌉: the first, from 0, without a full turn in the length served."""
+        return int((self.start.wavelengths[: self.pairs] <= self.start.length).sum())
 
     @cached_property
     def scalings(self) -> FloatArray:

@@ -26,7 +26,6 @@ from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.load import load
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import extend_plan
-from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.objectives import LocalMeasure
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
@@ -39,6 +38,11 @@ FACTORS = (2, 4, 8)
 UNTOUCHED, TUNED = (0,), (50, 200)
 """After how many steps of fine-tuning a cell is measured."""
 NONE = "none"
+METHODS = (
+    *("base_change", "dynamic_ntk", "linear", "llama3", "longrope", "ntk", "ntk_fixed"),
+    *("ntk_mixed", "ntk_old", "resonance", "two_band", "yarn"),
+)
+"""Those that there were; later ones are in studies/methods, which trains nothing."""
 ALSO = {"dynamic_ntk": "ntk"}
 """At the length of a cell both are one schedule, which is measured once."""
 
@@ -108,7 +112,7 @@ def schedules(present: ContextPlan, target: int) -> dict[str, RotarySchedule]:
     """What each method makes of a model, without those that equal another at this length."""
     found = {NONE: replace(present.longest(), length=target)}
     given = {"base": sufficient_base(present, target, FULL_ATTENTION)}
-    for method in names():
+    for method in METHODS:
         try:
             plan = extend_plan(present, target, method, given if method == "base_change" else None)
         except InputError:  # one that needs factors, or that does not extend

@@ -318,6 +318,30 @@ def test_the_trained_length_is_an_argument_and_refuses_what_contradicts_the_conf
         rw.plan(LLAMA31, "256k", trained_length="12x")
 
 
+@pytest.mark.parametrize("to", ["4k", "16k"])
+def test_a_plan_without_positions_says_that_it_needs_training(to: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    found = rw.plan(LLAMA2, to, "drope", notice=told.append)
+    [warning] = told
+    assert "drope needs training" in warning
+    assert "at its original length of 4k" in warning
+    assert "no positions" in found.summary()
+    assert found.rope_parameters is not None
+    factors = found.rope_parameters["long_factor"]
+    assert isinstance(factors, list | tuple)
+    assert set(factors) == {1e12}
+    config = json.loads(LLAMA2.read_text()) | {
+        "rope_parameters": found.rope_parameters,
+        "max_position_embeddings": found.plan.target_length,
+    }
+    config.pop("rope_scaling", None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "no positions" in rw.inspect(tmp_path).summary()
+    told.clear()
+    rw.plan(tmp_path, "32k", "drope", notice=told.append)
+    assert not [each for each in told if "needs training" in each]
+
+
 def test_a_plan_that_comes_out_as_the_present_one_leaves_no_training_behind() -> None:
     said: list[str] = []
     found = rw.plan("deepseek-v3", "160k", "yarn", notice=said.append)

@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.examination import audit
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.rules.gguf import read
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -30,6 +29,7 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
+from ropewalk.runtimes.llama_cpp import read_file as read
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import start_of, tiny_folder, unproven

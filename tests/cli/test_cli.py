@@ -95,6 +95,7 @@ class TestMethods:
         text = ropewalk("methods")
         assert all(name in text for name in scaling.names())
         assert "beta_fast=32" in text
+        assert "2048k_la2_256k" in text
 
 
 class TestErrors:

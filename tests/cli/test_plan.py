@@ -160,6 +160,26 @@ def test_a_method_that_changes_the_length_at_hand_is_planned_all_the_same() -> N
     assert "4k to 4k by resonance" in text
 
 
+def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_bytes(Path(LLAMA2).read_bytes())
+    text = planned(config, "--to", "16k", "--method", "drope").stdout
+    table = text.partition("To serve it")[0]
+    assert "drope to 16k; no positions; cos and sin times 1.06901" in table
+    assert "stands still" in table
+    assert "1000000000000" not in table
+    clipped = planned(config, "--to", "16k", "--method", "yarn+cope").stdout
+    assert clipped.partition("To serve it")[0].count("stands still") == 1
+    compared = " ".join(planned(config, "--to", "16k").stdout.split())
+    assert "drope needs" in compared
+    value = json.loads(planned(config, "--to", "16k", "--method", "drope", "--json").stdout)
+    own = {"rope_parameters": value["rope_parameters"], "max_position_embeddings": 16384}
+    config.write_text(json.dumps(json.loads(config.read_text()) | own))
+    told = CliRunner().invoke(command_line(["inspect"]), ["inspect", str(config)]).stdout
+    assert "no positions: every pair stands still" in told
+    assert "effective length" not in told
+
+
 def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     args = (LLAMA2, "--to", "16k", "--method", "ntk_mixed")
     text = planned(*args).stdout

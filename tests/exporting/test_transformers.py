@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting import folder, fresh_process, gate, transformers
-from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.folder import prepare
 from ropewalk.exporting.parity import NotTheSame
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import names
 from tests.exporting.folders import TARGET, saved, spoil_exports
 from tests.models.tiny import FAMILIES, STRUCTURES, WINDOW

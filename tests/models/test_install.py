@@ -111,6 +111,30 @@ def test_what_a_stock_config_can_say_gives_the_stock_logits(family: str, methods
         assert_close(logits(model, ids), logits(stock, ids))
 
 
+@pytest.mark.parametrize("beta", [1.0, 1.5])
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma3_text"])
+def test_drope_is_a_model_without_rotation_whose_logits_are_multiplied(
+    family: str, beta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(family)
+    plan = planned(model, "drope", {"beta": beta})
+    ids = tokens(SEQUENCE)
+    with applied(model, plan):
+        ours = logits(model, ids)
+    [rotary] = {type(m) for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding")}
+    forward = rotary.forward
+
+    def still(self: Any, *arguments: Any, **more: Any) -> tuple[Tensor, Tensor]:
+        cos, sin = forward(self, *arguments, **more)
+        return torch.ones_like(cos), torch.zeros_like(sin)
+
+    monkeypatch.setattr(rotary, "forward", still)
+    for module in model.modules():
+        if hasattr(module, "scaling"):
+            module.scaling *= beta
+    assert_close(logits(model, ids), ours)
+
+
 def test_a_softmax_scaling_stands_beside_cos_and_sin_and_over_that_of_the_config() -> None:
     rope = {
         "rope_type": "yarn",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,8 @@ def test_each_method_leaves_resting_pairs_alone(name: str) -> None:
     start = RotarySchedule.plain(HEAD)
     target = 4096 if name == "resonance" else 16384
     method = named(name)
-    given = {"base": 4e6} if name == "base_change" else {}
+    own: dict[str, dict[str, Any]] = {"base_change": {"base": 4e6}, "cope": {"pairs": 4}}
+    given = own.get(name, {})
     schedule = method(start, target, **given)
     assert (schedule.rescale_factors[8:] == 1).all()
     assert (schedule.inverse_frequencies[8:] == 0).all()

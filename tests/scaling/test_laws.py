@@ -25,6 +25,7 @@ from ropewalk.scaling import (
     linear,
     llama3,
     longrope,
+    longrope2,
     ntk,
     ntk_fixed,
     ntk_mixed,
@@ -34,6 +35,7 @@ from ropewalk.scaling import (
     yarn,
 )
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
+from ropewalk.theory.coverage import critical_pair
 from tests.strategies import bases, geometries, scales, schedules
 
 CLOSE = 1e-12
@@ -345,6 +347,43 @@ class TestTwoBand:
         slow = ~np.array(whole_turns)
         furthest = schedule.inverse_frequencies * target
         assert (furthest[slow] <= (start.inverse_frequencies * start.length)[slow] * 1.0001).all()
+
+
+class TestLongrope2:
+    @pytest.mark.parametrize(
+        ("head_dim", "base", "length", "pair", "real"),
+        [(96, 1e4, 2048, 31, 25), (128, 5e5, 8192, 35, 30)],
+        ids=["Phi3-mini", "LLaMA3-8B"],
+    )
+    def test_takes_the_critical_pairs_of_the_paper(
+        self, head_dim: int, base: float, length: int, pair: int, real: int
+    ) -> None:
+        start = RotarySchedule.plain(RotaryGeometry(head_dim, head_dim, base, length))
+        s = 2**17 / length
+        assert critical_pair(start) == pair
+        for schedule, critical in (
+            (longrope2.schedule(start, 2**17), pair),
+            (longrope2.schedule(start, 2**17, critical_pair=real), real),
+        ):
+            # Algorithm 1: pair d_rcd turns at 1/(s·b^(2·d_rcd/d)), and the base below follows.
+            below = (s * base ** (2 * critical / head_dim)) ** (head_dim / (2 * critical))
+            assert schedule.inverse_frequencies[:critical] == pytest.approx(
+                frequencies(below, head_dim)[:critical], rel=CLOSE
+            )
+            assert schedule.rescale_factors[critical:] == pytest.approx(s, rel=CLOSE)
+            assert schedule.rescale_factors[critical - 1] < s
+
+    @given(extensions())
+    def test_is_two_bands_that_meet_at_the_critical_pair(
+        self, extension: tuple[RotarySchedule, int]
+    ) -> None:
+        ours, theirs = longrope2.schedule(*extension), two_band.schedule(*extension)
+        assert ours.rescale_factors == pytest.approx(theirs.rescale_factors, rel=CLOSE)
+
+    def test_from_pair_0_on_it_is_linear(self) -> None:
+        start = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096))
+        schedule = longrope2.schedule(start, 32768, critical_pair=0, factor=12.0)
+        assert (schedule.rescale_factors == 12).all()
 
 
 @given(schedules())

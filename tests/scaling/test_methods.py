@@ -20,6 +20,8 @@ from ropewalk.planning import extension
 from ropewalk.scaling import (
     Method,
     base_change,
+    cope,
+    drope,
     linear,
     llama3,
     longrope,
@@ -28,7 +30,7 @@ from ropewalk.scaling import (
     two_band,
     yarn,
 )
-from ropewalk.schedule import Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import MAX_FACTOR, Recipe, RotaryGeometry, RotarySchedule
 from tests.scaling.conformance import (
     CHECKS,
     LLAMA2,
@@ -80,7 +82,8 @@ def test_conformance(name: str, checks: Sequence[Callable[[Case], None]]) -> Non
 def test_the_methods_are_there() -> None:
     assert set(scaling.names()) >= {
         "linear", "ntk", "ntk_old", "ntk_fixed", "ntk_mixed", "dynamic_ntk", "yarn", "llama3",
-        "base_change", "longrope", "two_band", "resonance",
+        "base_change", "longrope", "two_band", "resonance", "cope",
+        "longrope2", "drope",
     }  # fmt: skip
 
 
@@ -180,11 +183,22 @@ class TestParameters:
             ("two_band", {"split": 65}, "^split = 65: must lie between 0 and 64"),
             ("two_band", {"split": -1}, "^split = -1"),
             ("two_band", {"split": 44.0}, r"^split = 44\.0: must be a whole number"),
+            ("drope", {"beta": 0.0}, r"^beta = 0\.0: must be above 0"),
+            ("drope", {"beta": float("nan")}, "^beta = nan"),
+            ("drope", {"beta": "1"}, "^beta = '1': must be a number"),
+            ("cope", {"pairs": 0}, "^pairs = 0: must lie between 1 and 64"),
+            ("cope", {"pairs": 65}, "^pairs = 65"),
+            ("cope", {"pairs": 20.0}, r"^pairs = 20\.0: must be a whole number"),
+            ("longrope2", {"critical_pair": 65}, "^critical_pair = 65: must lie between 0 and 64"),
+            ("longrope2", {"critical_pair": -1}, "^critical_pair = -1"),
+            ("longrope2", {"factor": 0.5}, r"^factor = 0\.5: must be at least 1"),
             ("longrope", {}, "^factors = None: is required by longrope"),
             ("longrope", {"factors": [2.0] * 63}, "'63 values': must be 64 numbers"),
             ("longrope", {"factors": [2.0]}, "'1 values': must be 64 numbers"),
             ("longrope", {"factors": 2.0}, r"^factors = 2\.0: must be a list"),
             ("longrope", {"factors": "2" * 64}, "^factors = '222.*must be a list"),
+            ("longrope", {"factors": "longrope:256k_la2_128k"}, "a target of 256k, and here it is"),
+            ("longrope", {"factors": "2048k_la2_256k"}, "must be a list of numbers.*longrope:NAME"),
             ("longrope", {"factors": [1.0, "x"]}, r"^factors\[1\] = 'x': must be a number"),
             ("longrope", {"factors": [-2.0] * 64}, r"^rescale_factors\[0\] = -2\.0: .*above 0"),
             ("longrope", {"factors": [1.0] * 64, "kept_initial_positions": -1},
@@ -250,6 +264,145 @@ class TestParameters:
             32768,
             factors=factors,  # type: ignore[arg-type]
         )
+
+
+class TestPublishedFactors:
+    NAME = "longrope:256k_la2_128k"
+
+    @pytest.mark.parametrize("written", [NAME, f" {NAME.upper()} "])
+    def test_a_name_stands_for_the_list_in_recipe_and_plan(self, written: str) -> None:
+        given = extension.parse_settings("longrope", {"factors": written})
+        found = extension.extend(LLAMA2, 2**18, "longrope", given)
+        assert found.rescale_factors[-1] == 64
+        assert found.attention_scaling == pytest.approx(np.sqrt(1 + np.log(64) / np.log(4096)))
+        assert found.recipe[0].parameters["factors"] == self.NAME
+        again = RotarySchedule.loads(found.dumps())
+        assert again == found == scaling.rebuild(again.recipe, LLAMA2.geometry)
+
+    def test_short_factors_of_a_fine_tuned_model(self) -> None:
+        """λ for 4k in the model fine-tuned at 128k are over the plain frequencies too."""
+        found = longrope.schedule(LLAMA2, 4096, factors="longrope:4k_la2_128k")
+        assert found.rescale_factors[-1] == pytest.approx(2.79)
+        assert found.attention_scaling == 1
+
+    @pytest.mark.parametrize(
+        ("start", "target", "message"),
+        [
+            (LLAMA31, 2**18, "a base of the frequencies of 10000, and here it is none"),
+            (RotarySchedule.plain(RotaryGeometry(128, 128, 5e5, 4096)), 2**18, "it is 500000"),
+            (linear.schedule(LLAMA2, 8192), 2**18, "and here it is none"),
+            (ntk.schedule(LLAMA2, 8192), 2**18, "and here it is 20"),
+            (RotarySchedule.plain(RotaryGeometry(64, 64, 1e4, 4096)), 2**18, "here it is 64"),
+            (LLAMA2, 2**17, "a target of 256k, and here it is 128k"),
+        ],
+    )
+    def test_another_model_or_target_is_refused_unless_forced(
+        self, start: RotarySchedule, target: int, message: str
+    ) -> None:
+        with pytest.raises(InvalidValue, match=rf"is for LLaMA-2-7B.*{message}.*force=true"):
+            longrope.schedule(start, target, factors=self.NAME)
+        if start.geometry.pairs != 64:
+            with pytest.raises(InvalidValue, match="must be 32 numbers"):
+                longrope.schedule(start, target, factors=self.NAME, force=True)
+            return
+        found = longrope.schedule(start, target, factors=self.NAME, force=True)
+        assert found.rescale_factors[-1] == pytest.approx(64 * start.rescale_factors[-1])
+
+    @pytest.mark.parametrize("name", ["256k_la2_128", "", "../longrope", "nothing"])
+    def test_an_unknown_name_lists_the_others(self, name: str) -> None:
+        with pytest.raises(UnknownName) as caught:
+            longrope.schedule(LLAMA2, 2**18, factors=f"longrope:{name}")
+        assert "2048k_la2_256k" in caught.value.valid
+
+    def test_only_longrope_takes_such_names(self) -> None:
+        with pytest.raises(InvalidValue, match="beta_fast"):
+            extension.parse_settings("yarn", {"beta_fast": self.NAME})
+
+
+class TestCope:
+    def test_takes_the_pairs_of_the_paper_and_its_taper(self) -> None:
+        """The public code's expression, for its 20 of 64 pairs."""
+        weights = 0.5 * (1 + np.cos(np.pi * np.arange(20) / 19))
+        found = cope.schedule(LLAMA31, 2**18, pairs=20)
+        expected = LLAMA31.inverse_frequencies.copy()
+        expected[-20:] *= weights
+        assert found.inverse_frequencies == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        assert found.rescale_factors[44] == LLAMA31.rescale_factors[44]
+        assert found.rescale_factors[-1] == MAX_FACTOR
+
+    @pytest.mark.parametrize(
+        ("geometry", "count"),
+        [
+            (RotaryGeometry(32, 32, 1e4, 512), 8),
+            (LLAMA2.geometry, 18),
+            (LLAMA31.geometry, 29),
+            (RotaryGeometry(64, 32, 1e4, 512), 8),
+            (RotaryGeometry(128, 64, 1e4, 512, resting_pairs=18), 0),
+        ],
+    )
+    def test_by_default_clips_the_pairs_without_a_full_turn_in_pretraining(
+        self, geometry: RotaryGeometry, count: int
+    ) -> None:
+        plain = RotarySchedule.plain(geometry)
+        beyond = plain.wavelengths[: geometry.turning_pairs] > geometry.original_length
+        assert beyond.sum() == count
+        if not count:
+            with pytest.raises(Unsupported, match=r"cope has nothing to clip.*set pairs"):
+                cope.schedule(plain, 1024)
+            return
+        found = cope.schedule(plain, 8 * plain.length)
+        assert (found.rescale_factors > 1).sum() == count - 1  # the first of them is kept
+
+    @pytest.mark.parametrize("first", ["yarn", "linear", "ntk", "longrope"])
+    def test_the_last_pair_is_at_the_cap_after_any_other_method(self, first: str) -> None:
+        given = {"factors": [3.0] * 64} if first == "longrope" else {}
+        both = extension.extend(LLAMA2, 32768, f"{first}+cope", given)
+        alone = extension.extend(LLAMA2, 32768, first, given)
+        assert both.rescale_factors[-1] == MAX_FACTOR
+        assert (both.rescale_factors[:46] == alone.rescale_factors[:46]).all()
+        assert both.attention_scaling == alone.attention_scaling
+
+    def test_a_pair_that_stands_still_is_left_so_by_later_methods(self) -> None:
+        clipped = cope.schedule(LLAMA2, 8192)
+        for name in ("linear", "ntk_old", "two_band"):
+            found = extension.extend(clipped, 65536, name)
+            assert found.rescale_factors[-1] == MAX_FACTOR
+
+    def test_resting_pairs_are_not_counted(self) -> None:
+        resting = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096, resting_pairs=10))
+        found = cope.schedule(resting, 8192, pairs=3).rescale_factors
+        assert (found[51:54] > [0.5, 1.5, 1e11]).all()
+        assert (found[54:] == 1).all()
+
+
+class TestDrope:
+    def test_has_no_positions_whatever_came_before(self) -> None:
+        for start in (LLAMA2, LLAMA31, yarn.schedule(LLAMA2, 32768), cope.schedule(LLAMA2, 8192)):
+            found = drope.schedule(start, 2**18)
+            assert (found.rescale_factors == MAX_FACTOR).all()
+            assert found.has_no_positions
+            assert not start.has_no_positions
+            far = found.cos_sin([2**18])[0] / found.attention_scaling
+            assert far == pytest.approx(1.0, abs=1e-12)
+            again = linear.schedule(found, 2**19)
+            assert again.has_no_positions
+
+    def test_beta_multiplies_the_logits_by_m_or_by_the_softmax(self) -> None:
+        whole = drope.schedule(LLAMA2, 4 * 4096, beta=1.44)
+        assert whole.attention_scaling == pytest.approx(1.2)
+        assert whole.softmax_scaling == 1.0
+        half = RotarySchedule.plain(RotaryGeometry(128, 64, 1e4, 4096))
+        part = drope.schedule(half, 4 * 4096, beta=1.44)
+        assert (part.attention_scaling, part.softmax_scaling) == (1.0, 1.44)
+        usual = drope.schedule(LLAMA2, 4 * 4096).attention_scaling ** 2
+        assert usual == pytest.approx(1 + 0.103 * np.log(4))
+        at_home = drope.schedule(LLAMA2, 4096)
+        assert at_home.attention_scaling == 1.0
+
+    def test_resting_pairs_do_not_count(self) -> None:
+        resting = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096, resting_pairs=10))
+        assert drope.schedule(resting, 8192).has_no_positions
+        assert not resting.has_no_positions
 
 
 class TestChains:

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import linear, longrope, ntk, rebuild, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
-from ropewalk.searching.model.settings import published_space
+from ropewalk.searching.model.settings import (
+    SearchSettings,
+    legs_of,
+    published_space,
+    space_of,
+)
 from ropewalk.searching.space import KEPT_POSITIONS, Candidate, Space, monotone
+from ropewalk.theory.coverage import critical_pair
 from tests.searching.problems import SMALL, small_space, spaces
 
 LLAMA = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096))
@@ -120,8 +126,8 @@ def test_what_breaks_a_constraint_is_named(change: dict[str, object], complaint:
 
 def test_pairs_beyond_the_critical_one_are_stretched_by_s_at_least() -> None:
     space = Space(LLAMA, 4 * 4096, beyond_critical=True)
-    published = math.ceil(64 * math.log(4096 / (2 * math.pi), 1e4)) - 1
-    assert space.critical_pair == published
+    published = math.ceil(64 * math.log(4096 / (2 * math.pi), 1e4))
+    assert space.critical_pair == published == critical_pair(LLAMA)
     assert (space.lowest[published:] == 4).all()
     assert (space.lowest[:published] == 1).all()
     assert all(list(space.violations(seed)) == [] for seed in space.hand_designed())
@@ -156,6 +162,30 @@ def test_a_short_target_is_for_recovery(target: int) -> None:
         Space(RotarySchedule.plain(SMALL), target)
     with pytest.raises(InvalidValue, match="target_length = 129: recovery is for"):
         Space(RotarySchedule.plain(SMALL), 129, recover=True)
+
+
+@pytest.mark.parametrize(("base", "turning", "bounded"), [(100.0, 8, 0), (1e4, 8, 4), (1e4, 3, 0)])
+def test_only_pairs_that_turn_and_complete_no_turn_are_bounded(
+    base: float, turning: int, bounded: int
+) -> None:
+    geometry = RotaryGeometry(16, 16, base, 512, resting_pairs=8 - turning)
+    space = Space(RotarySchedule.plain(geometry), 2048, beyond_critical=True)
+    assert (space.lowest == 4).sum() == bounded
+    assert all(list(space.violations(seed)) == [] for seed in space.hand_designed())
+
+
+def test_recovery_has_no_such_bound() -> None:
+    extended = longrope.schedule(RotarySchedule.plain(SMALL), 128 * 64, factors=[64.0] * 8)
+    with pytest.raises(InvalidValue, match=r"^beyond_critical = True: .*recovery"):
+        Space(extended, 128, recover=True, beyond_critical=True)
+
+
+def test_of_two_legs_the_bound_is_for_the_one_that_extends() -> None:
+    settings = SearchSettings(512, beyond_critical=True, recover=True)
+    plain = RotarySchedule.plain(SMALL)
+    legs = [space_of(start, length, settings) for _, start, length in legs_of(plain, settings)]
+    assert [space.beyond_critical for space in legs] == [True, False]
+    assert not space_of(plain, 512, SearchSettings(512)).beyond_critical
 
 
 def test_a_highest_factor_must_leave_something() -> None:

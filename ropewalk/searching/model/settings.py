@@ -32,6 +32,7 @@ class SearchSettings:
     evaluations: int | None = None
     tokens: int | None = None
     stock_runtimes: bool = True
+    beyond_critical: bool = False
     recover: bool = False
     documents: tuple[int, int, int] | None = None
     seed: int = 0
@@ -115,7 +116,14 @@ def legs_of(
 
 def space_of(start: RotarySchedule, length: int, settings: SearchSettings) -> Space:
     recover = settings.recover and length <= start.length
-    space = Space(start, length, stock_runtimes=settings.stock_runtimes, recover=recover)
+    # Of two legs, the bound is for the first, which extends.
+    space = Space(
+        start,
+        length,
+        stock_runtimes=settings.stock_runtimes,
+        beyond_critical=settings.beyond_critical and length == settings.target_length,
+        recover=recover,
+    )
     return published_space(space) if settings.as_published else space
 
 

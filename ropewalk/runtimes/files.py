@@ -1,8 +1,4 @@
-"""How each runtime serves a plan: exactly, approximately or not at all, with the lines to paste.
-
-Only the config and the plan are read; no weights are needed, and nothing is run. What the lines
-rest on was established elsewhere: transformers and llama.cpp (with these very flags) are run in the
-tests; vLLM, SGLang and Ollama go by their rules (features.py, configs.py).
+"""The lines of the runtimes that load GGUF files: llama.cpp and Ollama.
 
 llama.cpp's flags express a new base, one factor for all pairs, or its own YaRN, on an unmodified
 file. All else must be in the file, and Ollama takes everything from the file.
@@ -10,63 +6,29 @@ file. All else must be in the file, and Ollama takes everything from the file.
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.exporting.accepted import BY_ENGINE
-from ropewalk.exporting.configs import (
-    ENGINES,
-    SERVE,
-    Engine,
-    changes,
-    modelfile,
-    serving_config,
-    stock_config,
-    window_everywhere,
-    with_length,
-)
-from ropewalk.exporting.features import expressible, untold
-from ropewalk.exporting.model_classes import GROWTH_BESIDE
 from ropewalk.gguf import settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import family, family_names, rotation_of
 from ropewalk.gguf.family import Stated
 from ropewalk.gguf.parts import read_model
 from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import (
-    ORIGINAL_LENGTH,
-    ConfigReader,
-    drafter_layers,
-    text_config,
-)
+from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
+from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.features import expressible
+from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of, row
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
-from ropewalk.values import Value
 
-Runtime = Literal["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
-Fit = Literal["exact", "approximate", "impossible", "unknown"]
-MODEL, FILE, EXTENDED = "MODEL", "MODEL.gguf", "extended.gguf"
+FILE, EXTENDED = "MODEL.gguf", "extended.gguf"
 """What stands in the lines for files of the user's."""
-OF_GGUF = (
-    "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
-    "their RoPE settings"
-)
-DRAFTS = (
-    "a drafter built from its {layers} MTP layers would never see --hf-overrides (vLLM issue "
-    "58080), and past its own length almost no draft is accepted"
-)
-_NOT_RUN = "by its rules, not run here"
-_NO_CONFIG = (
-    "a GGUF file holds no transformers config; plan from the folder that it was converted from"
-)
 # GGUF architectures by model type, of those that the export does not write.
 _ARCHITECTURES = {
     **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
@@ -79,81 +41,16 @@ _ARCHITECTURES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Serving(Value):
-    """What one runtime makes of a plan, and how to start it."""
-
-    runtime: Runtime
-    fit: Fit
-    reason: str
-    lines: tuple[str, ...] = ()
-    """Members of config.json for transformers, shell commands for the others."""
-
-
-def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
-    """One row for each runtime."""
+def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
+    """llama.cpp and Ollama."""
     if source.kind == "GGUF file":
-        engines = (Serving(engine, "impossible", _NO_CONFIG) for engine in ENGINES)
-        here = Serving("transformers", "impossible", _NO_CONFIG)
-        return (here, *engines, *_of_file(plan, source))
-    rows = [_transformers(plan, source), *(_engine(plan, source, name) for name in ENGINES)]
+        return _of_file(plan, source)
     exported = _exported(plan, source)
     if not _is_plain(source.present_plan) and plan.rotates_like(source.present_plan):
         written = _written_by_the_converter(source)
         if written or exported.refused:
-            return (*rows, *_unmodified(plan, source, known=written))
-    return (*rows, _llama_cpp(plan, source, exported), _ollama(plan, source, exported))
-
-
-def _transformers(plan: ContextPlan, source: Source) -> Serving:
-    try:
-        followed, near = expressible(plan, source.config, "transformers", approximate=True)
-        changed = changes(source.config, stock_config(source.config, followed))
-    except RopewalkError as error:
-        return Serving("transformers", "impossible", _reason(error, "transformers"))
-    if plan == source.present_plan:
-        return _row("transformers", near, "the model's own config, unchanged")
-    path = ConfigReader(source.config).path if changed else ()
-    for part in path:
-        changed = changed[part]
-    where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
-    what = f"set these members of {where}"
-    if text_config(source.config).get("rope_scaling") is not None:
-        what += ", and remove rope_scaling"
-    lines = (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
-    return _row("transformers", near, what, *lines)
-
-
-def _engine(plan: ContextPlan, source: Source, engine: Engine) -> Serving:
-    """vLLM or SGLang, with the changes to the config on the command line."""
-    length, here = plan.target_length, _place(source)
-    try:
-        followed, near = expressible(plan, source.config, engine, approximate=True)
-        written = serving_config(source.config, followed, engine=engine)
-    except RopewalkError as error:
-        return Serving(engine, "impossible", _reason(error, engine))
-    # The growth of queries has a second name, which the published config may lack.
-    own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
-    if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
-        accepted = BY_ENGINE[engine](source.config)
-        if accepted is None or accepted >= length:
-            line = SERVE[engine](here, length, None)
-            return _row(engine, near, f"the model's own config, {_NOT_RUN}", line)
-        # The frequencies are right, and the stated length is what the engine goes by.
-        raised = with_length(source.config, length)
-        line = SERVE[engine](here, length, changes(source.config, raised))
-        return _row(engine, near, f"the model's own config with its length, {_NOT_RUN}", line)
-    line = SERVE[engine](here, length, changes(source.config, written))
-    not_run, lines = _NOT_RUN, [line]
-    if engine == "vllm" and (layers := drafter_layers(source.config)):
-        out = f"{Path(here).name}-{engine}"
-        not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
-        allow = " --approximate" if near else ""
-        exported = f"{_export(source, engine, out)}{allow}"
-        lines += [exported, SERVE[engine](out, length, None)]
-    if unknown := untold(plan, source.config, engine):
-        return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
-    return _row(engine, near, not_run, *lines)
+            return _unmodified(plan, source, known=written)
+    return _llama_cpp(plan, source, exported), _ollama(plan, source, exported)
 
 
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
@@ -163,9 +60,9 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         own = "the file's own settings"
         return (
             Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
-            Serving("ollama", "exact", f"{own}, {_NOT_RUN}", modelfile(path, length)),
+            Serving("ollama", "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
         )
-    export, refused = _export(source, "llama.cpp", EXTENDED), ""
+    export, refused = export_line(source, "llama.cpp", EXTENDED), ""
     near: tuple[str, ...] = ()
     try:
         header = read_model(path)
@@ -181,7 +78,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {refused}")
     else:
         lines = (export, *modelfile(EXTENDED, length))
-        ollama = _row("ollama", near, f"{how}, {_NOT_RUN}", *lines)
+        ollama = row("ollama", near, f"{how}, {NOT_RUN}", *lines)
     try:
         flags = _flags(plan, source, path)
     except Unsupported as error:
@@ -189,7 +86,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
             return Serving("llama.cpp", "impossible", f"{error}; {refused}"), ollama
         served = _llama_server(EXTENDED, length)
         reason = f"export it first: {error}"
-        return _row("llama.cpp", near, reason, export, served), ollama
+        return row("llama.cpp", near, reason, export, served), ollama
     return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
 
 
@@ -217,9 +114,9 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
         if window is not None and window < plan.target_length:
             raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
     except RopewalkError as error:
-        return _Export(refused=_reason(error, "llama.cpp"))
+        return _Export(refused=reason_of(error, "llama.cpp"))
     allow = " --approximate" if near else ""
-    return _Export(near, f"{_export(source, 'llama.cpp', FILE)}{allow}")
+    return _Export(near, f"{export_line(source, 'llama.cpp', FILE)}{allow}")
 
 
 def _of_converted(plan: ContextPlan, source: Source) -> str:
@@ -264,7 +161,7 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
     reason = f"on an unmodified GGUF file of the model, here {FILE}"
     if not known:
         reason += f"; how llama.cpp rotates model type {reader.model_type!r} was not examined"
-    longer = f", {_NOT_RUN}" if known else ""
+    longer = f", {NOT_RUN}" if known else ""
     if short:
         key = reader.written("max_position_embeddings")
         longer += f"; convert it from a config with {key} = {length}, for Ollama serves no more"
@@ -282,7 +179,7 @@ def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
             return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
         served = _llama_server(exported.out, plan.target_length)
         reason = f"export it first: {error}"
-        return _row("llama.cpp", exported.near, reason, exported.command, served)
+        return row("llama.cpp", exported.near, reason, exported.command, served)
     reason = f"on an unmodified GGUF file of the model, here {FILE}"
     return Serving("llama.cpp", "exact", reason, (flags,))
 
@@ -297,7 +194,7 @@ def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
         return Serving("ollama", "impossible", reason)
     lines = (exported.command, *modelfile(exported.out, plan.target_length))
     own = own.replace(FILE, exported.out)
-    return _row("ollama", exported.near, f"{own} the exported file", *lines)
+    return row("ollama", exported.near, f"{own} the exported file", *lines)
 
 
 def _is_plain(plan: ContextPlan) -> bool:
@@ -373,28 +270,15 @@ def _llama_server(file: str, length: int, *flags: str) -> str:
     return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
 
 
-def _export(source: Source, runtime: str, out: str) -> str:
-    words = ["ropewalk", "export", _place(source), "--plan", PLAN, "--runtime", runtime, "-o", out]
-    download = ["--allow-download"] if source.kind in ("catalogue", "hub") else []
-    return shlex.join([*words, *download])
+def modelfile(file: str, length: int) -> tuple[str, ...]:
+    """The commands that make an Ollama model of a GGUF file, and run it.
 
-
-def _place(source: Source) -> str:
-    """What a command takes for the model: its folder, its hub id, or else a word to replace."""
-    if source.kind in ("folder", "bundled", "GGUF file"):
-        return str(source.path)
-    if source.kind == "config file" and source.path and source.path.name == "config.json":
-        return str(source.path.parent)
-    if source.kind == "catalogue":
-        return str(source.value.hub_id)
-    return source.name if source.kind == "hub" else MODEL
-
-
-def _row(runtime: Runtime, near: tuple[str, ...], reason: str, *lines: str) -> Serving:
-    if near:
-        return Serving(runtime, "approximate", f"{'; '.join(near)}; {reason}", lines)
-    return Serving(runtime, "exact", reason, lines)
-
-
-def _reason(error: RopewalkError, runtime: str) -> str:
-    return str(error).removeprefix(f"{runtime}: ")
+    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
+    """
+    path = file if file.startswith("/") else f"./{file}"
+    # As arguments, for printf takes % and \ in its format as signs of its own.
+    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
+    return (
+        f"printf '%s\\n' {lines} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
+    )

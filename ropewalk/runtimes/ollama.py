@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ropewalk.audit.reading import Reading, by_rules, known, share, whole, without
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.exporting.model_classes import architecture
 from ropewalk.gguf.rotation import DEFAULT_BASE
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
+from ropewalk.runtimes import Runtime, files
+from ropewalk.runtimes.model_classes import architecture
+from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
 
-RUNTIME = "ollama"
+NAME = "ollama"
 _LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")
 _NO_SCALING = ("CohereForCausalLM",)
 _QWEN2 = "Qwen2ForCausalLM"
@@ -52,7 +53,7 @@ _EXPORT = "export a GGUF file (ropewalk export --runtime llama.cpp), and use tha
 
 def of_file(reading: Reading) -> Reading:
     """A GGUF file rotates as in llama.cpp."""
-    return replace(reading, runtime=RUNTIME)
+    return replace(reading, runtime=NAME)
 
 
 def read(config: Config) -> Reading:
@@ -91,7 +92,7 @@ def read(config: Config) -> Reading:
         inner = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
         return inner.steps(known({**plain, **arrives}))
 
-    reading = by_rules(RUNTIME, config, seen, "by the declared length")
+    reading = by_rules(NAME, config, seen, "by the declared length")
     stated = ConfigReader(config).config
     lengths = (whole(stated.get(key)) for key in _LENGTHS.get(name, (_LENGTH,)))
     limit = next((length for length in lengths if length), None)
@@ -133,3 +134,12 @@ def _converted(name: str, scaling: Config, base: object) -> Config:
                 _EXPORT,
             )
     return {}
+
+
+RUNTIME = Runtime(
+    NAME,
+    {NAME: read},
+    place=4,
+    serve=lambda plan, source: files.served(plan, source)[1],
+    loads_files=True,
+)

@@ -13,17 +13,15 @@ shows it before there are any weights.
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.exporting.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.stock_config import with_part, with_plan
+from ropewalk.runtimes.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
 """Model types whose config class computes `head_dim`, and fails where a file states it."""
@@ -173,33 +171,3 @@ def changes(before: Config, after: Config) -> Config:
     for part in reversed(ConfigReader(after).path if changed else ()):
         changed = {part: changed}
     return changed
-
-
-def _vllm(folder: str, length: int, overrides: Config | None) -> str:
-    extra = f" --hf-overrides {shlex.quote(json.dumps(overrides))}" if overrides else ""
-    return f"vllm serve {shlex.quote(folder)} --max-model-len {length}{extra}"
-
-
-def _sglang(folder: str, length: int, overrides: Config | None) -> str:
-    extra = f" --json-model-override-args {shlex.quote(json.dumps(overrides))}" if overrides else ""
-    return (
-        f"python -m sglang.launch_server --model-path {shlex.quote(folder)} "
-        f"--context-length {length}{extra}"
-    )
-
-
-def modelfile(file: str, length: int) -> tuple[str, ...]:
-    """The commands that make an Ollama model of a GGUF file, and run it.
-
-    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
-    """
-    path = file if file.startswith("/") else f"./{file}"
-    # As arguments, for printf takes % and \ in its format as signs of its own.
-    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
-    return (
-        f"printf '%s\\n' {lines} > Modelfile",
-        "ollama create extended -f Modelfile && ollama run extended",
-    )
-
-
-SERVE: Mapping[str, Callable[[str, int, Config | None], str]] = {"vllm": _vllm, "sglang": _sglang}

@@ -14,30 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
-from ropewalk.exporting.model_classes import (
-    ENGINE_NAMES,
-    GROWTH_BESIDE,
-    GROWTH_IN_ROPE,
-    model_class,
-)
 from ropewalk.gguf import settings
-from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
-from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
-from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import Config, ConfigReader, present_plan, text_config
-from ropewalk.models.stock_config import rope_parameters, with_part
+from ropewalk.models.config import Config, present_plan
+from ropewalk.models.stock_config import rope_parameters
+from ropewalk.runtimes import every, targets
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from ropewalk.values import Value
 
-RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp")
 Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
-
-# PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
-_SHORT_LIST_ONLY = {"phimoe"}
 
 LEFT_OUT = "left out"
 ITS_MEAN = "its mean over the target, at every position"
@@ -63,16 +51,48 @@ Matrix = dict[str, dict[str, Cell]]
 """Cells by feature and runtime."""
 
 
+class Feature(NamedTuple):
+    """A part of a plan that a runtime has to express."""
+
+    name: str
+    kind: Literal["turning", "attention", "softmax", "growth", "switching"]
+    setting: Mapping[str, object]
+    """What a stock config says of the layers that it is a part of."""
+    plan: ContextPlan
+    config: Config
+    nested: bool = False
+    """The config says it by layer type."""
+
+    @property
+    def rope_type(self) -> str:
+        return str(self.setting["rope_type"])
+
+
 def matrix(plan: ContextPlan, config: Config) -> Matrix:
-    """Every feature that the plan uses, in every runtime."""
+    """Every feature that the plan uses, in every runtime that exports are written for."""
     followed = plan if is_dynamic(plan) else approximation(plan, config)
     settings, nested = _settings(followed, config)
-    rows: Matrix = {}
+    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
+    features = []
     for setting in settings:
-        rows |= _by_class(_turning(setting, plan, config), setting, config, nested)
-        rows |= _attention(setting, plan, config)
-    rows |= _beside_the_factors(plan, config)
-    return rows
+        name = _turning(setting)
+        features.append(Feature(name, "turning", setting, plan, config, nested))
+        if any(schedule.attention_scaling != 1 for schedule in schedules):
+            features.append(Feature("attention scaling", "attention", setting, plan, config))
+        if any(schedule.softmax_scaling != 1 for schedule in schedules):
+            features.append(Feature("softmax scaling", "softmax", setting, plan, config))
+    rows = {each.name: _row(each) for each in features}
+    return rows | _beside_the_factors(plan, config)
+
+
+def _row(feature: Feature) -> dict[str, Cell]:
+    return {name: _cell(name, feature) for name in targets()}
+
+
+def _cell(runtime: str, feature: Feature) -> Cell:
+    cell = every()[runtime].cell
+    assert cell is not None, "exports are written for it"
+    return cell(feature)
 
 
 def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
@@ -131,7 +151,7 @@ def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
         return ()
     return tuple(
         runtime
-        for runtime in RUNTIMES
+        for runtime in targets()
         if all(
             cells[runtime].fit in ("exact", "equivalent")
             or (feature == "dynamic NTK" and runtime == "transformers")
@@ -148,8 +168,8 @@ def expressible(
     Refused by name: what the runtime has nothing for, and, without `approximate`, what it only has
     something near.
     """
-    if runtime not in RUNTIMES:
-        raise UnknownName("runtime", runtime, RUNTIMES)
+    if runtime not in targets():
+        raise UnknownName("runtime", runtime, targets())
     near = []
     for feature, cells in matrix(plan, config).items():
         cell = cells[runtime]
@@ -215,7 +235,7 @@ def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
     for layer_type, steps in plan.schedules.items():
         kept = own.get(layer_type)
         plain = tuple(replace(step, schedule=_without_extras(step, kept)) for step in steps)
-        nearest[layer_type] = plain if _two_lists(steps) else plain[-1:]
+        nearest[layer_type] = plain if two_lists(steps) else plain[-1:]
     return replace(plan, schedules=nearest)
 
 
@@ -234,7 +254,7 @@ def _without_extras(step: PlanStep, own: LogN | None) -> RotarySchedule:
     return replace(schedule, log_n=None, attention_scaling=attention)
 
 
-def _two_lists(steps: tuple[PlanStep, ...]) -> bool:
+def two_lists(steps: tuple[PlanStep, ...]) -> bool:
     return (
         len(steps) == 2
         and steps[0].up_to_length == steps[0].schedule.geometry.original_length
@@ -257,106 +277,14 @@ def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, obje
     return (nested, True) if nested else ([written], False)
 
 
-def _row(**cells: Cell) -> dict[str, Cell]:
-    return {runtime: cells[runtime.replace(".", "_")] for runtime in RUNTIMES}
-
-
-def _turning(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:
+def _turning(setting: Mapping[str, object]) -> str:
     """How the pairs turn, by the rope type that a stock config needs for it."""
     kind = str(setting["rope_type"])
-    if kind == "default":
-        return {"another base": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=EXACT)}
-    if kind == "linear":
-        return {"linear": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=EXACT)}
-    if kind == "dynamic":
-        elsewhere = Cell("approximated", LONGEST)
-        here = Cell("approximated", "cached keys keep their former rotation")
-        return {
-            "dynamic NTK": _row(
-                transformers=here, vllm=elsewhere, sglang=elsewhere, llama_cpp=elsewhere
-            )
-        }
-    factors = _llama_cpp_factors(plan, config)
     if kind == "proportional":  # a name of its own: other layer types may have the plain one
         name = "another base" if setting.get("factor", 1) == 1 else "linear"
-        row = _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=factors)
-        return {f"{name}, with resting pairs": row}
-    if kind == "llama3":
-        return {"llama3": _row(transformers=EXACT, vllm=EXACT, sglang=EXACT, llama_cpp=factors)}
-    if kind == "yarn":
-        return {
-            "YaRN": _row(
-                transformers=EXACT,
-                vllm=EXACT,
-                sglang=EXACT,
-                llama_cpp=EXACT if factors.fit == "refused" and _is_own_yarn(setting) else factors,
-            )
-        }
-    longrope = Cell("equivalent", "longrope with equal lists")
-    served = dict.fromkeys(ENGINE_NAMES, longrope)
-    if ConfigReader(config).geometry(dict(setting), 1).pair_layout == "interleaved":
-        why = "its longrope supports only half-split pairs, and these are interleaved"
-        served = {
-            engine: longrope
-            if model_class(config, engine).scaling == "transformers"  # whose code turns the pairs
-            else Cell("refused", why)
-            for engine in ENGINE_NAMES
-        }
-    return {"factors by pair": _row(transformers=longrope, llama_cpp=factors, **served)}
-
-
-def _by_class(rows: Matrix, setting: Mapping[str, object], config: Config, nested: bool) -> Matrix:
-    """The same, as far as the model's class in an engine hands the setting on."""
-    own: dict[str, Cell] = {}
-    on_gpu: set[str] = set()
-    for engine in ENGINE_NAMES:
-        served = model_class(config, engine)
-        if served.kept and not nested:  # an export writes these
-            inner = {**text_config(config), **served.written_beside(dict(setting))}
-            path = ConfigReader(config).path
-            served = model_class(with_part(config, path, inner), engine)
-        if served.scaling == "unknown" and setting["rope_type"] != "default":
-            own[engine] = Cell("unknown", f"what {served} hands to its rotary module is not known")
-        elif why := served.refusal(dict(setting), nested=nested):
-            own[engine] = Cell("refused", why)
-        elif served.cuts(setting["rope_theta"]):
-            own[engine] = Cell("approximated", WHOLE_BASE)
-        elif served.on_cpu and setting["rope_type"] != "default":
-            on_gpu.add(engine)
-    return {
-        feature: {
-            **{
-                runtime: Cell(cell.fit, ON_GPU) if runtime in on_gpu else cell
-                for runtime, cell in cells.items()
-            },
-            **own,
-        }
-        for feature, cells in rows.items()
-    }
-
-
-def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Matrix:
-    """What multiplies cos and sin, and what multiplies logits outside them."""
-    rows: Matrix = {}
-    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
-    if any(schedule.attention_scaling != 1 for schedule in schedules):
-        vllm = Cell("exact", "attention_factor, short_mscale and long_mscale")
-        sglang = Cell("exact", "attn_factor, short_mscale and long_mscale")
-        rows["attention scaling"] = _row(
-            transformers=Cell("exact", "attention_factor"),
-            vllm=vllm,
-            sglang=sglang,
-            llama_cpp=_llama_cpp_attention(setting, plan, config),
-        )
-    if any(schedule.softmax_scaling != 1 for schedule in schedules):
-        mine = Cell("exact", "mscale_all_dim") if setting["rope_type"] == "yarn" else None
-        rows["softmax scaling"] = _row(
-            transformers=Cell("exact", "mscale_all_dim"),
-            vllm=mine or Cell("refused", "it reads mscale_all_dim only with YaRN"),
-            sglang=mine or Cell("refused", "it reads mscale_all_dim only with YaRN"),
-            llama_cpp=Cell("refused", "no exported file can express it"),
-        )
-    return rows
+        return f"{name}, with resting pairs"
+    named = {"default": "another base", "dynamic": "dynamic NTK", "yarn": "YaRN"}
+    return kind if kind in ("linear", "llama3") else named.get(kind, "factors by pair")
 
 
 def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
@@ -375,89 +303,13 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
     if any(planned != own for planned, own in log_ns):
         rows["log-n"] = _everywhere(Cell("approximated", ITS_MEAN))
     if any(planned == own for planned, own in log_ns):
-        rows["query growth"] = _growth(config)
+        rows["query growth"] = _row(Feature("query growth", "growth", {}, plan, config))
     if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
-        longest = Cell("approximated", LONGEST)
-        two = all(len(own) == 1 or _two_lists(own) for own in plan.schedules.values())
-        here = Cell("exact", "two lists, by the longest current position") if two else longest
-        if two and ConfigReader(config).model_type in _SHORT_LIST_ONLY:
-            here = Cell("refused", "its code for this model type takes the short list for all")
         rows["switching by length"] = _row(
-            transformers=here,
-            vllm=longest,
-            sglang=longest,
-            llama_cpp=longest,
+            Feature("switching by length", "switching", {}, plan, config)
         )
     return rows
 
 
-def _growth(config: Config) -> dict[str, Cell]:
-    """The growth of queries that the model was trained with, by the key that each runtime reads."""
-    cells = {
-        "transformers": Cell("exact", GROWTH_IN_ROPE),
-        "llama.cpp": Cell("refused", "no exported file can express it"),
-    }
-    for engine in ENGINE_NAMES:
-        served = model_class(config, engine)
-        if served.growth_key is None:
-            cells[engine] = Cell("unknown", f"it is not known by which key {served} reads it")
-        elif served.growth_key:
-            cells[engine] = Cell("exact", served.growth_key)
-        else:
-            why = f"{served} reads neither {GROWTH_IN_ROPE} nor {GROWTH_BESIDE}"
-            cells[engine] = Cell("refused", why)
-    return {runtime: cells[runtime] for runtime in RUNTIMES}
-
-
 def _everywhere(cell: Cell) -> dict[str, Cell]:
-    return dict.fromkeys(RUNTIMES, cell)
-
-
-def _llama_cpp_factors(plan: ContextPlan, config: Config) -> Cell:
-    """How the pairs turn there, where a factor for each pair would say it."""
-    kind = ConfigReader(config).model_type
-    if kind not in family_names() or FULL_ATTENTION not in plan.schedules:
-        if kind in LLAMA_CPP_FACTORS:
-            return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
-        return Cell("refused", "its graph of this architecture ignores factors by pair")
-    bare = replace(
-        approximation(plan, config).longest(),
-        attention_scaling=1.0,
-        softmax_scaling=1.0,
-        log_n=None,
-    )
-    try:
-        computed_as, setting = followed_by(family(kind), bare)
-    except NoFactors:
-        return Cell("approximated", NO_FACTORS)
-    if setting.factors is None:
-        return EXACT
-    other = computed_as.name != family(kind).architectures[0]
-    return Cell(
-        "equivalent", f"{f'saved as {computed_as.name}, ' if other else ''}rope_freqs.weight"
-    )
-
-
-def _llama_cpp_attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Cell:
-    """What multiplies cos and sin; layers with a base of their own it would multiply as well."""
-    kind = ConfigReader(config).model_type
-    if kind not in family_names():
-        own = setting["rope_type"] == "yarn" and _is_own_attention(setting)
-        return EXACT if own else _llama_cpp_factors(plan, config)
-    try:
-        rotation = rotation_of(family(kind), approximation(plan, config))
-    except NoFactors:
-        return EXACT  # the row of how the pairs turn tells of it
-    except Unsupported as error:
-        return Cell("refused", str(error))
-    return EXACT if rotation.setting.attention == 1 else Cell("exact", "rope.scaling.attn_factor")
-
-
-def _is_own_yarn(setting: Mapping[str, object]) -> bool:
-    """llama.cpp truncates, and most graphs know one ramp, whatever the file says."""
-    usual = (setting.get("beta_fast") or 32, setting.get("beta_slow") or 1) == (32, 1)
-    return usual and bool(setting.get("truncate", True))
-
-
-def _is_own_attention(setting: Mapping[str, object]) -> bool:
-    return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
+    return dict.fromkeys(targets(), cell)

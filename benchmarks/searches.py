@@ -1,8 +1,7 @@
 """What the comparison of searches runs: a row each for models and for strategies.
 
 A strategy is given a `Problem` and tells, through `note`, which schedule it holds after how many
-tokens. So anything that ends in a schedule can be a row: `evaluated` makes one of a strategy that
-asks for losses, and `by_gradient` is a function of its own.
+tokens. So anything that ends in a schedule can be a row: `evaluated` makes one of a strategy.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ from benchmarks.machine import machine
 from benchmarks.text import read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.models import slopes
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching import adaptive, coordinates, descent, driver, evolution, space, surface
+from ropewalk.searching import adaptive, coordinates, driver, evolution, space, surface
 from ropewalk.searching.driver import Progress, Strategy
-from ropewalk.searching.model import gradient, objectives, planted
-from ropewalk.searching.model.gradient import ModelSlopes
+from ropewalk.searching.model import objectives, planted
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
 from ropewalk.searching.model.planted import Planted, Split, split_corpus
 from ropewalk.searching.model.settings import Kind, published_space
@@ -124,29 +121,6 @@ def evaluated(strategy: Strategy, *, as_published: bool = False) -> Search:
     return run
 
 
-def by_gradient(problem: Problem, note: Note) -> None:
-    """A search by slopes, for as many passes as it takes by default."""
-    where = Space(problem.start, problem.target, stock_runtimes=True)
-    measured = ModelSlopes(
-        problem.model.model, FULL_ATTENTION, problem.documents, problem.plan_of, "mixed"
-    )
-
-    def told(progress: Progress) -> None:
-        note(progress.tokens, where.schedule(progress.best))
-
-    journal = Journal(problem.journal)
-    descent.descend(
-        where,
-        measured.each,
-        len(problem.documents),
-        problem.target,
-        seed=problem.seed,
-        journal=journal,
-        progress=told,
-    )
-    journal.close()
-
-
 class Row(NamedTuple):
     """A strategy as it is compared."""
 
@@ -168,8 +142,6 @@ STRATEGIES = {
     "adaptive": Row(
         evaluated(adaptive.strategy), 0.1, (adaptive, coordinates, surface), 4 * DOCUMENTS
     ),
-    # Its 96 passes of three forwards each are 4.3% of Algorithm 1's; the next look is at 6.2%.
-    "gradient": Row(by_gradient, 1 / 16, (descent, gradient, slopes), 96),
     "random": Row(evaluated(search_controls.random_search), 0.25, (search_controls,)),
     "covariance": Row(
         evaluated(search_controls.plain_covariance),
@@ -183,8 +155,9 @@ OTHER_SEEDS = 1000
 """Added to a seed for those others, so that they ask for other facts."""
 BY_HAND = ("linear", "ntk", "ntk_mixed", "yarn")
 """The methods that this comparison was begun with; `ropewalk search` compares more."""
-ALSO_BY_HAND = ("evolution", "gradient")
-"""Rows whose runs also measure the hand-designed methods."""
+ALSO_BY_HAND = ("adaptive", "evolution")
+"""Rows whose runs also measure the hand-designed methods. In search_runs.jsonl, those of the search
+by gradient, which was removed, measured them where no other row had run."""
 
 
 class Run(NamedTuple):

@@ -3,8 +3,6 @@
 A schedule never depends on the current length. A plan holds anything that does as steps of rising
 length: one step for most methods, two for LongRoPE's short and long factors, a ladder for dynamic
 NTK.
-
-Scales of queries serve all lengths: they end up in the weights (query_scales.py).
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from types import MappingProxyType
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, signed
-from ropewalk.query_scales import FOLDED, QueryScales
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
@@ -27,7 +24,7 @@ FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
 """What a plan is called in a run, and in an exported folder, where `verify` compares with it."""
 MAX_STEPS = 64
-MAX_BYTES = 16 * 2**20  # of a file: the most query scales are 11 MiB
+MAX_BYTES = 16 * 2**20  # of a file
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
 
@@ -57,7 +54,6 @@ class ContextPlan:
     schedules: Mapping[str, tuple[PlanStep, ...]]
     """Steps by layer type; just `full_attention` for a model whose layers all rotate alike."""
     provenance: Mapping[str, str] = field(default_factory=dict)
-    query_scales: QueryScales | None = None
     """What multiplies each pair of each query head, in sequences of any length."""
 
     def __post_init__(self) -> None:
@@ -104,34 +100,12 @@ class ContextPlan:
                 "must end at the same length for all layer types",
                 "end each at the target",
             )
-        self._check_query_scales()
         frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
         object.__setattr__(self, "schedules", MappingProxyType(frozen))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
 
-    def _check_query_scales(self) -> None:
-        if self.query_scales is None:
-            return
-        if not isinstance(self.query_scales, QueryScales):
-            raise InvalidValue(
-                "query_scales",
-                self.query_scales,
-                "must be QueryScales",
-                "create them from an array for each layer",
-            )
-        known = {steps[-1].schedule.geometry.pairs for steps in self.schedules.values()}
-        for index, scales in self.query_scales.layers.items():
-            if scales.shape[1] not in known:
-                raise InvalidValue(
-                    f"query_scales.layers.{index}",
-                    f"{scales.shape[1]} pairs",
-                    f"the schedules have {' or '.join(map(str, sorted(known)))} rotary pairs",
-                    "create scales and schedules for the same model",
-                )
-
     def __reduce__(self) -> tuple[object, ...]:
-        fields = (self.model, dict(self.schedules), dict(self.provenance), self.query_scales)
-        return ContextPlan, fields
+        return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
 
     def __repr__(self) -> str:
         method, length = self.longest(self.main_layer).method, format_length(self.target_length)
@@ -169,20 +143,14 @@ class ContextPlan:
         return self.main_layer
 
     def with_steps(self, layer_type: str, steps: tuple[PlanStep, ...]) -> ContextPlan:
-        """The plan with other steps for a layer type; other types reach the same target.
-
-        Query scales are left out: they were tuned together with the schedules replaced here.
-        """
+        """The plan with other steps for a layer type; other types reach the same target."""
         end = steps[-1].up_to_length
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
         return ContextPlan(self.model, {**schedules, layer_type: steps})
 
     def rotates_like(self, other: ContextPlan) -> bool:
-        """Whether each layer type has the same steps, but for their lengths and recipes.
-
-        Query scales are not compared.
-        """
+        """Whether each layer type has the same steps, but for their lengths and recipes."""
         return self._rotations() == other._rotations()
 
     def _rotations(self) -> dict[str, list[RotarySchedule]]:
@@ -193,12 +161,10 @@ class ContextPlan:
 
     @property
     def id(self) -> str:
-        """A short identifier of exactly these schedules and scales, whatever their provenance."""
+        """A short identifier of exactly these schedules, whatever their provenance."""
         import hashlib  # slow, and `--help` signs nothing
 
-        value: object = {n: _steps_to_json(steps) for n, steps in sorted(self.schedules.items())}
-        if self.query_scales is not None:
-            value = [value, self.query_scales.to_json()]
+        value = {n: _steps_to_json(steps) for n, steps in sorted(self.schedules.items())}
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
     def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
@@ -232,7 +198,6 @@ class ContextPlan:
             "format": FORMAT,
             "model": self.model,
             "schedules": {name: _steps_to_json(steps) for name, steps in self.schedules.items()},
-            **({} if self.query_scales is None else {"query_scales": self.query_scales.to_json()}),
             "provenance": dict(self.provenance),
         }
 
@@ -247,19 +212,17 @@ class ContextPlan:
                 "create the plan again",
             )
         fields.ignore("checksum")  # of the file, for whoever would replace it
+        if fields.holds("query_scales"):
+            raise without_query_scales(fields.of("query_scales"))
         schedules = {
             name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
             for name, steps in fields.mapping("schedules").items()
         }
-        scales = None
-        if fields.holds("query_scales"):
-            scales = QueryScales.from_json(fields.take("query_scales"), fields.of("query_scales"))
+        provenance = fields.texts("provenance")
+        if provenance.get("folded", "").startswith("query scales "):
+            raise without_query_scales(fields.of("provenance.folded"))
         return fields.build(
-            cls,
-            model=fields.text("model"),
-            schedules=schedules,
-            provenance=fields.texts("provenance"),
-            query_scales=scales,
+            cls, model=fields.text("model"), schedules=schedules, provenance=provenance
         )
 
     def dumps(self) -> str:
@@ -277,20 +240,12 @@ class ContextPlan:
         return cls.from_json(read_json(path, max_bytes=MAX_BYTES), f"{path}: ")
 
 
-def check_unscaled(folder: Path, scales: QueryScales) -> None:
-    """Refuse scales that the weights in a folder hold: they would multiply queries once more."""
-    own = folder / PLAN
-    if not own.is_file():
-        return
-    try:
-        folded = ContextPlan.read(own).provenance.get(FOLDED)
-    except InputError:  # a plan of something else
-        return
-    if folded == scales.name:
-        raise Unsupported(
-            f"query scales: the weights in {folder} hold those of this plan already; "
-            "take the model that the plan was made for"
-        )
+def without_query_scales(key: str) -> InputError:
+    """The refusal of a plan, an export or a result that was made with query scales."""
+    return InputError(
+        f"{key}: was made with query scales, which ropewalk no longer supports; create it again "
+        "without them, or use the code at the git tag before-query-scales-went"
+    )
 
 
 def _check_label(key: str, text: object) -> None:

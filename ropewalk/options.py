@@ -116,10 +116,11 @@ _CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("
 @contextmanager
 def called(
     command: str, verb: Callable[..., object], values: Mapping[str, object]
-) -> Iterator[None]:
+) -> Iterator[frozenset[str]]:
     """The body of a verb: a run directory in it keeps the verb's arguments in its run.json.
 
-    `values` are the verb's local variables when it begins. MissingExtra names the command.
+    `values` are the verb's local variables when it begins. Yields the names of the arguments that
+    differ from their defaults. MissingExtra names the command.
     """
     arguments = {
         name: _kept(values[name])
@@ -129,7 +130,7 @@ def called(
     before = _CALL.set((command, arguments))
     try:
         with required_by(command):
-            yield
+            yield frozenset(arguments)
     finally:
         _CALL.reset(before)
 
@@ -154,6 +155,8 @@ _LONGEST = 2**16
 
 
 def _is_usual(value: object, usual: object) -> bool:
+    if isinstance(value, list) and isinstance(usual, tuple):
+        return tuple(value) == usual
     return value is usual or (type(value) is type(usual) and value == usual)
 
 

@@ -44,6 +44,8 @@ from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = RUN_FORMAT
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
+RESULTS = "results.json"
+"""The result of the verb, once it is done."""
 ARGUMENTS = "arguments"
 """The key of the arguments in run.json, from which `--config` repeats the run."""
 DAMAGED_EVENTS = "events.damaged.jsonl"

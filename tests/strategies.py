@@ -7,25 +7,12 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from ropewalk.query_scales import QueryScales
 from ropewalk.schedule import LogN, Recipe, RotaryGeometry, RotarySchedule
 
 bases = st.floats(math.log(2), math.log(1e8)).map(math.exp)
 scales = st.just(1.0) | st.floats(1.0, 64.0)
 factors = st.floats(math.log(1e-3), math.log(1e6)).map(math.exp)
 scalings = st.floats(0.1, 10.0)
-
-
-@st.composite
-def query_scales(draw: st.DrawFn, pairs: st.SearchStrategy[int]) -> QueryScales:
-    """Layers in any order, with as many heads as they like."""
-    indices = draw(st.lists(st.integers(0, 9999), min_size=1, max_size=3, unique=True))
-    seed = draw(st.integers(0, 2**32 - 1))
-    shapes = [(draw(st.integers(1, 4)), draw(pairs)) for _ in indices]
-    generator = np.random.default_rng(seed)
-    return QueryScales(
-        {i: np.exp(generator.normal(size=own)) for i, own in zip(indices, shapes, strict=True)}
-    )
 
 
 @st.composite

@@ -18,15 +18,13 @@ from hypothesis import strategies as st
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.query_scales import QueryScales
 from ropewalk.scaling import dynamic_ntk, linear
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
-from tests.strategies import geometries, query_scales, schedules
+from tests.strategies import geometries, schedules
 
 GEOMETRY = RotaryGeometry(head_dim=8, rotary_dim=4, base=100.0, original_length=16)
 PLAIN = RotarySchedule.plain(GEOMETRY)
 LONG = linear.schedule(PLAIN, 64)
-TWO = np.array([[1.0, 2.0]])
 
 
 def plan(*steps: PlanStep, **more: Any) -> ContextPlan:
@@ -49,13 +47,7 @@ def plans(draw: st.DrawFn) -> ContextPlan:
 
     layer_types = draw(st.lists(text, min_size=1, max_size=2, unique=True))
     by_type = {name: steps() for name in layer_types}
-    pairs = st.sampled_from([own[0].schedule.geometry.pairs for own in by_type.values()])
-    return ContextPlan(
-        draw(text),
-        by_type,
-        draw(st.dictionaries(text, text, max_size=2)),
-        draw(st.none() | query_scales(pairs)),
-    )
+    return ContextPlan(draw(text), by_type, draw(st.dictionaries(text, text, max_size=2)))
 
 
 class TestChoosing:
@@ -168,31 +160,8 @@ class TestValue:
         ]
         assert len({other.id for other in [*others, PAIR]}) == 5
 
-    def test_query_scales_are_part_of_the_id_and_absent_without_them(self) -> None:
-        scaled = [replace(PAIR, query_scales=QueryScales({i: TWO})) for i in (0, 1)]
-        assert len({each.id for each in [PAIR, *scaled]}) == 3
-        assert scaled[0] == replace(PAIR, query_scales=QueryScales({0: TWO}))
-        assert scaled[0] != PAIR
-        assert PAIR.id == "941bae1d8a8feb04", "as before there were query scales"
-        assert "query_scales" not in PAIR.to_json()
-
-    def test_another_schedule_drops_the_query_scales_found_with_the_former(self) -> None:
-        scaled = replace(PAIR, query_scales=QueryScales({0: TWO}))
-        assert scaled.with_steps(FULL_ATTENTION, PAIR.steps()).query_scales is None
-
-    @pytest.mark.parametrize(
-        ("scales", "message"),
-        [
-            (
-                QueryScales({3: np.ones((2, 4))}),
-                r"layers\.3 = '4 pairs': the schedules have 2 rotary",
-            ),
-            ({0: [[1.0, 2.0]]}, "must be QueryScales"),
-        ],
-    )
-    def test_query_scales_must_fit(self, scales: Any, message: str) -> None:
-        with pytest.raises(InvalidValue, match=rf"^query_scales.*{message}"):
-            plan(PlanStep(16, PLAIN), query_scales=scales)
+    def test_the_id_is_that_of_earlier_versions(self) -> None:
+        assert PAIR.id == "941bae1d8a8feb04"
 
     @pytest.mark.parametrize("length", [0, -1, 2**50])
     def test_a_step_has_a_length_in_range(self, length: int) -> None:
@@ -317,7 +286,7 @@ def test_a_plan_with_any_byte_changed_is_read_or_refused(data: st.DataObject) ->
 
 def test_lengths_and_recipes_are_no_part_of_how_a_plan_rotates() -> None:
     renamed = replace(LONG, length=128, recipe=())
-    longer = plan(PlanStep(16, PLAIN), PlanStep(128, renamed), query_scales=QueryScales({0: TWO}))
+    longer = plan(PlanStep(16, PLAIN), PlanStep(128, renamed))
     assert longer.rotates_like(PAIR)
     assert PAIR.rotates_like(longer)
     changed = replace(LONG, attention_scaling=1.5)

@@ -43,8 +43,7 @@ ROOMS = {
     "progress": Row(),
     "torchrun": Row(("errors",)),
     "values": Row(("errors", "untrusted"), lazily=("numpy",)),
-    "query_scales": Row(("errors", "untrusted", "schedule"), needs=("numpy",)),
-    "context_plan": Row((*VALUES, "outputs", "query_scales"), needs=("numpy",)),
+    "context_plan": Row((*VALUES, "outputs"), needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
     "outputs": Row(("errors",)),
     "run_directory": Row(("errors", "options", "outputs", "untrusted")),
@@ -62,7 +61,7 @@ ROOMS = {
     "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
     "models": Row(
         (
-            *(*VALUES, "context_plan", "query_scales", "models.config", "models.placement"),
+            *(*VALUES, "context_plan", "models.config", "models.placement"),
             *("models.logits", "models.source"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
@@ -82,7 +81,8 @@ ROOMS = {
     "models.source": Row(
         (
             *(*VALUES, "context_plan", "models.catalogue", "models.config"),
-            *("models.assumptions", "models.recipes", "gguf.header", "gguf.parts", "gguf.rotation"),
+            *("models.assumptions", "models.placement", "models.recipes"),
+            *("gguf.header", "gguf.parts", "gguf.rotation", "progress", "run_directory"),
         ),
         lazily=("huggingface_hub",),
     ),
@@ -110,7 +110,7 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "models.logits", "evaluation", "evaluation.chunks"),
+        ("errors", "models.logits", "evaluation", "evaluation.answering", "evaluation.chunks"),
         needs=("numpy", "torch", "transformers"),
     ),
     "evaluation.public_benchmarks": Row(
@@ -118,18 +118,46 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("datasets", "huggingface_hub", "lm_eval"),
     ),
+    "evaluation.answering": Row(
+        ("errors", "records", "run_directory", "evaluation"), needs=("numpy",)
+    ),
     "evaluation.runner": Row(
         (
-            *("errors", "untrusted", "run_directory", "records", "data", "evaluation", "models"),
-            *("evaluation.conditions", "evaluation.identity", "evaluation.scoring"),
-            *("evaluation.drawing", "evaluation.settings"),
+            *("errors", "lengths", "run_directory", "records", "data", "evaluation"),
+            *("evaluation.answering", "evaluation.drawing", "evaluation.settings"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy",),
+    ),
+    "evaluation.answerers": Row(
+        (
+            *("errors", "lengths", "outputs", "progress", "untrusted", "context_plan", "data"),
+            *("records", "run_directory", "evaluation", "evaluation.answering"),
+            *("evaluation.conditions", "evaluation.runner", "evaluation.served"),
+            *("evaluation.settings", "exporting.manifest"),
+            *("models.config", "models.source"),
+            *("gguf.architectures", "gguf.cache", "gguf.header", "gguf.llama_cpp_run"),
+            *("gguf.parts", "gguf.rewriting"),
+        ),
+        needs=("numpy",),
+        wires=True,  # who answers in process needs torch, and a server does not
+    ),
+    "evaluation.compared": Row(
+        ("lengths", "values", "records", "reports", "evaluation.results", "evaluation.statistics"),
+        needs=("numpy",),
+    ),
+    "evaluation.conclusion": Row(
+        (
+            *("lengths", "progress", "values", "records", "reports", "run_directory"),
+            *("evaluation.answering", "evaluation.conditions", "evaluation.effective_length"),
+            *("evaluation.results", "evaluation.runner", "evaluation.served"),
+            *("evaluation.settings", "evaluation.statistics"),
+        ),
+        needs=("numpy",),
     ),
     "evaluation.served": Row(
         (
             *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
-            *("records", "evaluation", "evaluation.drawing", "evaluation.settings"),
+            *("records", "evaluation", "evaluation.settings"),
         ),
         needs=("numpy",),
     ),
@@ -150,11 +178,15 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
-            *("evaluation", "evaluation.scoring", "evaluation.statistics", "query_scales"),
+            *("evaluation", "evaluation.answering", "evaluation.scoring"),
+            "evaluation.statistics",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "number_formats.results": Row(("lengths", "values", "evaluation.statistics"), needs=("numpy",)),
+    "number_formats.conclusion": Row(
+        ("lengths", "values", "number_formats.results", "reports"), needs=("numpy",)
+    ),
     "number_formats": Row(
         (
             *("errors", "lengths", "untrusted", "schedule", "context_plan", "run_directory"),
@@ -178,7 +210,7 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
-            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("runtimes", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
             "torchrun",
         ),
@@ -226,36 +258,11 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("gguf", "tokenizers", "xllamacpp"),
     ),
-    "exporting.model_classes": Row(("models.config",)),
-    "exporting.accepted": Row(("schedule", "models.config")),
-    "exporting.features": Row(
+    "runtimes": Row(
         (
-            *(*VALUES, "values", "context_plan", "models.config", "models.stock_config"),
-            *("exporting.model_classes", "gguf.architectures", "gguf.families"),
-            *("gguf.rotation", "gguf.settings"),
-        ),
-        needs=("numpy",),
-    ),
-    "exporting.configs": Row(
-        (
-            *(*VALUES, "context_plan", "models.config", "models.stock_config"),
-            "exporting.model_classes",
-        ),
-    ),
-    "exporting.serving": Row(
-        (
-            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.source"),
-            *(
-                "exporting.features",
-                "exporting.accepted",
-                "exporting.configs",
-                "exporting.model_classes",
-                "gguf.architectures",
-                "gguf.families",
-                "gguf.family",
-                "gguf.parts",
-                "gguf.settings",
-            ),
+            *(*VALUES, "values", "context_plan", "scaling", "models.config", "models.families"),
+            *("models.source", "models.stock_config", "gguf.architectures", "gguf.families"),
+            *("gguf.family", "gguf.header", "gguf.parts", "gguf.rotation", "gguf.settings"),
         ),
         needs=("numpy",),
     ),
@@ -264,7 +271,7 @@ ROOMS = {
     "exporting.gguf_file": Row(
         (
             *("errors", "extras", "progress", "schedule", "context_plan"),
-            *("exporting.configs", "exporting.features", "exporting.manifest"),
+            *("runtimes", "exporting.manifest"),
             *("exporting.parity", "exporting.places", "exporting.staging", "exporting.tokens"),
             *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
             *("gguf.rewriting", "gguf.settings", "gguf.tensors"),
@@ -279,25 +286,33 @@ ROOMS = {
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *("models.logits", "models.stock_config", "exporting.configs", "exporting.features"),
+            *(
+                "models.logits",
+                "models.stock_config",
+                "runtimes",
+            ),
             *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
-            *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation", "query_scales"),
+            *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "wheels": Row(
         (
-            *("errors", "values", "models.config", "exporting.accepted"),
-            "exporting.model_classes",
+            *(
+                "errors",
+                "values",
+                "models.config",
+                "runtimes",
+            ),
+            "runtimes",
         ),
     ),
-    "audit.reading": Row((*VALUES, "values", "context_plan", "models.config")),
     "audit.finding": Row(
         (
-            *("values", "context_plan", "models.config", "audit.reading"),
-            "exporting.model_classes",
+            *("values", "context_plan", "models.config", "runtimes"),
+            "runtimes",
         ),
     ),
     "audit.files.check": Row(("values", "audit.finding")),
@@ -312,24 +327,24 @@ ROOMS = {
     ),
     "audit.result": Row(
         (
-            *("lengths", "values", "exporting.parity", "audit.reading", "audit.finding"),
+            *("lengths", "values", "exporting.parity", "runtimes", "audit.finding"),
             *("audit.files.check", "wheels"),
         ),
     ),
     "audit.stock_rotary": Row(
-        ("errors", "models", "models.config", "audit.reading"),
+        ("errors", "models", "models.config", "runtimes"),
         needs=("numpy", "torch", "transformers"),
     ),
     "audit": Row(
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
-            *("exporting.features", "models.families", "exporting.parity", "exporting.tokens"),
-            *("exporting.accepted", "exporting.configs", "exporting.model_classes"),
+            *("runtimes", "models.families", "exporting.parity", "exporting.tokens"),
+            *("runtimes",),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("gguf.parts", "gguf.settings"),
             *("audit.files", "audit.files.check"),
-            *("audit.reading", "audit.finding", "audit.result", "audit.stock_rotary", "wheels"),
+            *("runtimes", "audit.finding", "audit.result", "audit.stock_rotary", "wheels"),
         ),
         needs=("numpy",),
         lazily=("torch",),
@@ -347,8 +362,9 @@ ROOMS = {
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
-            *("searching.model.results", "training.results", "reports", "reports.page", "api"),
-            *("exporting.parity", "exporting.features", "evaluation.conditions"),
+            *("searching.model.results", "training.results", "reports", "reports.page"),
+            "evaluation.compared",
+            *("exporting.parity", "runtimes", "evaluation.conditions"),
         ),
         needs=("numpy",),
     ),
@@ -357,14 +373,14 @@ ROOMS = {
             *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
             *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
             *("searching.model.results", "training.results", "reports.page", "reports.parts"),
-            *("api", "api.search", "api.train"),
+            *("evaluation.conclusion", "number_formats.conclusion"),
         ),
         needs=("numpy",),
     ),
     "pipeline.results": Row(
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
-            *("evaluation.conditions", "evaluation.results", "evaluation.statistics"),
+            *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
             *("exporting.parity", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
@@ -375,6 +391,7 @@ ROOMS = {
             *("searching.model.settings", "searching.model.results", "evaluation.settings"),
             *(*VALUES, "context_plan", "progress", "values", "records", "run_directory", "data"),
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
+            *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             "evaluation.statistics",
             *(
@@ -397,43 +414,27 @@ ROOMS = {
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(
+                "evaluation.answerers",
+                "evaluation.compared",
+                "evaluation.conclusion",
                 "evaluation.conditions",
                 "evaluation.statistics",
-                "evaluation.effective_length",
                 "evaluation.results",
-                "exporting.features",
+                "runtimes",
                 "exporting.places",
-                "exporting.serving",
+                "runtimes",
                 "audit.result",
             ),
-            *("exporting.parity", "number_formats.results", "reports", "query_scales"),
+            *("exporting.parity", "number_formats.results", "reports"),
+            "number_formats.conclusion",
         ),
         needs=("numpy",),
-        wires=True,
-    ),
-    "api.evaluate_server": Row(
-        (
-            *("api", "context_plan", "data", "errors", "lengths", "models.source", "outputs"),
-            *("progress", "records", "reports", "run_directory", "untrusted"),
-            *("evaluation.conditions", "evaluation.effective_length", "evaluation.results"),
-            "evaluation.served",
-        ),
-        needs=("numpy",),
-        wires=True,
-    ),
-    "api.evaluate_gguf": Row(
-        (
-            *("api", "api.evaluate_server", "data", "errors", "evaluation.conditions"),
-            *("evaluation.served", "exporting.manifest", "gguf.architectures", "gguf.cache"),
-            *("gguf.header", "gguf.llama_cpp_run", "gguf.parts", "gguf.rewriting"),
-            *("models.source", "progress", "records", "run_directory"),
-        ),
         wires=True,
     ),
     "api.search": Row(
         (
             *("errors", "untrusted", "api", "options", "progress", "run_directory"),
-            *("context_plan", "searching", "torchrun"),
+            *("models.source", "context_plan", "searching", "torchrun"),
         ),
         needs=("numpy",),
         wires=True,
@@ -466,6 +467,7 @@ ROOMS = {
     "api.extend": Row(
         (
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
+            "models.source",
             "pipeline.settings",
         ),
         needs=("numpy",),
@@ -476,9 +478,16 @@ ROOMS = {
             *(*VALUES, "values", "progress", "api", "api.data", "api.extend", "api.search"),
             *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
             *("models.recipes", "models.source"),
-            *("outputs", "records", "theory", "evaluation.results", "exporting.features"),
-            "evaluation.statistics",
-            *("exporting.parity", "audit.reading", "audit.finding", "audit.result"),
+            *(
+                "outputs",
+                "records",
+                "theory",
+                "evaluation.results",
+                "runtimes",
+            ),
+            *("evaluation.compared", "evaluation.conclusion", "evaluation.statistics"),
+            *("number_formats.conclusion", "training.results"),
+            *("exporting.parity", "runtimes", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),

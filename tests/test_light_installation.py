@@ -10,7 +10,8 @@ import sys
 import tomllib
 import venv
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ropewalk.errors import MissingExtra
 from ropewalk.exporting import llama_cpp
 from ropewalk.extras import EXTRAS, required_by
 from ropewalk.reports.figures import keep_figures
+from tests.forks import Forks
 from tests.gguf.gguf_cases import unproven
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +40,20 @@ class WithoutExtras:
 
 sys.meta_path[:] = [WithoutExtras if each is PathFinder else each for each in sys.meta_path]
 """
-COMMAND = f"{LIGHT}\nfrom ropewalk.__main__ import main\nmain()"
+COMMAND = f"""{LIGHT}
+from ropewalk.__main__ import main
+main()
+"""
+WITH_A_FOLDER_BEFORE_OTHERS = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from ropewalk.__main__ import main
+main()
+"""
+
+
+Done = subprocess.CompletedProcess[str]
+Call = Callable[..., Done]
 
 
 def run(
@@ -54,9 +69,24 @@ def run(
     )
 
 
-def light(*words: object) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Done]]:
+    """A program with its arguments, in a fork of a process that imported what the core needs."""
+    forks = Forks("import numpy, typer.main, rich.console, rich.table")
+    file = tmp_path_factory.mktemp("call") / "program.py"
+
+    def program(text: str, *words: object) -> Done:
+        file.write_text(f"import os\nos.chdir({str(ROOT)!r})\n{text}")
+        return forks.run([str(file), *map(str, words)])
+
+    yield program
+    forks.close()
+
+
+@pytest.fixture(scope="module")
+def light(call: Callable[..., Done]) -> Call:
     """A command of an installation without extras."""
-    return run("-c", COMMAND, *words)
+    return partial(call, COMMAND)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +101,6 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("light") / "model.gguf"
     unproven(llama_cpp.export)("bundled", rw.plan("bundled", "1k", "linear").plan, path)
     return path
-
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def check_core_verbs(call: Call, plan_file: Path, gguf_file: Path, out: Path) -> None:
@@ -123,7 +150,9 @@ def check_verify(call: Call, gguf_file: Path) -> None:
     assert "not-extended" in wrong.stdout
 
 
-def test_the_core_verbs_need_no_extra(plan_file: Path, gguf_file: Path, tmp_path: Path) -> None:
+def test_the_core_verbs_need_no_extra(
+    light: Call, plan_file: Path, gguf_file: Path, tmp_path: Path
+) -> None:
     check_core_verbs(light, plan_file, gguf_file, tmp_path / "best.json")
     check_verify(light, gguf_file)
 
@@ -144,7 +173,7 @@ def test_the_core_verbs_need_no_extra(plan_file: Path, gguf_file: Path, tmp_path
     ],
 )
 def test_a_missing_extra_is_one_line(
-    words: str, subject: str, package: str, plan_file: Path
+    words: str, subject: str, package: str, light: Call, plan_file: Path
 ) -> None:
     done = light(*words.replace("PLAN", str(plan_file)).split())
     assert (done.returncode, done.stdout) == (2, "")
@@ -185,12 +214,13 @@ for call in (
         "import numpy.no_such_module",
     ],
 )
-def test_a_broken_package_is_not_called_missing(failure: str, tmp_path: Path) -> None:
+def test_a_broken_package_is_not_called_missing(
+    failure: str, call: Callable[..., Done], tmp_path: Path
+) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(f"{failure}\n")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
     for words in (["precision", "bundled"], ["verify", BUNDLED, "--runtime", "transformers"]):
-        done = run("-m", "ropewalk", *words, PYTHONPATH=path)
+        done = call(WITH_A_FOLDER_BEFORE_OTHERS, tmp_path, *words)
         assert done.returncode == 70
         assert "pip install" not in done.stderr + done.stdout
         assert done.stderr.startswith("error: unexpected ")

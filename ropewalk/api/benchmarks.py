@@ -20,7 +20,6 @@ from ropewalk.api.common import (
     as_list,
     as_path,
     as_plan,
-    runnable,
 )
 from ropewalk.evaluation.conditions import check_methods, conditions_of
 from ropewalk.evaluation.statistics import (
@@ -35,6 +34,7 @@ from ropewalk.evaluation.statistics import (
     rate_interval,
 )
 from ropewalk.extras import required_by
+from ropewalk.models.source import runnable
 from ropewalk.options import Option
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.untrusted import check_count

@@ -9,10 +9,9 @@ from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
-from ropewalk.models.placement import check_placement
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Model, Source
 from ropewalk.options import Argument, Option
 from ropewalk.progress import Notice
 from ropewalk.scaling import names
@@ -142,42 +141,6 @@ def as_path(value: str | Path, key: str) -> Path:
     if not str(value).strip():
         raise InvalidValue(key, value, "must not be empty", "write '.' for the current folder")
     return Path(value)
-
-
-def runnable(
-    model: Model,
-    *,
-    dtype: str,
-    device: str,
-    allow_download: bool,
-    strict: bool,
-    notice: Notice,
-    run: Path | None = None,
-) -> Source:
-    """A model to load, once all is refused that can be refused before torch is imported."""
-    check_placement(dtype, device)
-    source = resolve(model, allow_download=allow_download)
-    if run is not None:
-        from ropewalk.run_directory import check_run_place
-
-        check_run_place(run, source.places)
-    if isinstance(model, str | Path) and not source.has_weights:
-        source.folder  # noqa: B018 - says why there are none
-    stated_assumptions(source, notice, strict=strict)
-    return source
-
-
-def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
-    """What reading the model takes for granted: each is a warning, or an error where `strict`."""
-    found = source.assumptions
-    if found and strict:
-        raise InputError(
-            f"{'; '.join(found)}: `strict` allows no assumption; correct the file, or leave "
-            "`strict` away"
-        )
-    for text in found:
-        notice(f"warning: {text}")
-    return found
 
 
 def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:

@@ -13,18 +13,17 @@ from ropewalk.api.common import (
     geometry_json,
     known_as,
     serves_already,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
-from ropewalk.exporting.serving import Serving, serving
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Model, Source, resolve, stated_assumptions
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, compare
 from ropewalk.planning.extension import chosen_layers
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
@@ -199,6 +198,6 @@ def compare_methods(
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...]:
-    from ropewalk.exporting.features import loadable_by
+    from ropewalk.runtimes.features import loadable_by
 
     return loadable_by(plan, source.config)

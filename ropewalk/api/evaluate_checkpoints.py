@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.api.common import as_documents, as_list, as_path
-from ropewalk.api.evaluate import Evaluated, evaluate
+from ropewalk.api.evaluate import evaluate
 from ropewalk.errors import InputError
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, spreads
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically

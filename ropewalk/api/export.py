@@ -14,19 +14,19 @@ from ropewalk.api.common import (
     Strict,
     as_path,
     as_plan,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
-from ropewalk.exporting.features import RUNTIMES, Cell, check_plan, expressible, matrix
 from ropewalk.exporting.parity import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
-from ropewalk.models.source import Source, resolve
+from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
+from ropewalk.runtimes import every, targets
+from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
 from ropewalk.values import Result, check_member
 
 LLAMA_CPP = "llama.cpp"
@@ -47,7 +47,7 @@ class Preview(Result):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, row in self.matrix.items():
-            for runtime in RUNTIMES:
+            for runtime in targets():
                 check_member(runtime, row, f"matrix.{name}")
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
@@ -55,8 +55,8 @@ class Preview(Result):
         return tuple(name for name, row in self.matrix.items() if row[runtime].fit == "refused")
 
     def summary(self) -> str:
-        refused = [runtime for runtime in RUNTIMES if self.refusing(runtime)]
-        whole = [r for r in RUNTIMES if r not in refused and r not in self.losses]
+        refused = [runtime for runtime in targets() if self.refusing(runtime)]
+        whole = [r for r in targets() if r not in refused and r not in self.losses]
         groups = (("follow", whole), ("approximate", list(self.losses)), ("refuse", refused))
         told = (f"{', '.join(own)} {verb}{'s' * (len(own) == 1)} it" for verb, own in groups if own)
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
@@ -79,7 +79,7 @@ def _preview(asked: _Asked) -> Preview:
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
     approximations: dict[str, ContextPlan] = {}
-    for runtime in RUNTIMES:
+    for runtime in targets():
         try:
             followed, near = expressible(given, source.config, runtime, approximate=True)
         except Unsupported:  # the matrix says what it refuses
@@ -99,7 +99,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
     assert source.path is not None
     cell, loss = said_of(source.path, plan)
     elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
-    cells = dict.fromkeys(RUNTIMES, elsewhere) | {LLAMA_CPP: cell}
+    cells = dict.fromkeys(targets(), elsewhere) | {LLAMA_CPP: cell}
     near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
     return Preview(source.name, plan.id, {"the plan": cells}, near)
 
@@ -186,8 +186,8 @@ def export(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); what each "
                 "runtime makes of the plan is shown without them too (`preview`)"
             )
-        if runtime not in RUNTIMES:
-            raise UnknownName("runtime", runtime, RUNTIMES)
+        if runtime not in targets():
+            raise UnknownName("runtime", runtime, targets())
         if v4_keys and runtime != "transformers":
             raise InputError(
                 f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys"
@@ -208,47 +208,15 @@ def export(
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
-        if runtime == LLAMA_CPP:
-            from ropewalk.exporting import llama_cpp
-            from ropewalk.exporting.approximating import nearest
-            from ropewalk.models.checkpoint import Checkpoint
-
-            followed, warnings = nearest(
-                Checkpoint.open(folder, packed=llama_cpp.PACKED),
-                given,
-                runtime,
-                approximate=approximate,
-            )
-            exported = llama_cpp.export(
-                *(folder, followed, out),
-                dtype=dtype or "F32",
-                overwrite=overwrite,
-                progress=progress,
-            )
-            return exported.with_warnings(warnings)
-        if runtime == "transformers":
-            from ropewalk.exporting import transformers
-
-            return transformers.export(
-                *(folder, given, out),
-                dtype=dtype or "auto",
-                fold=fold,
-                approximate=approximate,
-                v4_keys=v4_keys,
-                overwrite=overwrite,
-                progress=progress,
-            )
-        from ropewalk.exporting import vllm
-
-        return vllm.export(
+        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
+        exported: Exported = every()[runtime].write(
             *(folder, given, out),
-            engine=runtime,
-            dtype=dtype or "auto",
-            fold=fold,
             approximate=approximate,
             overwrite=overwrite,
             progress=progress,
+            **{key: value for key, value in options.items() if value},
         )
+        return exported
 
 
 def _of_file(

@@ -21,12 +21,12 @@ from ropewalk.api.common import (
     as_length,
     as_lengths,
     as_path,
-    runnable,
 )
 from ropewalk.api.report import keep_report
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
+from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
 from ropewalk.pipeline.settings import (
     BATCH,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -20,21 +19,18 @@ from ropewalk.api.common import (
     as_documents,
     as_path,
     as_plan,
-    runnable,
 )
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import Model
+from ropewalk.models.source import Model, runnable
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
-from ropewalk.untrusted import check_count, check_seed, real_number
+from ropewalk.untrusted import check_seed
 
 if TYPE_CHECKING:
-    from ropewalk.evaluation.served.client import Client
     from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 
 TIMEOUT = 600.0
-MOST_AT_ONCE = 256
 
 
 def fingerprint(
@@ -106,24 +102,17 @@ def check_server(
     ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
     """
     with called("check_server", check_server, locals()):
+        from ropewalk.evaluation.answerers.server import encoder_of
         from ropewalk.evaluation.served.check import check
+        from ropewalk.evaluation.served.client import Client
         from ropewalk.evaluation.served.server import Server
 
-        client = client_of(server, timeout)
+        client = Client.of(server, timeout)
         own = as_fingerprint(fingerprint)
-        encoder = None if tokenizer is None else encoder_of(tokenizer)
+        encoder = None if tokenizer is None else encoder_of(as_path(tokenizer, "tokenizer"))
         trial = own.sequence[: min(16, len(own.sequence))]
         opened = Server.open(client, encoder, trial, as_name(model_name))
         return check(opened, own, share(progress, "asking"))
-
-
-def client_of(server: object, timeout: object) -> Client:
-    """A client of a server, with the key of the environment."""
-    from ropewalk.evaluation.served.client import KEY, Client, address
-
-    if not 0 < real_number(timeout, "timeout") <= 86400:
-        raise InvalidValue("timeout", timeout, "must be from above 0 to 86400 s", "give 600")
-    return Client(address(server), os.environ.get(KEY) or None, float(timeout))  # type: ignore[arg-type]
 
 
 def as_fingerprint(value: object) -> Fingerprint:
@@ -139,30 +128,7 @@ def as_fingerprint(value: object) -> Fingerprint:
     )
 
 
-def encoder_of(folder: str | Path) -> Any:
-    """The tokenizer of a folder."""
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.models.load import load_tokenizer
-
-    place = as_path(folder, "tokenizer")
-    if not place.is_dir():
-        raise InputError(
-            f"tokenizer: {place}: there is no such folder; give the folder of the planned model"
-        )
-    return Encoder(load_tokenizer(place))
-
-
 def as_name(value: object) -> str | None:
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise InvalidValue("model_name", value, "must be a name", "write it as the server lists it")
-    return value
-
-
-def check_concurrency(value: object) -> int:
-    check_count(value, "concurrency")
-    assert isinstance(value, int)
-    if value > MOST_AT_ONCE:
-        raise InvalidValue(
-            "concurrency", value, f"must be at most {MOST_AT_ONCE}", "4 is a usual number"
-        )
     return value

@@ -15,12 +15,11 @@ from ropewalk.api.common import (
     as_documents,
     geometry_json,
     schedule_json,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Source, resolve
+from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.schedule import FloatArray, RotarySchedule

@@ -17,14 +17,12 @@ from ropewalk.api.common import (
     known_as,
     schedule_json,
     serves_already,
-    stated_assumptions,
 )
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
-from ropewalk.exporting.serving import Serving, serving
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
-from ropewalk.models.source import Source, resolve
+from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
 from ropewalk.planning.extension import (
     begins_plain,
@@ -35,6 +33,7 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,44 +20,20 @@ from ropewalk.api.common import (
     as_lengths,
     as_list,
     as_path,
-    runnable,
 )
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import check_measured, format_length
-from ropewalk.number_formats.results import GIVEN, Findings
+from ropewalk.lengths import check_measured
+from ropewalk.models.source import runnable
+from ropewalk.number_formats.conclusion import Precision
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import RESULTS, RunDirectory
 from ropewalk.untrusted import whole_number
-from ropewalk.values import Result
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-RESULTS = "results.json"
-
-
-@dataclass(frozen=True, eq=False)
-class Precision(Findings, Result):
-    """The effect of a shift of all positions under each number format, and a diagnosis in words."""
-
-    def summary(self) -> str:
-        given = [arm for arm in self.arms if arm.weights == GIVEN]
-        shown = ", ".join(f"{arm.arm} {arm.strays}" for arm in given)
-        if any(arm.strays.low is None for arm in given):
-            shown += " (no intervals: they need five sequences)"
-        traps = "; ".join(f"{gain.path}: {gain.trap}" for gain in self.traps)
-        return (
-            f"{self.model} on {self.sequences} sequences of {format_length(self.length)} tokens: "
-            f"a shift by {self.reference} positions changes attention by D = {shown}. "
-            + (f"Traps of loading: {traps}." if traps else "No trap of loading.")
-        )
-
-    def figure(self) -> Figure:
-        """The attention difference by shift and by token, and the logit difference by length."""
-        return figures(self)["shifts"]
+    pass
 
 
 def precision(

@@ -21,13 +21,13 @@ from ropewalk.api.common import (
     as_documents,
     as_length,
     as_path,
-    runnable,
 )
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
+from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import RESULTS, RunDirectory
 from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
@@ -35,8 +35,6 @@ from ropewalk.untrusted import whole_number
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import Ranks
     from ropewalk.searching.model.results import Found, Searched
-
-RESULTS = "results.json"
 
 
 def search(
@@ -46,10 +44,9 @@ def search(
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     strategy: Annotated[
-        Literal["adaptive", "gradient", "evolution"],
+        Literal["adaptive", "evolution"],
         Option(
-            "A search by losses alone; a few dozen backward passes; or LongRoPE's algorithm in "
-            "ropewalk's space.",
+            "ropewalk's own search, or LongRoPE's algorithm in ropewalk's space.",
             advanced=True,
         ),
     ] = "adaptive",
@@ -78,20 +75,6 @@ def search(
         bool,
         Option(
             "Run LongRoPE's search as published: its objective, documents, space and sizes.",
-            advanced=True,
-        ),
-    ] = False,
-    keep_short: Annotated[
-        bool,
-        Option(
-            "With the strategy gradient: also minimise the loss at the original length.",
-            advanced=True,
-        ),
-    ] = False,
-    fold_query_scale: Annotated[
-        bool,
-        Option(
-            "Also tune weights: a scale for each query head and pair, folded in by export.",
             advanced=True,
         ),
     ] = False,
@@ -130,10 +113,7 @@ def search(
     ranks work on the same search, and each returns its result. `strict` refuses a config that
     leaves open how the model rotates, instead of warning. `as_published` runs the search of
     Ding et al. 2024 with its own strategy, objective, documents and space, which no other setting
-    may then change. `keep_short` lets a search by gradient also minimise the loss at the original
-    length, on the beginning of each document. `fold_query_scale` also tunes a scale for each query
-    head and pair, which an export folds into the query weights; the plan has them where they are
-    shown to help.
+    may then change.
     """
     with called("search", search, locals()):
         from ropewalk.searching.model.results import Searched
@@ -150,8 +130,6 @@ def search(
             recover=recover,
             documents=documents,
             seed=seed,
-            keep_short=keep_short,
-            fold_query_scale=fold_query_scale,
         )
         if as_published:
             settings = published(settings)
@@ -209,7 +187,6 @@ def search(
         return Searched(
             found.plan,
             found.legs,
-            found.query_tuning,
             model=loaded.name,
             dtype=loaded.dtype,
             device=loaded.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -27,7 +27,6 @@ from ropewalk.api.common import (
     as_path,
     as_plan,
     documents_in,
-    stated_assumptions,
 )
 from ropewalk.api.report import keep_report
 from ropewalk.context_plan import ContextPlan
@@ -36,16 +35,16 @@ from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
-from ropewalk.models.source import Model, Source, resolve
+from ropewalk.models.source import Model, Source, resolve, stated_assumptions
 from ropewalk.options import Option, RunFolder, called, preview_ends, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
-from ropewalk.run_directory import RunDirectory, check_run_place
+from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
 from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
-from ropewalk.training.results import Found
+from ropewalk.training.results import Trained
 from ropewalk.training.settings import Decay, StageSettings, TrainingSettings, stages_of
 from ropewalk.untrusted import check_count
 from ropewalk.values import Result
@@ -54,22 +53,10 @@ if TYPE_CHECKING:
     from ropewalk.data.store import TokenStore
     from ropewalk.training.stage import Execution
 
-RESULTS, TOKENS, START = "results.json", "tokens", "start"
+TOKENS, START = "tokens", "start"
 _TRAINED_IN = ("float32", "bfloat16")
 _RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas", "filling")
 """Settings that a recipe has values for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Trained(Found):
-    """The result of a training run."""
-
-    model: str = field(kw_only=True)
-    recipe: str | None = field(kw_only=True)
-    run: str = field(kw_only=True)
-
-    def summary(self) -> str:
-        return f"{self.model}: {super().summary()}"
 
 
 class PreviewStage(NamedTuple):
@@ -507,8 +494,8 @@ class _Asked:
 
     def check(self) -> None:
         """Refuse what a later stage would, before there is a run directory."""
-        from ropewalk.exporting.configs import stock_config
         from ropewalk.pipeline.training import with_original
+        from ropewalk.runtimes.configs import stock_config
         from ropewalk.training.stage import check_stage
 
         self.execution.accumulated(self.settings.batch)

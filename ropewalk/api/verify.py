@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +13,11 @@ from ropewalk.api.common import (
     as_length,
     as_list,
     as_plan,
-    stated_assumptions,
 )
 from ropewalk.audit.result import Audit
-from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.models.source import resolve
+from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Progress, log_notice, silent
-from ropewalk.query_scales import FOLDED, QueryScales
 
 
 def verify(
@@ -37,9 +33,8 @@ def verify(
     runtimes: Annotated[
         Sequence[str],
         Option(
-            "Judge by this runtime alone: transformers, vllm, sglang, llama.cpp and ollama (after "
-            "their own converters), mlx-lm, transformers-4, vllm-2025. Repeatable (default: the "
-            "first three; for a GGUF file, llama.cpp).",
+            "Judge by this runtime alone, such as vllm, llama.cpp or mlx-lm; an unknown name lists "
+            "all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),
         ),
@@ -73,8 +68,6 @@ def verify(
     version, and what could not be read.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
-    The query scales of `plan` must be in the weights, as the plan that the export carries says.
-
     The result's `verdict` is "well", "wrong" or "not established"; `verdict_in(runtime)` is that
     of one runtime.
     """
@@ -83,44 +76,12 @@ def verify(
 
         if strict:
             stated_assumptions(resolve(model_on_disk), log_notice, strict=True)
-        given = None if plan is None else as_plan(plan)
-        scales = None if given is None else given.query_scales
-        found = audit(
+        return audit(
             model_on_disk,
-            plan=None if given is None else replace(given, query_scales=None),
+            plan=None if plan is None else as_plan(plan),
             length=None if length is None else as_length(length),
             runtimes=as_list(runtimes, "runtimes"),
             run=run,
             wheel=wheel,
             progress=progress,
         )
-        return found if scales is None else _with_scales(found, scales)
-
-
-def _with_scales(found: Audit, scales: QueryScales) -> Audit:
-    """The same, with whether the weights hold the scales: only the plan of an export tells that."""
-    from ropewalk.audit.files.check import Check
-
-    plan = _carried(found.path)
-    if plan is not None and plan.provenance.get(FOLDED) == scales.name:
-        check = Check("weights", "well", f"hold the {scales}, as the plan exported with them says")
-    else:
-        check = Check(
-            "weights",
-            "not established",
-            f"no plan here says that they hold the {scales}",
-            "give the folder or file that `ropewalk export` wrote",
-        )
-    return replace(found, checks=(*found.checks, check))
-
-
-def _carried(path: Path) -> ContextPlan | None:
-    """The plan that an export carries in its folder or file."""
-    from ropewalk.gguf import carried
-    from ropewalk.gguf.parts import read_model
-
-    if path.suffix == ".gguf":
-        text = read_model(path).values.get(carried.PLAN)
-        return ContextPlan.loads(text, f"{path}: {carried.PLAN}") if isinstance(text, str) else None
-    place = path / PLAN
-    return ContextPlan.read(place) if place.is_file() else None

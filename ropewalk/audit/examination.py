@@ -22,9 +22,8 @@ from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
 from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
+from ropewalk.audit.release import of_wheel
 from ropewalk.audit.result import Audit
-from ropewalk.audit.rules import BY_RULES, gguf, mlx_lm, of_wheel, ollama
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
@@ -53,17 +52,14 @@ from ropewalk.models.config import (
 from ropewalk.models.families import FAMILIES
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules
+from ropewalk.runtimes.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import read_json
 from ropewalk.wheels import facts
 
-BY_MODEL_TYPE = ("transformers-4", mlx_lm.RUNTIME)
-"""Choose their class by the model type, as transformers does; the others by `architectures`."""
-RUNTIMES = (STOCK, *BY_RULES)
 USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as exports write it; the others need another form."""
-OF_FILES = (gguf.RUNTIME, ollama.RUNTIME)
-"""The runtimes that load a GGUF file."""
 
 
 def audit(
@@ -83,8 +79,8 @@ def audit(
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
     for name in runtimes:
-        if name not in RUNTIMES:
-            raise UnknownName("runtime", name, RUNTIMES)
+        if name not in (known := (STOCK, *rules())):
+            raise UnknownName("runtime", name, known)
     source = resolve(model)
     if source.path is None:
         raise InputError(
@@ -97,12 +93,13 @@ def audit(
             "load folders; give the folder that it was converted from"
         )
     if source.kind == "GGUF file":
-        if set(runtimes) - set(OF_FILES):
+        loading = [name for name, each in every().items() if each.loads_files]
+        if set(runtimes) - set(loading):
             raise InputError(
-                f"{source.name}: is a GGUF file, which only {' and '.join(OF_FILES)} load here; "
+                f"{source.name}: is a GGUF file, which only {' and '.join(loading)} load here; "
                 "omit --runtime, or give the folder that it was converted from"
             )
-        return _of_file(source.path, plan, length, runtimes or (gguf.RUNTIME,), run, progress)
+        return _of_file(source.path, plan, length, runtimes or (llama_cpp.NAME,), run, progress)
     return _of_folder(source.path, plan, length, runtimes, run, progress, wheel)
 
 
@@ -156,7 +153,7 @@ def _of_folder(
         readings = tuple(
             _measured(config, layers, sorted(lengths))
             if name == STOCK
-            else _known_type(BY_RULES[name](config), config)
+            else _known_type(rules()[name](config), config)
             for name in runtimes
         )
     subject = Subject(
@@ -220,7 +217,7 @@ def _of_file(
         notes = ("compared with the plan in its metadata",)
     elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
-    reading = gguf.read(header)
+    reading = llama_cpp.read_file(header)
     if plan is not None and set(plan.schedules) not in ({FULL_ATTENTION}, {*reading.layers}):
         raise InvalidValue(
             "plan.schedules",
@@ -228,7 +225,7 @@ def _of_file(
             f"this file has settings for {' and '.join(sorted(reading.layers))}",
             "create the plan from this model's config",
         )
-    read = {gguf.RUNTIME: reading, ollama.RUNTIME: ollama.of_file(reading)}
+    read = {llama_cpp.NAME: reading, ollama.NAME: ollama.of_file(reading)}
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(
         readings=tuple(read[name] for name in runtimes),
@@ -247,14 +244,14 @@ def _of_file(
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]
     parity, checked = None, weighed.check
-    run = run and gguf.RUNTIME in runtimes
+    run = run and llama_cpp.NAME in runtimes
     if run and llama_cpp_run.available() and not broken:
         progress(Status("verify", 0.3, "running llama.cpp"))
         tried = list(trial(header))
         found += tried
         wrong = any(finding.wrong for finding in found)
         if not wrong:
-            read[gguf.RUNTIME] = replace(reading, source=RUN)
+            read[llama_cpp.NAME] = replace(reading, source=RUN)
             checked = _established(checked, "loaded by llama.cpp")
         if plan is None or wrong:  # what is named already would only be said again
             notes += (f"run in {llama_cpp_run.runtime()}",)
@@ -266,7 +263,7 @@ def _of_file(
                 notes += (f"not compared with its weights in transformers: {error}",)
                 notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
-                found += () if parity.passed else (differs(gguf.RUNTIME, parity),)
+                found += () if parity.passed else (differs(llama_cpp.NAME, parity),)
     elif run and not broken:
         notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
@@ -299,7 +296,8 @@ def _known_type(reading: Reading, config: Config) -> Reading:
         return reading
     kind = ConfigReader(config).model_type
     if kind in FAMILIES:
-        other = _other_class(config, kind) if reading.runtime not in BY_MODEL_TYPE else ""
+        by_type = of_version(reading.runtime).by_model_type
+        other = "" if by_type else _other_class(config, kind)
         return replace(reading, unread=other) if other else reading
     return replace(
         reading,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ropewalk.audit.reading import Reading, ropes_of
 from ropewalk.context_plan import ContextPlan
-from ropewalk.exporting.model_classes import ENGINE_NAMES, ModelClass, model_class
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.model_classes import ENGINE_NAMES, ModelClass, model_class
+from ropewalk.runtimes.reading import Reading, ropes_of
 from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20

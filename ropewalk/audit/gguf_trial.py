@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.audit.finding import Finding
-from ropewalk.audit.rules.gguf import RUNTIME
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.exporting.parity import Parity
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
+from ropewalk.runtimes.llama_cpp import NAME
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
@@ -45,7 +45,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     except RopewalkError as error:
         yield Finding(
             "refused",
-            (RUNTIME,),
+            (NAME,),
             str(error),
             "it does not load",
             "convert or export the model again",
@@ -54,7 +54,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     if not np.isfinite(whole).all():
         yield Finding(
             "model-differs",
-            (RUNTIME,),
+            (NAME,),
             "llama.cpp computes log-probabilities that are not numbers",
             "every answer is garbage",
             "convert or export the model again, with more precise weights",
@@ -73,7 +73,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
         if np.array_equal(whole, without):
             yield Finding(
                 "no-effect",
-                (RUNTIME,),
+                (NAME,),
                 f"{name} changes nothing: llama.cpp computes the same without it",
                 "the setting has no effect on the model",
                 "export the plan in a way that llama.cpp honours (ropewalk export does)",

@@ -9,9 +9,9 @@ from typing import Literal
 
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import Finding
-from ropewalk.audit.reading import Reading
 from ropewalk.exporting.parity import Parity
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result
 from ropewalk.wheels.facts import WheelReading
 

@@ -24,10 +24,17 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ropewalk.audit.reading import MEASURED, NOT_MEASURED, STOCK, Effective, Reading, check_counts
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config
+from ropewalk.runtimes.reading import (
+    MEASURED,
+    NOT_MEASURED,
+    STOCK,
+    Effective,
+    Reading,
+    check_counts,
+)
 
 
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.audit.finding import Finding
-from ropewalk.audit.reading import STOCK
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
 from ropewalk.exporting.parity import Parity
 from ropewalk.exporting.tokens import PROBE
+from ropewalk.runtimes.reading import STOCK
 
 if TYPE_CHECKING:
     from ropewalk.exporting import gate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.compare_runs import ComparedRuns, compare_runs
+from ropewalk.api.compare_runs import compare_runs
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     HOW_COMPARED,
@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
 )
+from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.statistics import Comparison, p_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult

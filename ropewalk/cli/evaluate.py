@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.evaluate import Evaluated, evaluate
+from ropewalk.api.evaluate import evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import HOW_COMPARED, JsonOption, print_json, say, table
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import (

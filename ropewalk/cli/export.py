@@ -10,8 +10,8 @@ import typer
 from ropewalk.api.export import Preview, export
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
-from ropewalk.exporting.features import RUNTIMES
 from ropewalk.exporting.parity import Exported, NotTheSame
+from ropewalk.runtimes import targets
 
 EXAMPLE = "ropewalk export path/to/model --plan plan.json --runtime vllm -o extended"
 
@@ -67,9 +67,9 @@ def _show(exported: Exported) -> None:
 def _show_preview(preview: Preview) -> None:
     from ropewalk.cli.terminal import Terminal
 
-    rows = table("", *RUNTIMES)
+    rows = table("", *targets())
     for feature, row in preview.matrix.items():
-        rows.add_row(feature, *(row[runtime].fit for runtime in RUNTIMES))
+        rows.add_row(feature, *(row[runtime].fit for runtime in targets()))
     console = Terminal()
     console.print(rows)
     for feature, row in preview.matrix.items():

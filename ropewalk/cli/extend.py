@@ -69,10 +69,10 @@ def _show_cost(console: Terminal, estimate: Estimate) -> None:
 
 def _show_stage(console: Terminal, stage: Stage[Any], result: Result) -> None:
     from ropewalk.cli.terminal import headed
-    from ropewalk.pipeline.results import Evaluated
+    from ropewalk.pipeline.results import EvaluatedExtension
 
     console.print(headed(stage.name, f"  {result.summary()}"), soft_wrap=True)
-    if isinstance(result, Evaluated):
+    if isinstance(result, EvaluatedExtension):
         from ropewalk.cli.evaluate import show_results
 
         show_results(console, result.results)

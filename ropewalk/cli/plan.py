@@ -27,18 +27,18 @@ from ropewalk.cli.shared import (
     table,
     write_plan,
 )
-from ropewalk.exporting.features import RUNTIMES
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
+from ropewalk.runtimes import targets
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
     from ropewalk.cli.terminal import Terminal
-    from ropewalk.exporting.serving import Serving
     from ropewalk.planning.measured import Measured
+    from ropewalk.runtimes.serving import Serving
 
 USUAL_PLAN = "plan.json"
 """The name of the plan in the lines to paste."""
@@ -152,7 +152,7 @@ def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None
 
 def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
-    from ropewalk.exporting.serving import OF_GGUF
+    from ropewalk.runtimes.serving import OF_GGUF
 
     console.print("\nTo serve it:")
     for row in rows:
@@ -236,7 +236,7 @@ def _where(found: Comparison) -> str:
 def _loads_in(runtimes: tuple[str, ...] | None) -> str:
     if runtimes is None:
         return "unknown"
-    missing = [runtime for runtime in RUNTIMES if runtime not in runtimes]
+    missing = [runtime for runtime in targets() if runtime not in runtimes]
     if not runtimes:
         return "ropewalk only"
     if len(runtimes) == 1:

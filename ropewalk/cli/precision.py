@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.precision import Precision, precision
+from ropewalk.api.precision import precision
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
 from ropewalk.lengths import format_length
+from ropewalk.number_formats.conclusion import Precision
 from ropewalk.number_formats.results import verdict
 
 if TYPE_CHECKING:

@@ -70,8 +70,6 @@ def _show(found: Searched) -> None:
     console.print(headed(found.model, f", {found.dtype} on {found.device}"))
     for leg in found.legs:
         _show_leg(console, leg)
-    if found.query_tuning is not None:
-        console.print(found.query_tuning.summary(), soft_wrap=True)
     console.print(
         f"{sum(leg.evaluations for leg in found.legs):,.1f} evaluations, "
         f"{sum(leg.tokens for leg in found.legs):,} tokens, {found.seconds:,.0f} s"

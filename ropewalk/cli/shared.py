@@ -105,14 +105,12 @@ def show_written(*paths: Path | None, as_json: bool) -> None:
 
 
 def show_steps(console: Terminal, plan: ContextPlan) -> None:
-    """Every schedule of a plan, one a line, and its query scales."""
+    """Every schedule of a plan, one a line."""
     for name, steps in plan.schedules.items():
         for step in steps:
             upto = f" up to {format_length(step.up_to_length)}" if len(steps) > 1 else ""
             told = f"  {name}{upto}: {in_words(step.schedule)}"
             console.print(told, soft_wrap=True)
-    if plan.query_scales is not None:
-        console.print(f"  {plan.query_scales} (tuning of weights)", soft_wrap=True)
 
 
 def factor_cell(factor: float) -> str:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.api.train import Trained, TrainPreview, train
+from ropewalk.api.train import TrainPreview, train
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
 from ropewalk.lengths import format_length
 from ropewalk.torchrun import first
+from ropewalk.training.results import Trained
 
 EXAMPLE = "ropewalk train path/to/model --recipe anchor --to 32k --corpus books.jsonl"
 

@@ -12,11 +12,11 @@ import typer
 from ropewalk.api.verify import verify
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import TOLERANCE, Finding
-from ropewalk.audit.reading import MEASURED, Reading
 from ropewalk.audit.result import Audit
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.reading import MEASURED, Reading
 
 if TYPE_CHECKING:
     from ropewalk.cli.terminal import Terminal

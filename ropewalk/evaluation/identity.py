@@ -25,21 +25,25 @@ AT_ONCE = 16
 """Tensors that wait to be hashed."""
 
 
-def run_identity(
-    loaded: LoadedModel, documents: Sequence[Document], weights: str | None = None
-) -> dict[str, object]:
+def run_identity(loaded: LoadedModel, documents: Sequence[Document]) -> dict[str, object]:
     """The part of a run's configuration that all commands share; settings come as further keys.
 
-    `weights` is their digest, if it is known already. Under ranks, all that share the weights
-    must call this, since reading them takes all of them.
+    Under ranks, all that share the weights must call this, since reading them takes all of them.
     """
+    return {
+        **identity_of(loaded, digest_of_weights(loaded.model)),
+        "corpus_sha256": corpus_digest(documents),
+    }
+
+
+def identity_of(loaded: LoadedModel, weights: str) -> dict[str, object]:
+    """A model as it computes here; `weights` is their digest."""
     encoder = Encoder(loaded.tokenizer)
     return {
         "config_sha256": digest_of_config(loaded.model.config),
         "present_plan": loaded.present_plan.id,
-        "weights_sha256": weights or digest_of_weights(loaded.model),
+        "weights_sha256": weights,
         "tokenizer_sha256": encoder.sha256,
-        "corpus_sha256": corpus_digest(documents),
         "bos": bool(encoder.bos),
         "dtype": loaded.dtype,
         "device": loaded.model.device.type,

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.chunks import Reader, branch
 from ropewalk.evaluation.encoding import IntArray
 from ropewalk.models.logits import Head, name_of, not_numbers
@@ -30,13 +30,6 @@ LOGITS_AT_ONCE = 32 * 2**20
 
 # Whether what a model wrote so far is all that counts.
 Ended = Callable[[IntArray], bool]
-
-
-class TokenScores(NamedTuple):
-    """Of some tokens in a row: the loss of each in nats, and the first choice in its place."""
-
-    losses: NDArray[np.float64]
-    chosen: IntArray
 
 
 class Scorer:
@@ -131,28 +124,6 @@ class Scorer:
         del hidden
         targets = torch.from_numpy(np.concatenate([row[start:] for row, start in both]))
         yield rows, targets.to(rows.device)
-
-    def loss(self, sequence: IntArray, start: int, weights: NDArray[np.float64]) -> Tensor:
-        """The weighted sum of the losses of a sequence's tokens from the start on, with its graph.
-
-        Logits are computed again in the backward pass, so that few of them exist at once.
-        """
-        hidden = self._reader.whole(_padded([sequence])[:, :-1])[0, start - 1 :]
-        targets = torch.from_numpy(sequence[start:]).to(hidden.device)
-        weighing = torch.from_numpy(weights).to(hidden.device, torch.float32)
-        size = max(1, self.logits_at_once // self._head.vocabulary)
-        parts = (torch.split(each, size) for each in (hidden, targets, weighing))
-        losses = [
-            checkpoint(self._weighted, *part, use_reentrant=False)
-            for part in zip(*parts, strict=True)
-        ]
-        total: Tensor = torch.stack(losses).sum()
-        return total
-
-    def _weighted(self, rows: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        logits = self._head.logits(rows).float()
-        losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-        return (losses * weights).sum()
 
     @torch.no_grad()
     def write(

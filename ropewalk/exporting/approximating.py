@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
-from ropewalk.exporting.features import check_plan, expressible
 from ropewalk.exporting.parity import Loss
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
+from ropewalk.runtimes.features import check_plan, expressible
 
 
 def nearest(

@@ -18,8 +18,6 @@ from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import folding, gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
-from ropewalk.exporting.configs import window_everywhere
-from ropewalk.exporting.features import check_plan, expressible, is_dynamic
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
@@ -31,6 +29,8 @@ from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.features import check_plan, expressible, is_dynamic
 from ropewalk.untrusted import read_json
 
 
@@ -81,8 +81,8 @@ def prepare(
     if wanted is not None:
         rewrites.append(lambda name, tensor: _cast(tensor, wanted))
     folded = None
-    if fold or plan.query_scales is not None:
-        folded = folding.fold(checkpoint, plan, attention=fold)
+    if fold:
+        folded = folding.fold(checkpoint, plan)
         carried = folded.plan
         rewrites.append(folded.rewrite)
     written, near = expressible(carried, checkpoint.config, runtime, approximate=approximate)
@@ -243,7 +243,6 @@ def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
 def _told_of_weights(job: Job) -> Iterator[str]:
     if job.folded is None:
         return
-    yield from job.folded.told
     stored = job.dtype or job.checkpoint.dtype
     if (rounding := torch.finfo(stored).eps / 2) > 1e-4:
         name = str(stored).removeprefix("torch.")

@@ -18,8 +18,6 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
-from ropewalk.exporting.configs import modelfile
-from ropewalk.exporting.features import Cell
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.places import check_export_place
@@ -32,6 +30,8 @@ from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes.features import Cell
+from ropewalk.runtimes.files import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -73,11 +73,6 @@ def export(
     """
     parts = read_parts(source)
     model = whole(parts)
-    if plan.query_scales is not None:
-        raise Unsupported(
-            "query scales are for query weights, and a GGUF file is copied with its weights as "
-            "they are; export from the folder that it was converted from"
-        )
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     why = _not_run(parts)

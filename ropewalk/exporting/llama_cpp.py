@@ -1,7 +1,7 @@
 """A planned model as one GGUF file for llama.cpp, run there for real before it is called done.
 
 How a plan is said there stands in gguf/settings.py, and what a model type needs besides in
-gguf/families. Query scales go into the weights of the query projection. Kept initial positions,
+gguf/families. Kept initial positions,
 log-n and a change of factors with the length are refused by name.
 """
 
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
-from ropewalk.exporting.configs import modelfile
-from ropewalk.exporting.folding import fold
+from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
@@ -40,6 +39,7 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.runtimes.files import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -72,6 +72,23 @@ _CHECK = "run `ropewalk verify` on the model's folder"
 _VERIFY = "run `ropewalk verify` on it"
 
 
+def write(
+    source: str | Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    dtype: str = "F32",
+    overwrite: bool = False,
+    approximate: bool = False,
+    progress: Progress = silent,
+) -> Exported:
+    """The same, of the nearest plan that llama.cpp can follow, where `approximate` allows it."""
+    checkpoint = Checkpoint.open(str(source), packed=PACKED)
+    followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
+    exported = export(source, followed, out, dtype=dtype, overwrite=overwrite, progress=progress)
+    return exported.with_warnings(warnings)
+
+
 def export(
     source: str | Path,
     plan: ContextPlan,
@@ -86,7 +103,6 @@ def export(
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
     own = family(ConfigReader(checkpoint.config).model_type)
     schedule = _schedule(checkpoint, plan)
-    folded = None if plan.query_scales is None else fold(checkpoint, plan, attention=False)
     whole = load_stock_config(checkpoint.folder)
     config, tokenizer = whole.get_text_config(), load_tokenizer(checkpoint.folder)
     rotation = rotation_of(own, plan)
@@ -97,10 +113,9 @@ def export(
         length=plan.target_length,
         original_length=schedule.geometry.original_length,
         dtype=dtype,
-        rewrite=None if folded is None else folded.rewrite,
     )
     words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
-    warnings = [*(() if folded is None else folded.told), *words.warnings]
+    warnings = [*words.warnings]
     if config is not whole:
         warnings.append(
             "only the language model is written: llama.cpp takes what reads pictures or sound from "
@@ -123,7 +138,7 @@ def export(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         progress(Status("export", 0.0, "writing"))
-        model.write(path, plan if folded is None else folded.plan, words)
+        model.write(path, plan, words)
         carried.seal(path)
         if not llama_cpp_run.available():
             return exported.with_warnings(

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.exporting.parity import Exported
 from ropewalk.progress import Progress, silent
+from ropewalk.runtimes.configs import stock_config
 
 
 def export(

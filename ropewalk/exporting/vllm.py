@@ -12,19 +12,19 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
-from ropewalk.exporting.configs import (
+from ropewalk.exporting.folder import export_folder, prepare
+from ropewalk.exporting.parity import Exported
+from ropewalk.models.config import text_config
+from ropewalk.progress import Progress, silent
+from ropewalk.runtimes import every
+from ropewalk.runtimes.configs import (
     ENGINES,
-    SERVE,
     changes,
     loses_a_position,
     rope_settings,
     serving_config,
 )
-from ropewalk.exporting.features import untold
-from ropewalk.exporting.folder import export_folder, prepare
-from ropewalk.exporting.parity import Exported
-from ropewalk.models.config import text_config
-from ropewalk.progress import Progress, silent
+from ropewalk.runtimes.features import untold
 
 ONE_POSITION = (
     "SGLang, when decoding, rotates the token at the original length as the first one: where "
@@ -57,7 +57,8 @@ def export(
         fold=fold,
         approximate=approximate,
     )
-    serve = SERVE[engine]
+    serve = every()[engine].line
+    assert serve is not None, "engines are served by a command"
     command = serve(
         str(job.checkpoint.folder),
         plan.target_length,
@@ -79,3 +80,6 @@ def export(
             "transformers, and its rotary modules by tests/external/serving_rotary.py",
         ),
     )
+
+
+to_sglang = partial(export, engine="sglang")

@@ -57,8 +57,6 @@ class AttentionLayer:
     """One attention module that rotates."""
 
     module: nn.Module
-    index: int
-    """Its place among the layers of the model, counted from 0."""
     layer_type: str
     """The layer type of the plan that it follows."""
     config: Any
@@ -212,7 +210,7 @@ def _attention_layers(model: nn.Module, present: ContextPlan) -> tuple[Attention
         if id(config) not in routed:
             routed[id(config)] = copy.deepcopy(config)
             routed[id(config)]._attn_implementation = ROUTE
-        layers.append(AttentionLayer(module, index, layer_type, config, routed[id(config)]))
+        layers.append(AttentionLayer(module, layer_type, config, routed[id(config)]))
     return tuple(layers)
 
 

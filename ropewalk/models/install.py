@@ -4,8 +4,8 @@
     with applied(model, plan): ...        # for a while
 
 The model's own rotary module follows the plan where it can express it; otherwise a module of ours
-(rotary.py) replaces it. Query scales and factors on logits outside cos and sin go through the
-attention interface (queries.py). Library files and weights stay unchanged.
+(rotary.py) replaces it. Factors on logits outside cos and sin go through the attention
+interface (queries.py). Library files and weights stay unchanged.
 
 The schedule of a sequence is chosen once, by the total length it is declared to reach. Cached
 decoding therefore equals a full recompute, and no row of a batch changes another. Stock runtimes
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ropewalk.context_plan import ContextPlan, PlanStep, check_unscaled
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import (
     Anatomy,
@@ -32,12 +31,10 @@ from ropewalk.models.anatomy import (
     anatomy_of,
     default_kind,
 )
-from ropewalk.models.heads import HeadLayout, head_layouts
 from ropewalk.models.logits import check_finite
-from ropewalk.models.queries import LogitScaling, QueryFactors, scale_logits
+from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.verify import verify
-from ropewalk.query_scales import QueryScales
 from ropewalk.schedule import RotarySchedule
 
 
@@ -76,10 +73,6 @@ def install(
     )
     installation = _installation(model) or Installation(anatomy_of(model))
     previous = installation.setting
-    if plan.query_scales is not None:
-        if folder := getattr(model, "name_or_path", ""):
-            check_unscaled(Path(folder), plan.query_scales)
-        installation.read_heads(model)
     installation.follow(setting)
     model._ropewalk = installation  # type: ignore[assignment]
     if check:
@@ -167,18 +160,9 @@ class Installation:
 
     anatomy: Anatomy
     setting: Setting | None = None
-    _layouts: dict[AttentionLayer, HeadLayout] = field(default_factory=dict)
-    _scaled: tuple[QueryScales, dict[AttentionLayer, QueryFactors]] | None = None
     _scalings: dict[AttentionLayer, LogitScaling] = field(default_factory=dict)
     _stock: dict[RotaryModule, dict[str, Any]] = field(default_factory=dict)
     _ours: dict[RotaryModule, PlannedRotary] = field(default_factory=dict)
-
-    def read_heads(self, model: nn.Module) -> None:
-        """Find the pairs in the heads of the model, which query scales multiply."""
-        if not self._layouts:
-            types = self.anatomy.present.schedules
-            read = [head_layouts(model, layer_type, self.anatomy) for layer_type in types]
-            self._layouts = {layer: layout for own in read for layer, layout in own.items()}
 
     def follow(self, setting: Setting) -> None:
         scalings = self._checked(setting)
@@ -231,40 +215,7 @@ class Installation:
                     "interface, so log-n and softmax scaling cannot be installed"
                 )
             scalings[layer_type] = scaling
-        factors = self._query_factors(setting.plan.query_scales)
-        return {
-            layer: replace(scalings[layer.layer_type], query_factors=factors.get(layer))
-            for layer in self.anatomy.layers
-        }
-
-    def _query_factors(self, scales: QueryScales | None) -> dict[AttentionLayer, QueryFactors]:
-        """The scales as each layer lays out its heads; kept for as long as a plan has them."""
-        if scales is None:
-            self._scaled = None
-            return {}
-        if self._scaled is None or self._scaled[0] != scales:
-            layers = {layer.index: layer for layer in self.anatomy.layers}
-            factors = {}
-            for index, own in scales.layers.items():
-                if index not in layers:
-                    raise InvalidValue(
-                        f"plan.query_scales.layers.{index}",
-                        _shape_in_words(own.shape),
-                        f"layer {index} of this model has no attention that rotates",
-                        "create the scales for this model",
-                    )
-                layout = self._layouts[layers[index]]
-                if own.shape != (layout.heads, layout.pairs):
-                    raise InvalidValue(
-                        f"plan.query_scales.layers.{index}",
-                        _shape_in_words(own.shape),
-                        f"this layer has {_shape_in_words((layout.heads, layout.pairs))}",
-                        "create the scales for this model",
-                    )
-                by_dimension = layout.by_dimension(torch.tensor(own))
-                factors[layers[index]] = QueryFactors(by_dimension)
-            self._scaled = scales, factors
-        return self._scaled[1]
+        return {layer: scalings[layer.layer_type] for layer in self.anatomy.layers}
 
     def _logit_scaling(self, setting: Setting, layer_type: str) -> LogitScaling:
         """What stands outside cos and sin, over what the stock model does already."""
@@ -329,11 +280,6 @@ _HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
 def _put(rotary: RotaryModule, module: nn.Module) -> None:
     for parent, name in rotary.places:
         setattr(parent, name, module)
-
-
-def _shape_in_words(shape: tuple[int, ...]) -> str:
-    heads, pairs = shape
-    return f"{heads} query head{'s' * (heads != 1)} of {pairs} pair{'s' * (pairs != 1)}"
 
 
 def _float32(schedule: RotarySchedule, device: torch.device) -> Tensor:

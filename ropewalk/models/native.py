@@ -245,7 +245,7 @@ def _served(stated: Stated) -> int:
     """How far the config lets a runtime go, where it states how far the frequencies reach.
 
     No formula of transformers depends on it. Which length a runtime accepts is another matter
-    (exporting/accepted.py). So:
+    (runtimes/accepted.py). So:
 
     - YaRN and linear: the longer of the stated length and original · factor. The factor says how
       far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.

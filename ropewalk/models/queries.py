@@ -1,4 +1,4 @@
-"""What multiplies queries and logits outside cos and sin: log-n, a softmax scaling, query scales.
+"""What multiplies queries and logits outside cos and sin: log-n and a softmax scaling.
 
 They are put where all models of transformers pass: between an attention layer and the function that
 computes its attention, after query norms and rotation, whatever the head layout. An attention layer
@@ -25,25 +25,8 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import ROUTE, AttentionLayer
 from ropewalk.schedule import LogN
 
-# Called with the layer and the query, key and scaling that its attention is computed from; may give
-# another query and key.
-Listener = Callable[[nn.Module, Tensor, Tensor, float], tuple[Tensor, Tensor] | None]
-
-
-class QueryFactors:
-    """What to multiply each dimension of each query head by."""
-
-    def __init__(self, by_head_and_dimension: Tensor) -> None:
-        self._exact = by_head_and_dimension.double().cpu()[:, None]
-        self._held: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-
-    def scaled(self, query_BHLD: Tensor) -> Tensor:
-        """The query multiplied in at least float32, in its own dtype."""
-        dtype = torch.promote_types(query_BHLD.dtype, torch.float32)
-        place = query_BHLD.device, dtype
-        if place not in self._held:
-            self._held[place] = self._exact.to(dtype).to(query_BHLD.device)
-        return (query_BHLD * self._held[place]).to(query_BHLD.dtype)
+# Called with the layer and the query, key and scaling that its attention is computed from.
+Listener = Callable[[nn.Module, Tensor, Tensor, float], None]
 
 
 @dataclass(frozen=True)
@@ -54,12 +37,10 @@ class LogitScaling:
     log_n: LogN | None = None
     stock_log_n: LogN | None = None
     """What the model's own attention multiplies its queries by, before ours hears them."""
-    query_factors: QueryFactors | None = None
 
     @property
     def changes_nothing(self) -> bool:
-        grows = self.log_n != self.stock_log_n
-        return self.constant == 1 and not grows and self.query_factors is None
+        return self.constant == 1 and self.log_n == self.stock_log_n
 
 
 @dataclass(frozen=True)
@@ -139,10 +120,8 @@ def _attend(
         factor_BL = _log_n(route.scaling.log_n, positions_BL)
         factor_BL = factor_BL / _log_n(route.scaling.stock_log_n, positions_BL)
         query_BHLD = (query_BHLD * factor_BL[:, None, :, None]).to(query_BHLD.dtype)
-    if route.scaling.query_factors is not None:
-        query_BHLD = route.scaling.query_factors.scaled(query_BHLD)
     if route.listener is not None:
-        query_BHLD, key = route.listener(module, query_BHLD, key, scaling) or (query_BHLD, key)
+        route.listener(module, query_BHLD, key, scaling)
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(
         route.stock_config._attn_implementation, _eager_attention(module)
     )

@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.extras import required_by
+from ropewalk.models.placement import check_placement
+from ropewalk.progress import Notice
+from ropewalk.run_directory import check_run_place
 
 if TYPE_CHECKING:
     # All that reads configs is imported where one is read: `--help` reads none.
@@ -336,3 +339,37 @@ def _not_fetched(hub_id: str, error: Exception) -> RopewalkError:
     lines = str(error).strip().splitlines()
     said = lines[0] if lines else type(error).__name__
     return RopewalkError(f"{hub_id}: cannot be fetched from the hub: {said}")
+
+
+def runnable(
+    model: Model,
+    *,
+    dtype: str,
+    device: str,
+    allow_download: bool,
+    strict: bool,
+    notice: Notice,
+    run: Path | None = None,
+) -> Source:
+    """A model to load, once all is refused that can be refused before torch is imported."""
+    check_placement(dtype, device)
+    source = resolve(model, allow_download=allow_download)
+    if run is not None:
+        check_run_place(run, source.places)
+    if isinstance(model, str | Path) and not source.has_weights:
+        source.folder  # noqa: B018 - says why there are none
+    stated_assumptions(source, notice, strict=strict)
+    return source
+
+
+def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
+    """What reading the model takes for granted: each is a warning, or an error where `strict`."""
+    found = source.assumptions
+    if found and strict:
+        raise InputError(
+            f"{'; '.join(found)}: `strict` allows no assumption; correct the file, or leave "
+            "`strict` away"
+        )
+    for text in found:
+        notice(f"warning: {text}")
+    return found

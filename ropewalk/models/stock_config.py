@@ -34,11 +34,6 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     Native rope types where one says exactly this, any other factors as `longrope` with equal
     lists; what stock keys cannot say is refused by name.
     """
-    if plan.query_scales is not None:
-        raise Unsupported(
-            "no stock config can scale queries by head and pair; export the plan, which puts its "
-            "query scales into the weights, or install it with ropewalk"
-        )
     config = load_config(source)
     reader = ConfigReader(config)
     if reader.family.own_code:

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
-from ropewalk.models.heads import head_layout
 from ropewalk.models.probe import Heard, Probe
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -97,11 +96,9 @@ def verify(
     probe = Probe(model, anatomy)
     lengths = [plan.target_length if length is None else length]
     notes: tuple[str, ...] = ()
-    if plan.query_scales is not None:
-        notes = (f"{plan.query_scales}: compared with the queries of these layers",)
     if by_current_length:
         lengths = sorted({s.up_to_length for steps in plan.schedules.values() for s in steps})
-        notes += (
+        notes = (
             "schedules are chosen by the current length: keys in the cache keep the rotation of "
             "their time, so decoding past the end of a step differs from a full recompute",
         )
@@ -109,13 +106,6 @@ def verify(
     problems: list[str] = []
     if not anatomy.layers:
         problems.append("no attention layer of this model can be examined")
-    scaled = () if plan.query_scales is None else plan.query_scales.layers
-    here = {layer.index for layer in anatomy.layers}
-    problems += [
-        f"the plan scales the queries of layer {index}, which does not rotate in this model"
-        for index in scaled
-        if index not in here
-    ]
     for own in lengths:
         targets = {
             layer_type: _Target(
@@ -166,11 +156,6 @@ class _Target:
         ours, stock = (s.query_scaling(self.positions) for s in (self.schedule, self.present))
         factors: FloatArray = constant * ours / stock
         return factors
-
-    def query_scales(self, layer: AttentionLayer) -> FloatArray | None:
-        """[heads, pairs], what should multiply the queries of a layer; None for nothing."""
-        scales = self.plan.query_scales
-        return None if scales is None else scales.layers.get(layer.index)
 
     def unit_cos_sin(self, schedule: RotarySchedule | None = None) -> FloatArray:
         """cos and sin without attention scaling, as the model arranges them."""
@@ -375,29 +360,11 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
                 f"the attention scaling {scaling:.6g} multiplies rotating logits by {growth:.6g} "
                 f"instead of its square {scaling**2:.6g}",
             )
-    planned = stock
-    scales = target.query_scales(layer)
-    if scales is not None:
-        layout = head_layout(probe, target.anatomy, layer, heard)
-        if scales.shape != (layout.heads, layout.pairs):
-            return _Deviation(
-                1.0,
-                epsilon,
-                f"the plan scales {' × '.join(map(str, scales.shape))} query heads and pairs, and "
-                f"the layer has {layout.heads} × {layout.pairs}",
-            )
-        by_dimension = layout.by_dimension(torch.tensor(scales))
-        planned = replace(stock, query=_float64(stock.query) * by_dimension[:, None])
     wanted = torch.from_numpy(target.logit_factors)
     tolerance = epsilon * max(1.0, float(wanted.max()))
-    error = _logit_errors(planned, heard, wanted)
-    if planned is not stock and float(error.max()) > tolerance:
-        unscaled = _logit_errors(stock, heard, wanted)
-        if float(unscaled.max()) <= tolerance:
-            problem = "the plan's query scales do not multiply the queries"
-            return _Deviation(float(error.max()), tolerance, problem)
+    error = _logit_errors(stock, heard, wanted)
     row = int(error.amax(dim=(0, 2)).argmax())
-    before, after = _all_logits(planned)[:, row], _all_logits(heard)[:, row]
+    before, after = _all_logits(stock)[:, row], _all_logits(heard)[:, row]
     measured = float((before * after).sum() / before.square().sum())
     return _Deviation(
         float(error.max()),
@@ -407,11 +374,11 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
     )
 
 
-def _logit_errors(planned: Heard, heard: Heard, wanted: Tensor) -> Tensor:
-    """How far logits are from planned ones, over the largest that queries and keys could give."""
-    query_norm, key_norm = (_float64(own).norm(dim=-1) for own in (planned.query, planned.key))
-    largest = query_norm[:, :, None] * key_norm[:, None, :] * planned.scaling
-    error = (_all_logits(heard) - _all_logits(planned) * wanted[:, None]).abs()
+def _logit_errors(stock: Heard, heard: Heard, wanted: Tensor) -> Tensor:
+    """How far logits are off, over the largest that queries and keys could give."""
+    query_norm, key_norm = (_float64(own).norm(dim=-1) for own in (stock.query, stock.key))
+    largest = query_norm[:, :, None] * key_norm[:, None, :] * stock.scaling
+    error = (_all_logits(heard) - _all_logits(stock) * wanted[:, None]).abs()
     relative: Tensor = error / largest.clamp(min=1e-300)
     return relative
 
@@ -494,9 +461,6 @@ def _positions(plan: ContextPlan, length: int) -> list[int]:
 def _unchanged(plan: ContextPlan, anatomy: Anatomy, lengths: Iterable[int]) -> Iterator[str]:
     longest = max(lengths)
     followed = {layer.layer_type for layer in anatomy.layers}
-    scales = plan.query_scales
-    if scales is not None and all(np.all(own == 1) for own in scales.layers.values()):
-        yield "query scales of 1 change nothing"
     for layer_type in plan.schedules:
         schedule = plan.schedule(longest, layer_type)
         if layer_type not in followed:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ropewalk.evaluation.runner import TOKENS_PER_BATCH
+from ropewalk.evaluation.answering import TOKENS_PER_BATCH
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.settings import ExtendSettings

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.conditions import AS_IT_IS
-from ropewalk.evaluation.results import MethodComparison
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalResult
+from ropewalk.records import NLL, PERPLEXITY
 from ropewalk.reports.extend import MethodBars, extension_figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
@@ -104,19 +104,15 @@ class AtTarget(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated(Result):
-    """What was measured of the chosen schedule and its rivals."""
+class EvaluatedExtension(Evaluated):
+    """An evaluation of the chosen schedule and its rivals."""
 
-    original_length: int
     chosen: str
     """What is exported: the schedule that the search stage chose on other documents, or the model
     that was trained with it."""
     best_hand_designed: str
-    results: tuple[EvalResult, ...]
     pooled: Mapping[str, tuple[MethodBars, ...]]
     """All tasks of a metric together, by method and length."""
-    comparisons: tuple[MethodComparison, ...]
-    """Every pair of methods on the same samples, at the target."""
     at_target: Mapping[str, AtTarget]
 
     def __post_init__(self) -> None:

@@ -1,8 +1,4 @@
-"""The strategies by name. A row here is all that a new one needs; the conformance suite runs it.
-
-Those of the table ask for losses alone. `gradient` (descent.py) asks for slopes, which only a model
-has, and stands beside them.
-"""
+"""The strategies by name. A row here is all that a new one needs; the conformance suite runs it."""
 
 from __future__ import annotations
 
@@ -14,14 +10,6 @@ STRATEGIES: dict[str, Strategy] = {
     "adaptive": adaptive.strategy,
     "evolution": evolution.strategy,
 }
-
-GRADIENT = "gradient"
-
-
-def check(name: str) -> None:
-    known = (GRADIENT, *STRATEGIES)
-    if name not in known:
-        raise UnknownName("strategy", name, known)
 
 
 def named(name: str) -> Strategy:

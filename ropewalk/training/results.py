@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.context_plan import ContextPlan
@@ -134,3 +134,15 @@ class Found(Result):
             curves.append(Curve(f"{format_length(stage.length)}, {stage.method}", points))
             before = points[-1][0]
         return training_figure(curves)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained(Found):
+    """The result of a training run."""
+
+    model: str = field(kw_only=True)
+    recipe: str | None = field(kw_only=True)
+    run: str = field(kw_only=True)
+
+    def summary(self) -> str:
+        return f"{self.model}: {super().summary()}"

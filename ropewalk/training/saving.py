@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.exporting.configs import stock_config
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import write_json
+from ropewalk.runtimes.configs import stock_config
 from ropewalk.training.ranks import on_first, rank
 from ropewalk.untrusted import read_json
 

@@ -29,8 +29,6 @@ from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
 from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.exporting.configs import stock_config
-from ropewalk.exporting.features import check_plan, matrix
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_json
@@ -39,6 +37,8 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import Config, load_config
 from ropewalk.models.load import load, quiet
 from ropewalk.progress import Notice, Progress, log_notice
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.features import check_plan, matrix
 from ropewalk.torchrun import first, started
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
@@ -268,11 +268,6 @@ def check_stage(
             f"up to {format_length(plan.target_length)}",
             f"is shorter than the {format_length(stage.length)} that is trained for",
             "give a plan for that length, or a shorter target (`to`)",
-        )
-    if plan.query_scales is not None:
-        raise Unsupported(
-            "the plan has query scales, which belong to the weights as they are; export the model "
-            "with the plan, and train the export without a plan"
         )
     if settings.mixed_windows and execution.sequence > 1:
         raise Unsupported(

@@ -2,7 +2,7 @@
 
 Nothing of a wheel is run or imported: its sources are read with `ast` (sources.py), and what cannot
 be read is `unknown`. Which class serves which architecture comes from the engines' registries. The
-rows are those of ropewalk/exporting/model_classes.py, which explains them.
+rows are those of ropewalk/runtimes/model_classes.py, which explains them.
 """
 
 from __future__ import annotations

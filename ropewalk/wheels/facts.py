@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
-from ropewalk.exporting.accepted import BY_ENGINE
-from ropewalk.exporting.model_classes import (
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.runtimes import every
+from ropewalk.runtimes.model_classes import (
     architectures,
     engine_table,
 )
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.values import Value
 from ropewalk.wheels.classes import SHARE, Factory, kept, registry, row_of, types
 from ropewalk.wheels.interpreter import UNKNOWN, Interpreter, Members, Raised, Unreadable
@@ -135,7 +135,9 @@ def _engine(engine: str, sources: Sources, config: Config) -> WheelReading:
         rows = here["architectures"].items()
         here["architectures"] = {n: {**row, "beside": {}} for n, row in rows}
     recorded = engine_table(engine)
-    unread, limits = [], {"here": "unknown", "recorded": str(BY_ENGINE[engine](config))}
+    accepts = every()[engine].accepts
+    assert accepts is not None, "engines have a longest sequence"
+    unread, limits = [], {"here": "unknown", "recorded": str(accepts(config))}
     limit = None
     try:
         limit = limit_of(engine, sources, config)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.api import evaluate_server
-from ropewalk.api.evaluate_server import EvaluatedServer
+from ropewalk.evaluation import conclusion
+from ropewalk.evaluation.conclusion import EvaluatedServer
 from ropewalk.models.config import BUNDLED
 from ropewalk.run_directory import ARGUMENTS, CONFIGURATION, RECORDS
 from tests.api.conformance import check_result
@@ -38,7 +38,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 def without_figures(patch: pytest.MonkeyPatch) -> None:
     """They take seconds."""
-    patch.setattr(evaluate_server, "keep_figures", lambda *_: None)
+    patch.setattr(conclusion, "keep_figures", lambda *_: None)
 
 
 def check_scores(found: EvaluatedServer, tasks: Sequence[str]) -> None:

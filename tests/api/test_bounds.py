@@ -16,8 +16,8 @@ import ropewalk as rw
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import read_documents
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.exporting.features import approximation
 from ropewalk.models.source import resolve
+from ropewalk.runtimes.features import approximation
 from ropewalk.schedule import LogN
 
 ROOT = Path(__file__).parents[2]

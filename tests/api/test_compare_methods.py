@@ -8,10 +8,11 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.exporting.features import RUNTIMES, loadable_by
 from ropewalk.models.config import load_config
 from ropewalk.planning.comparison import compare
 from ropewalk.progress import Status
+from ropewalk.runtimes import targets
+from ropewalk.runtimes.features import loadable_by
 from ropewalk.theory.decay import decay
 from tests.api.conformance import check_command, check_result, run_command
 from tests.gguf.gguf_files import header_only
@@ -34,7 +35,7 @@ def test_candidates_are_ranked_and_carry_their_plans() -> None:
     config = load_config(LLAMA2)
     for candidate in found.candidates:
         assert candidate.runtimes == loadable_by(candidate.plan, config)
-    assert found.best.runtimes == RUNTIMES
+    assert found.best.runtimes == targets()
     assert f"{names[0]} ranks first for use without training" in found.summary()
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.api.evaluate import Evaluated
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.conditions import Condition, conditions_of, default_lengths
 from ropewalk.evaluation.identity import digest_of_weights, run_identity
 from ropewalk.evaluation.results import in_words, summarise

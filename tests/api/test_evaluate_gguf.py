@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.api.evaluate_server import EvaluatedServer
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation.conclusion import EvaluatedServer
 from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command
 from tests.api.served import (
@@ -192,7 +192,7 @@ def test_an_end_of_llama_cpp_is_told_and_loses_nothing(file: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"plans": ["plan.json"]}, "write it with the plan first"),
+        ({"plans": [made.plan()]}, "write it with the plan first"),
         ({"methods": ["yarn"], "to": "1k"}, "write it with the plan first"),
         *UNSUPPORTED,
         ({"mode": "teacher_forced"}, "llama.cpp's server does not give; choose generate"),

@@ -13,8 +13,9 @@ import pytest
 
 import ropewalk as rw
 from benchmarks.llama_server import serving
-from ropewalk.api.evaluate_server import CANARY, EvaluatedServer
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation.answerers.server import CANARY
+from ropewalk.evaluation.conclusion import EvaluatedServer
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import RECORDS, read_journal

@@ -330,7 +330,8 @@ def test_a_plan_without_positions_says_that_it_needs_training(to: str, tmp_path:
     assert "at its original length of 4k" in warning
     assert "no positions" in found.summary()
     assert found.rope_parameters is not None
-    factors: Any = found.rope_parameters["long_factor"]
+    factors = found.rope_parameters["long_factor"]
+    assert isinstance(factors, list | tuple)
     assert set(factors) == {1e12}
     config = json.loads(LLAMA2.read_text()) | {
         "rope_parameters": found.rope_parameters,

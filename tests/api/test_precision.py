@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.api.precision import Precision
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.identity import run_identity
+from ropewalk.number_formats.conclusion import Precision
 from ropewalk.number_formats.results import diagnosis
 from ropewalk.progress import Status
 from ropewalk.run_directory import RECORDS, read_configuration

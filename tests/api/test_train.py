@@ -21,15 +21,16 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk.api.train import Trained, TrainPreview
+from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
-from ropewalk.exporting.configs import stock_config
 from ropewalk.models.source import resolve
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
+from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
+from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 

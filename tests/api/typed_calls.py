@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import assert_type
 
 import ropewalk as rw
-from ropewalk.api.evaluate import Evaluated
 from ropewalk.api.export import Preview
-from ropewalk.api.train import Trained, TrainPreview
+from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.exporting.parity import Exported
+from ropewalk.training.results import Trained
 
 
 def on_a_model(plan: ContextPlan) -> None:
@@ -36,7 +37,7 @@ def on_a_model(plan: ContextPlan) -> None:
     rw.evaluate_checkpoints("m", last=3, tasks=["kv"])
     rw.evaluate_checkpoints("m", last="3")  # type: ignore[arg-type]
 
-    rw.search("m", "32k", strategy="gradient", evaluations=40)
+    rw.search("m", "32k", strategy="evolution", evaluations=40)
     rw.search("m")  # type: ignore[call-arg]
     rw.search("m", "32k", budget=40)  # type: ignore[call-arg]
 

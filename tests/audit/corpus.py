@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.exporting.configs import serving_config
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes.configs import serving_config
 from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import FAMILIES
 

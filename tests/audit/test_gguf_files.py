@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.examination import audit
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.rules.gguf import read
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -30,6 +29,7 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
+from ropewalk.runtimes.llama_cpp import read_file as read
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import start_of, tiny_folder, unproven
@@ -206,8 +206,15 @@ def test_the_rules_of_yarn_are_those_of_llama_cpp(exported: Path, tmp_path: Path
     np.testing.assert_allclose(said.values[:40], planned.numpy(), atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["F32", "Q8_0"])
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("llama", "F32"),
+        ("qwen2", "Q8_0"),
+        pytest.param("llama", "Q8_0", marks=pytest.mark.slow),
+        pytest.param("qwen2", "F32", marks=pytest.mark.slow),
+    ],
+)
 def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     folder = tiny_folder(tmp_path / "model", family)
@@ -226,7 +233,7 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
         assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
 
 
-@pytest.mark.parametrize("dead", ["q_proj", "k_proj"])
+@pytest.mark.parametrize("dead", ["q_proj", pytest.param("k_proj", marks=pytest.mark.slow)])
 def test_a_file_with_a_layer_that_attends_by_nothing_is_compared_too(
     dead: str, tmp_path: Path
 ) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.audit.reading import Reading
 from ropewalk.audit.result import Audit
-from ropewalk.audit.rules import mlx_lm, ollama
-from ropewalk.exporting.configs import stock_config
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import mlx_lm, ollama
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.reading import Reading
 from tests.audit.corpus import TARGET, source
 from tests.external import mlx_lm_classes
 

@@ -15,11 +15,11 @@ from transformers import CONFIG_MAPPING
 import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
-from ropewalk.exporting.configs import COMPUTED_HEAD_DIM, serving_config
-from ropewalk.exporting.features import expressible
 from ropewalk.models.config import Config, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM, serving_config
+from ropewalk.runtimes.features import expressible
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
 from tests.models.truth import rotary_class
 

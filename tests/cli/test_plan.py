@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from ropewalk.api.export import export
 from ropewalk.cli import command_line
-from ropewalk.cli.shared import show_steps
-from ropewalk.cli.terminal import Terminal
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError
 from ropewalk.gguf.header import FREQUENCIES
-from ropewalk.models.config import present_plan
-from ropewalk.query_scales import QueryScales
 from tests.cli.test_cli import CONFIGS, ropewalk
 from tests.gguf.gguf_files import header_only
 
@@ -137,20 +131,6 @@ def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
     compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json").stdout
     assert "unknown" in compared, "who loads the plan"
     assert "llama-server -m" in compared
-
-
-def test_query_scales_are_shown_in_a_line_and_damaged_ones_refused_in_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = present_plan(LLAMA2)
-    scaled = replace(plan, query_scales=QueryScales({3: np.full((32, 64), 1.5)}))
-    show_steps(Terminal(), scaled)
-    (_, line) = capsys.readouterr().out.splitlines()
-    assert line == "  2,048 query scales in 1 layer, from 1.5 to 1.5 (tuning of weights)"
-    path = tmp_path / "plan.json"
-    path.write_text(scaled.dumps().replace('"heads": 32', '"heads": 31'), encoding="utf-8")
-    with pytest.raises(InvalidValue, match=r"plan\.json: query_scales\.layers\.3\.float64 = "):
-        export.preview(LLAMA2, path)
 
 
 def test_settings_need_a_method() -> None:

@@ -79,7 +79,6 @@ def test_without_a_run_directory_there_is_a_default_one(
         (("--tokens", "100"), "one evaluation is"),
         (("--evaluations", "0"), "--evaluations = 0: must allow at least one score"),
         (("--budget", "0"), "--evaluations = 0: must allow at least one score"),
-        (("--no-stock-runtimes", "--strategy", "gradient"), "choose adaptive or evolution"),
         (("--to", "64", "--recover", "--beyond-critical"), "--beyond-critical = True: bounds the"),
         (("--beyond-critical", "--as-published"), "settings of its own for"),
         (("--ranks-per-copy", "2"), "the number of ranks must be a multiple of it, and is 1"),

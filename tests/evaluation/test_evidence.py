@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
@@ -20,17 +21,13 @@ def test_at_four_times_the_window_yarn_retrieves_and_interpolation_only_predicts
     present = loaded.present_plan
     length = 4 * present.target_length
     plans = {m: extend_plan(present, length, m) for m in ("ntk_mixed", "yarn")}
-    evaluation = Evaluation(
-        loaded,
-        list(read_documents(HELD_OUT)),
-        EvaluationSettings(("perplexity", "kv"), (length,), 20),
-    )
-    records = evaluation.run(
-        [
-            Condition("none", present.id, None),
-            *(Condition(name, plan.id, plan) for name, plan in plans.items()),
-        ]
-    )
+    under = [
+        Condition("none", present.id, None),
+        *(Condition(name, plan.id, plan) for name, plan in plans.items()),
+    ]
+    settings = EvaluationSettings(("perplexity", "kv"), (length,), 20)
+    texts = list(read_documents(HELD_OUT))
+    records = Evaluation(InProcess(loaded, under), texts, settings).run()
     values = {(r.method, r.metric): r for r in summarise(records)}
     # A better perplexity than the untouched model, and none of its retrieval.
     assert values["ntk_mixed", "perplexity"].value < values["none", "perplexity"].value

@@ -13,15 +13,13 @@ import pytest
 PROGRAM = """
 import sys, warnings
 warnings.simplefilter("ignore")
-from ropewalk.evaluation.identity import run_identity
-from tests.evaluation.test_runner import CONDITIONS, _evaluation
+from tests.evaluation.test_runner import _evaluation
 from ropewalk.run_directory import RECORDS, RunDirectory
 
 evaluation = _evaluation()
-identity = run_identity(evaluation.loaded, evaluation.documents)
-with RunDirectory(sys.argv[1], "evaluate", identity) as run:
+with RunDirectory(sys.argv[1], "evaluate", evaluation.configuration) as run:
     print("running", flush=True)
-    evaluation.run(CONDITIONS, run.journal(RECORDS))
+    evaluation.run(run.journal(RECORDS))
 """
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError
+from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.perplexity import (
@@ -190,8 +191,9 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
 @pytest.mark.parametrize("name", [name for name in DEFINITIONS if "-" in name])
 def test_perplexities_of_others_are_what_their_scripts_compute(name: str) -> None:
     model = tiny.model()
-    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, EvaluationSettings((name,), (LENGTH,), 5))
-    [result] = summarise(evaluation.run([AS_IT_IS]))
+    settings = EvaluationSettings((name,), (LENGTH,), 5)
+    evaluation = Evaluation(InProcess(tiny.loaded(), [AS_IT_IS]), DOCUMENTS, settings)
+    [result] = summarise(evaluation.run())
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(_naive(name, model, evaluation.encoder), rel=1e-5)
 
@@ -206,8 +208,8 @@ def test_the_definitions_differ() -> None:
 def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
     model = tiny.model()
     settings = EvaluationSettings(("perplexity",), (64, 256), 5)
-    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
-    results = {(r.metric, r.length): r for r in summarise(evaluation.run([AS_IT_IS]))}
+    evaluation = Evaluation(InProcess(tiny.loaded(), [AS_IT_IS]), DOCUMENTS, settings)
+    results = {(r.metric, r.length): r for r in summarise(evaluation.run())}
     for length in settings.lengths:
         losses, right = [], []
         for window in DEFINITIONS["perplexity"].windows(
@@ -239,8 +241,8 @@ def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
 
 def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
     settings = EvaluationSettings(("perplexity",), (64, 256), 3)
-    evaluation = Evaluation(tiny.loaded(), DOCUMENTS, settings)
-    records = evaluation.run([AS_IT_IS])
+    evaluation = Evaluation(InProcess(tiny.loaded(), [AS_IT_IS]), DOCUMENTS, settings)
+    records = evaluation.run()
     placed = [record for record in records if record.positions is not None]
     assert {record.length for record in placed} == {256}
     for sample in {record.sample for record in placed}:

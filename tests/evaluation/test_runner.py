@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation, Questions
-from ropewalk.evaluation.scoring import Scorer, TokenScores
 from ropewalk.evaluation.settings import EvaluationSettings, task_names
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
@@ -32,12 +33,15 @@ CONDITIONS = [Condition("none", PRESENT.id, None), Condition("linear", EXTENDED.
 TASKS = ("perplexity", "kv", "passkey")
 
 
-def _evaluation(*, names: tuple[str, ...] = TASKS) -> Evaluation:
-    return Evaluation(tiny.loaded(), tiny.documents(), EvaluationSettings(names, (128, 512), 4))
+def _evaluation(
+    conditions: Sequence[Condition] = CONDITIONS, *, names: tuple[str, ...] = TASKS
+) -> Evaluation:
+    answerer = InProcess(tiny.loaded(), conditions)
+    return Evaluation(answerer, tiny.documents(), EvaluationSettings(names, (128, 512), 4))
 
 
 def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
-    records = _evaluation().run(CONDITIONS)
+    records = _evaluation().run()
     by_method = {
         method: [
             (r.task, r.length, r.metric, r.sample, r.positions)
@@ -51,25 +55,25 @@ def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
 
 
 def test_a_plan_changes_the_scores_and_is_gone_afterwards() -> None:
-    before = _evaluation(names=("perplexity",)).run(CONDITIONS[:1])
+    before = _evaluation(CONDITIONS[:1], names=("perplexity",)).run()
     none, linear = (
         {
             r.sample: r.score
-            for r in _evaluation(names=("perplexity",)).run([condition])
+            for r in _evaluation([condition], names=("perplexity",)).run()
             if r.length == 512 and r.metric == "nll" and r.positions is None
         }
         for condition in CONDITIONS
     )
     assert none.keys() == linear.keys()
     assert none != linear
-    assert _evaluation(names=("perplexity",)).run(CONDITIONS[:1]) == before
+    assert _evaluation(CONDITIONS[:1], names=("perplexity",)).run() == before
 
 
 def test_a_task_that_does_not_fit_is_left_out_and_said_so() -> None:
     notices: list[str] = []
-    evaluation = _evaluation()
+    evaluation = _evaluation(CONDITIONS[:1])
     evaluation.notice = notices.append
-    lengths = {r.length for r in evaluation.run(CONDITIONS[:1]) if r.task == "passkey"}
+    lengths = {r.length for r in evaluation.run() if r.task == "passkey"}
     assert lengths == {512}
     assert len(notices) == 1
     assert "passkey does not fit in 128 tokens" in notices[0]
@@ -77,7 +81,7 @@ def test_a_task_that_does_not_fit_is_left_out_and_said_so() -> None:
 
 def _bytes(path: Path, evaluation: Evaluation) -> bytes:
     journal = Journal(path)
-    evaluation.run(CONDITIONS, journal)
+    evaluation.run(journal)
     journal.close()
     return path.read_bytes()
 
@@ -89,7 +93,7 @@ class Interrupted(BaseException):
 def test_a_run_interrupted_after_any_batch_ends_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 1024)
+    monkeypatch.setattr("ropewalk.evaluation.answering.TOKENS_PER_BATCH", 1024)
     whole = _bytes(tmp_path / "whole.jsonl", _evaluation())
     append = Journal.append
     for survivors in range(1, 12, 3):
@@ -135,9 +139,9 @@ def test_what_is_recorded_is_not_scored_again(
 
 
 def test_batches_do_not_change_what_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = _evaluation().run(CONDITIONS)
-    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 1)
-    alone = _evaluation().run(CONDITIONS)
+    together = _evaluation().run()
+    monkeypatch.setattr("ropewalk.evaluation.answering.TOKENS_PER_BATCH", 1)
+    alone = _evaluation().run()
     assert [record.key for record in together] == [record.key for record in alone]
     for a, b in zip(together, alone, strict=True):
         assert a.score == pytest.approx(b.score, abs=1e-4)
@@ -156,9 +160,9 @@ def test_samples_that_are_made_again_for_the_next_condition_are_the_same(
         return generate(*arguments, **more)
 
     monkeypatch.setattr(samples, "generate", counted)
-    first = kept.run(CONDITIONS)
+    first = kept.run()
     assert made == [128, 512]
-    assert again.run(CONDITIONS) == first
+    assert again.run() == first
     assert made == [128, 512, 128, 512, 512]
 
 
@@ -212,10 +216,11 @@ def test_an_answer_is_exact_only_where_it_also_ends(
         tasks.named(task), evaluation.encoder, Haystack(tiny.documents()), 512, 1, 0
     )
     chosen = evaluation.encoder.pieces(written(sample.answer_text) + " and so on" * 9)
-    oracle: Any = Oracle({sample.prompt.tobytes(): chosen})
-    batch = Questions(oracle, evaluation.encoder, tasks.named(task), mode, [sample])
-    records = batch.score(Subject("weights", PRESENT.id, "none"))
-    assert {record.key for record in records} == set(batch.keys(records[0].subject))
+    answerer, subject = evaluation.answerer, Subject("weights", PRESENT.id, "none")
+    vars(answerer)["_scorer"] = Oracle({sample.prompt.tobytes(): chosen})
+    part = Questions(tasks.named(task), evaluation.encoder, mode, [[sample]])
+    [(_, records)] = part.scored(answerer, subject, set())
+    assert list(part.scored(answerer, subject, {record.key for record in records})) == []
     scores = {record.metric: record.score for record in records}
     assert (scores["exact_match"], scores["prefix_match"]) == (exact, prefix)
     assert ("task_score" in scores) == (mode in WRITTEN)
@@ -234,7 +239,9 @@ def test_greedy_writing_and_teacher_forcing_agree() -> None:
     scores = []
     for mode in ("teacher_forced", "generate"):
         settings = EvaluationSettings(("passkey", "needle", "lines"), (1024,), 3, mode=mode)
-        records = Evaluation(loaded, list(read_documents(HELD_OUT)), settings).run(under)
+        records = Evaluation(
+            InProcess(loaded, under), list(read_documents(HELD_OUT)), settings
+        ).run()
         asked = [r for r in records if r.metric != "task_score"]
         scores.append({(r.task, r.sample, r.metric): r.score for r in asked})
     assert scores[0] == scores[1]
@@ -263,12 +270,12 @@ def test_settings_that_make_no_sense_are_refused(
 
 def test_records_name_the_weights_that_were_scored() -> None:
     evaluation = _evaluation(names=("perplexity",))
-    weights = {record.weights for record in evaluation.run(CONDITIONS)}
+    weights = {record.weights for record in evaluation.run()}
     assert weights == {digest_of_weights(tiny.model())[:16]}
 
 
 def test_results_speak_of_all_that_was_asked_for() -> None:
-    results = summarise(_evaluation().run(CONDITIONS))
+    results = summarise(_evaluation().run())
     assert {result.task for result in results} == set(TASKS)
     assert {result.metric for result in results} == {
         "perplexity",
@@ -278,18 +285,19 @@ def test_results_speak_of_all_that_was_asked_for() -> None:
     }
 
 
-def _shared(*names: str, lengths: tuple[int, ...] = (256,)) -> Evaluation:
+def _shared(
+    *names: str, under: Sequence[Condition] = CONDITIONS[1:], lengths: tuple[int, ...] = (256,)
+) -> Evaluation:
     settings = EvaluationSettings(names, lengths, 6, mode="shared_context")
-    return Evaluation(tiny.loaded(), tiny.documents(), settings)
+    return Evaluation(InProcess(tiny.loaded(), under), tiny.documents(), settings)
 
 
 def test_questions_on_one_context_are_answered_as_each_alone_and_share_a_layout() -> None:
     """Also on a last context from which fewer samples are taken than it has questions."""
     names = ("kv", "lines", "niah-multikey-1-syn", "niah-multikey-2-syn")
-    records = _shared(*names).run(CONDITIONS[1:])
+    records = _shared(*names).run()
     assert {record.mode for record in records} == {"shared_context"}
     assert {record.task for record in records} == set(names)
-    scorer = Scorer(tiny.model())
     evaluation = _shared(*names)
     with applied(tiny.model(), EXTENDED, length=256):
         for name in names:
@@ -306,16 +314,17 @@ def test_questions_on_one_context_are_answered_as_each_alone_and_share_a_layout(
                 assert len({sample.prompt.tobytes() for sample in own}) == len(own)
             for sample in drawn:
                 assert sample.prompt.size + sample.allowance <= 256
-                batch = Questions(scorer, evaluation.encoder, task, "generate", [sample])
-                [*_, alone] = batch.score(answers[sample.id].subject)
+                part = Questions(task, evaluation.encoder, "generate", [[sample]])
+                subject = answers[sample.id].subject
+                [(_, [*_, alone])] = part.scored(evaluation.answerer, subject, set())
                 assert alone.answer == answers[sample.id].answer
 
 
 def test_a_task_with_one_question_is_left_out_of_shared_contexts() -> None:
     notices: list[str] = []
-    evaluation = _shared("passkey", "kv", "perplexity", lengths=(128, 256))
+    evaluation = _shared("passkey", "kv", "perplexity", under=CONDITIONS[:1], lengths=(128, 256))
     evaluation.notice = notices.append
-    records = evaluation.run(CONDITIONS[:1])
+    records = evaluation.run()
     assert {(r.task, r.mode) for r in records} == {
         ("kv", "shared_context"),
         ("perplexity", "teacher_forced"),
@@ -329,11 +338,12 @@ def test_a_task_with_one_question_is_left_out_of_shared_contexts() -> None:
 def test_an_interrupted_run_of_writing_ends_with_the_same_bytes(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.evaluation.runner.TOKENS_PER_BATCH", 256)
+    monkeypatch.setattr("ropewalk.evaluation.answering.TOKENS_PER_BATCH", 256)
 
     def run(name: str) -> bytes:
         settings = EvaluationSettings(("kv", "lines"), (128,), 6, mode=mode)
-        return _bytes(tmp_path / name, Evaluation(tiny.loaded(), tiny.documents(), settings))
+        answerer = InProcess(tiny.loaded(), CONDITIONS)
+        return _bytes(tmp_path / name, Evaluation(answerer, tiny.documents(), settings))
 
     whole = run("whole")
     lines = whole.splitlines(keepends=True)
@@ -353,10 +363,10 @@ def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> 
     for mode in ("teacher_forced", "generate"):
         settings = EvaluationSettings(("kv", "lines"), (256,), 4, mode=mode)
         as_it_is = Condition("none", loaded.present_plan.id, None)
-        records = Evaluation(loaded, tiny.documents(), settings).run([as_it_is])
+        records = Evaluation(InProcess(loaded, [as_it_is]), tiny.documents(), settings).run()
         plan = loaded.present_plan
         planned = Condition("none", plan.id, plan)
-        assert Evaluation(loaded, tiny.documents(), settings).run([planned]) == records
+        assert Evaluation(InProcess(loaded, [planned]), tiny.documents(), settings).run() == records
         found.append([r.score for r in records if r.metric == "prefix_match"])
     assert found[0] == found[1]
 

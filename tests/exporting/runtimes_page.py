@@ -18,13 +18,9 @@ import torch
 import transformers
 
 from ropewalk.audit.finding import TOLERANCE
-from ropewalk.audit.rules import mlx_lm
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.approximating import loss_between
-from ropewalk.exporting.configs import stock_config
-from ropewalk.exporting.features import RUNTIMES, Cell, Matrix, expressible, matrix
-from ropewalk.exporting.model_classes import ENGINE_NAMES, TABLE, model_class
 from ropewalk.gguf.llama_cpp_run import runtime as llama_cpp_version
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import (
@@ -35,6 +31,10 @@ from ropewalk.models.config import (
     text_config,
 )
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import mlx_lm, targets
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.features import Cell, Matrix, expressible, matrix
+from ropewalk.runtimes.model_classes import ENGINE_NAMES, TABLE, model_class
 from tests.external.mlx_lm_classes import FOLLOWS
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
@@ -110,7 +110,7 @@ def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
     fine = Cell("exact", ", ".join([*only, *([keys] if keys else [])]))
     if why := reading.refused or reading.unread:
         cells = dict.fromkeys(rows, Cell("refused" if reading.refused else "unknown", why))
-        return {feature: {mlx_lm.RUNTIME: cell} for feature, cell in cells.items()}
+        return {feature: {mlx_lm.NAME: cell} for feature, cell in cells.items()}
     turns, scales = fine, fine
     for layer_type, steps in followed.schedules.items():
         want, got = steps[-1].schedule, reading.layers[layer_type][-1]
@@ -132,7 +132,7 @@ def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
     }
     if turns is fine and "factors by pair" in rows and scales is not fine:
         turns = scales  # its class of longrope always multiplies by a factor of its own
-    return {feature: {mlx_lm.RUNTIME: special.get(feature, turns)} for feature in rows}
+    return {feature: {mlx_lm.NAME: special.get(feature, turns)} for feature in rows}
 
 
 def temperature() -> dict[str, Cell]:
@@ -143,18 +143,18 @@ def temperature() -> dict[str, Cell]:
     config = load_config(OF_POSITIONS["Llama 4"])
     key = "attn_temperature_tuning"
     unknown = Cell("unknown", "not looked at")
-    cells = {"transformers": Cell("exact", key), "llama.cpp": unknown, mlx_lm.RUNTIME: unknown}
+    cells = {"transformers": Cell("exact", key), "llama.cpp": unknown, mlx_lm.NAME: unknown}
     for engine in ENGINE_NAMES:
         read = key in model_class(config, engine).reads
         cells[engine] = Cell("exact", key) if read else Cell("refused", "not read")
     return cells
 
 
-_BESIDE = ("kept initial positions", "log-n", "query scales")
+_BESIDE = ("kept initial positions", "log-n")
 
 
 def row_of(feature: str, cells: dict[str, Cell]) -> str:
-    return f"| {feature} | {' | '.join(str(cells[r]) for r in (*RUNTIMES, mlx_lm.RUNTIME))} |"
+    return f"| {feature} | {' | '.join(str(cells[r]) for r in (*targets(), mlx_lm.NAME))} |"
 
 
 def matrix_table() -> str:
@@ -164,7 +164,7 @@ def matrix_table() -> str:
     there: Matrix = {}
     for plan in plans(llama):  # the first plan with a feature has it in its usual form
         there = {**in_mlx_lm(plan, llama), **there}
-    lines = [f"| feature | {' | '.join((*RUNTIMES, mlx_lm.RUNTIME))} |", "|---" * 6 + "|"]
+    lines = [f"| feature | {' | '.join((*targets(), mlx_lm.NAME))} |", "|---" * 6 + "|"]
     lines += [row_of(feature, {**row, **there[feature]}) for feature, row in base.items()]
     for name, path in OF_POSITIONS.items():
         config = load_config(path)
@@ -187,7 +187,7 @@ def matrix_table() -> str:
         for feature, row in matrix_of(name).items():
             lines += [
                 f"- {name}, {feature}, {runtime}: {row[runtime]}"
-                for runtime in RUNTIMES
+                for runtime in targets()
                 if row[runtime] != base[feature][runtime]
             ]
     return "\n".join(lines)
@@ -253,7 +253,7 @@ def measured_losses(target: int = 4096) -> list[list[str]]:
     rows = []
     for plan in plans(config, target):
         alike: dict[tuple[str, str], list[str]] = {}
-        for runtime in RUNTIMES:
+        for runtime in targets():
             followed, near = expressible(plan, config, runtime, approximate=True)
             if near and followed != plan:  # dynamic NTK under its own name: measured by its export
                 loss = str(loss_between(Checkpoint.open("bundled"), plan, followed))
@@ -338,7 +338,7 @@ an export writes them. For one plan, the command shows the same matrix:
 - `refused`: the runtime has nothing close to it, or its class of this model loses it.
 - `unknown`: the sources of that class do not say.
 
-`make figures` writes this page; the matrix comes from the code (`ropewalk/exporting/features.py`).
+`make figures` writes this page; the matrix comes from the code (`ropewalk/runtimes/features.py`).
 
 ## Verification
 
@@ -450,8 +450,7 @@ Dynamic NTK in transformers is measured during its export, against its own cache
   therefore writes the target as the original length, which no position reaches.
 - **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
 - **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
-  scaling m, where all dimensions rotate and no norm follows the projection. The query scales of a
-  plan are always folded, in every runtime; this is tuning of weights, and the output says so.
+  scaling m, where all dimensions rotate and no norm follows the projection.
   Weights in half precision are thereby rounded once more, by up to 0.4% each in bfloat16. The
   comparison is made in float64, with a planned model whose weights are rounded alike.
 """

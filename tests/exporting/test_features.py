@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.audit.reading import Effective
-from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName, Unsupported
-from ropewalk.exporting.configs import serving_config
-from ropewalk.exporting.features import RUNTIMES, Cell, expressible, loadable_by, matrix
-from ropewalk.exporting.serving import serving
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import rules, targets
+from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes.features import Cell, expressible, loadable_by, matrix
+from ropewalk.runtimes.reading import Effective
+from ropewalk.runtimes.serving import serving
 from tests.exporting import runtimes_page
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 PUBLISHED = Path(__file__).parents[1] / "models" / "published"
-ALL_BUT_LLAMA_CPP = RUNTIMES[:3]
+ALL_BUT_LLAMA_CPP = targets()[:3]
 
 
 def given(model: str, methods: str, **parameters: Any) -> tuple[ContextPlan, Config]:
@@ -43,19 +43,19 @@ def loads(model: str, methods: str, **parameters: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("methods", ["linear", "ntk", "yarn"])
 def test_native_types_load_everywhere(methods: str) -> None:
-    assert loads("llama-2-7b", methods) == RUNTIMES
-    assert loads("qwen2.5-7b-instruct-yarn", methods) == RUNTIMES
+    assert loads("llama-2-7b", methods) == targets()
+    assert loads("qwen2.5-7b-instruct-yarn", methods) == targets()
 
 
 def test_factors_load_in_llama_cpp_where_its_graph_takes_them_or_llamas_does() -> None:
-    assert loads("llama-2-7b", "ntk_mixed") == RUNTIMES
-    assert loads("qwen2.5-7b-instruct-yarn", "ntk_mixed") == RUNTIMES
+    assert loads("llama-2-7b", "ntk_mixed") == targets()
+    assert loads("qwen2.5-7b-instruct-yarn", "ntk_mixed") == targets()
     assert loads("smollm3-3b", "ntk_mixed") == ALL_BUT_LLAMA_CPP
 
 
 def test_a_ramp_of_its_own_is_beyond_a_llama_cpp_without_factors() -> None:
-    assert loads("smollm3-3b", "yarn") == RUNTIMES
-    assert loads("smollm3-3b", "yarn", attention_factor=1.0) == RUNTIMES
+    assert loads("smollm3-3b", "yarn") == targets()
+    assert loads("smollm3-3b", "yarn", attention_factor=1.0) == targets()
     assert loads("smollm3-3b", "yarn", truncate=False) == ALL_BUT_LLAMA_CPP
 
 
@@ -84,10 +84,10 @@ def test_what_no_config_says_is_only_approximated_anywhere() -> None:
     plan = replace(plan, schedules={"full_attention": (kept,)})
     assert loadable_by(plan, config) == ()
     cells = matrix(plan, config)
-    assert {cells["kept initial positions"][runtime].fit for runtime in RUNTIMES} == {
+    assert {cells["kept initial positions"][runtime].fit for runtime in targets()} == {
         "approximated"
     }
-    for runtime in RUNTIMES:
+    for runtime in targets():
         nearest, near = expressible(plan, config, runtime, approximate=True)
         schedule = nearest.longest()
         assert len(near) == 2
@@ -128,7 +128,7 @@ def test_matrix_export_serving_and_verify_agree_on_classes_that_drop_a_scaling(
     assert reason in row.reason
     preview = rw.export.preview(config, plan)
     assert preview.refusing(runtime)
-    read = BY_RULES[runtime](serving_config(config, plan, engine=runtime))
+    read = rules()[runtime](serving_config(config, plan, engine=runtime))
     assert read.refused or read.at(2**17, "full_attention") != Effective.of(plan.steps()[-1])
 
 
@@ -139,7 +139,7 @@ def test_growth_that_the_model_was_trained_with_is_not_approximated() -> None:
     for plan in (present, longer):
         assert plan.longest().log_n is not None
         cells = matrix(plan, config)["query growth"]
-        assert [cells[runtime].fit for runtime in RUNTIMES] == ["exact"] * 3 + ["refused"]
+        assert [cells[runtime].fit for runtime in targets()] == ["exact"] * 3 + ["refused"]
         assert expressible(plan, config, "transformers", approximate=True) == (plan, ())
         written = serving_config(config, plan, engine="vllm")["text_config"]
         assert written["llama_4_scaling"]["beta"] == 0.1
@@ -170,7 +170,7 @@ def test_a_factor_that_an_engines_rope_type_ignores_is_refused() -> None:
     with pytest.raises(Unsupported, match="rope type 'proportional' ignores the factor, here 2"):
         expressible(linear, config, "vllm", approximate=True)
     for plan, follows in ((linear, False), (ntk, True)):
-        read = BY_RULES["vllm"](serving_config(config, plan, engine="vllm"))
+        read = rules()["vllm"](serving_config(config, plan, engine="vllm"))
         got, wanted = read.at(2**18, "full_attention"), Effective.of(plan.steps()[-1])
         assert got is not None
         close = np.allclose(got.inverse_frequencies, wanted.inverse_frequencies, rtol=1e-6)

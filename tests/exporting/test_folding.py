@@ -11,8 +11,10 @@ import torch
 
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.errors import Unsupported
+from ropewalk.errors import GateFailed, Unsupported
+from ropewalk.exporting import folding, vllm
 from ropewalk.exporting.folding import fold
+from ropewalk.exporting.parity import NotTheSame
 from ropewalk.exporting.transformers import export
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import present_plan
@@ -63,6 +65,7 @@ def test_one_factor_for_all_lengths(tmp_path: Path) -> None:
         ("phi3", {}, "no separate query projection"),
         ("olmo3", {}, "full_attention, sliding_attention have separate schedules"),
         ("deepseek_v3", {}, "8 of 16 dimensions turn"),
+        ("llama", {"clip_qkv": 8.0}, r"folding: .* clips queries .* \(clip_qkv\)"),
     ],
 )
 def test_what_stands_in_the_way_is_named(
@@ -81,3 +84,63 @@ def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -
     assert carried.longest() == replace(plan.longest(), attention_scaling=1.0)
     found = audit(exported.path, plan=carried, runtimes=["transformers"], run=False)
     assert found.verdict_in("transformers") == "well"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_folded_biases_are_proven_for_the_engines_too(tmp_path: Path) -> None:
+    checkpoint, plan = planned(tmp_path, "qwen2")
+    exported = vllm.export(str(checkpoint.folder), plan, tmp_path / "out", engine="vllm", fold=True)
+    assert exported.parity is not None
+    assert exported.parity.passed
+    assert exported.overrides == ""
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_wrong_fold_does_not_pass(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = saved(tmp_path / "source", dtype=dtype)
+    plan = extend_plan(present_plan(source), TARGET, "yarn")
+    right = folding._without_attention_scaling
+
+    def wrong(plan: ContextPlan) -> tuple[ContextPlan, float]:
+        folded, constant = right(plan)
+        return folded, 2 * constant
+
+    monkeypatch.setattr(folding, "_without_attention_scaling", wrong)
+    with pytest.raises(NotTheSame):
+        export(source, plan, tmp_path / "out", fold=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("dtype", "told"),
+    [
+        ("auto", ["bfloat16 once more: each by up to 0.39%"]),
+        ("float16", ["float16 once more: each by up to 0.05%"]),
+        ("float32", []),
+    ],
+)
+def test_the_rounding_of_folded_weights_is_told_and_not_taken_for_an_error(
+    dtype: str, told: list[str], tmp_path: Path
+) -> None:
+    source = saved(tmp_path / "source", dtype=torch.bfloat16)
+    plan = extend_plan(present_plan(source), TARGET, "yarn")
+    exported = export(source, plan, tmp_path / "out", fold=True, dtype=dtype)
+    assert exported.parity is not None
+    # cos and sin with and without m are rounded to float32 apart; bfloat16 would be 1e-3 off.
+    assert exported.parity.max_difference < 1e-5
+    found = [each.partition("are rounded to ") for each in exported.warnings]
+    assert [rest for _, separator, rest in found if separator] == told
+
+
+@pytest.mark.usefixtures("in_process")
+def test_weights_that_are_not_the_product_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, plan = planned(tmp_path, "llama")
+    monkeypatch.setattr(folding.Folded, "rewrite", lambda self, name, tensor: tensor.round())
+    with pytest.raises(GateFailed, match=r"q_proj\.weight is not what its factor makes of it"):
+        export(str(checkpoint.folder), plan, tmp_path / "out", fold=True)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ from tests.gguf.tiny_architectures import ORIGINAL
 
 TARGET = 1024
 """Twice the window of the models here."""
-QUICK = 48
+QUICK = 24
 
 
 @pytest.fixture(autouse=True)
@@ -120,8 +120,7 @@ METHODS = ["ntk", "linear", "yarn"]
 @pytest.mark.parametrize(
     ("stored", "method"),
     [
-        *(("F32", method) for method in METHODS),
-        ("F16", "ntk"),
+        ("F32", "ntk"),
         ("Q8_0", "yarn"),
         ("Q4_0", "linear"),
     ],
@@ -152,7 +151,7 @@ def _follows_flags(stored: str, method: str, sources: Path, tmp_path: Path) -> N
     assert read_header(out).values["llama.context_length"] == TARGET
 
 
-@pytest.mark.parametrize("stored", STORED[:3])
+@pytest.mark.parametrize("stored", ["F32", "Q8_0"])
 def test_factors_are_those_weights_in_transformers(
     stored: str, sources: Path, tmp_path: Path
 ) -> None:
@@ -588,8 +587,11 @@ def test_neither_torch_nor_transformers_is_needed(sources: Path, tmp_path: Path)
     assert audit(tmp_path / "b.gguf", run=False).verdict == "well"
 
 
+@pytest.mark.parametrize(
+    "waits", [(None,), pytest.param((0.3, 0.5, 0.7, 0.9), marks=pytest.mark.slow)]
+)
 def test_killed_at_any_moment_nothing_half_written_stands_there(
-    sources: Path, tmp_path: Path
+    waits: Sequence[float | None], sources: Path, tmp_path: Path
 ) -> None:
     source = raw_file(
         tmp_path / "a.gguf",
@@ -602,11 +604,15 @@ def test_killed_at_any_moment_nothing_half_written_stands_there(
     command = [sys.executable, "-m", "ropewalk", "export", str(source)]
     command += ["--plan", str(tmp_path / "plan.json"), "--runtime", "llama.cpp", "-o", str(out)]
     killed = 0
-    for wait in (0.3, 0.5, 0.7, 0.9):
+    for wait in waits:
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
-            time.sleep(wait)
+            if wait is None:  # until it writes
+                while process.poll() is None and not list(out.parent.glob("*")):
+                    time.sleep(0.005)
+            else:
+                time.sleep(wait)
             process.send_signal(signal.SIGKILL)
         killed += process.returncode == -signal.SIGKILL
         assert not out.exists() or read_header(out).values["llama.context_length"] == TARGET

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.audit.rules import BY_RULES
 from ropewalk.errors import Unsupported
-from ropewalk.exporting.configs import serving_config
-from ropewalk.exporting.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
-from ropewalk.exporting.model_classes import TABLE, model_class
 from ropewalk.models.config import Config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import rules
+from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
+from ropewalk.runtimes.model_classes import TABLE, model_class
 from tests.external.model_classes import differences, read, written
 
 TARGET = 32768
@@ -377,7 +377,7 @@ def test_a_base_cut_to_a_whole_number_is_an_approximation_that_the_class_follows
     written_ = serving_config(config, followed, engine="sglang")
     base = written_["rope_parameters"]["rope_theta"]
     assert base == int(base)
-    reading = BY_RULES["sglang"](written_)
+    reading = rules()["sglang"](written_)
     (step,) = reading.layers["full_attention"]
     wanted = followed.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)
@@ -405,7 +405,7 @@ def test_an_architecture_without_a_class_is_served_by_transformers() -> None:
     plan = planned(config, "ntk_mixed")
     assert model_class(config, "vllm").scaling == "transformers"
     assert {"vllm", "sglang"} <= set(loadable_by(plan, config))
-    reading = BY_RULES["sglang"](serving_config(config, plan, engine="sglang"))
+    reading = rules()["sglang"](serving_config(config, plan, engine="sglang"))
     (step,) = reading.layers["full_attention"]
     wanted = plan.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)
@@ -435,7 +435,7 @@ def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path)
     assert "attn_config.rope_theta" in wrong.what
     assert "write the base into attn_config.rope_theta" in wrong.remedy
     del config["attn_config"]["rope_theta"]
-    read = BY_RULES[engine]({**config, "rope_parameters": {"rope_theta": 5e5}})
+    read = rules()[engine]({**config, "rope_parameters": {"rope_theta": 5e5}})
     assert "looks for attn_config.rope_theta" in str(read.refused)
 
 
@@ -443,4 +443,4 @@ def test_dbrx_has_one_length_under_two_names() -> None:
     config = json.loads((PUBLISHED / "dbrx.json").read_text(encoding="utf-8"))
     for change, length in (({}, 32768), ({"max_position_embeddings": 65536}, 65536)):
         for engine in ("vllm", "sglang"):
-            assert BY_RULES[engine]({**config, **change}).limit == length
+            assert rules()[engine]({**config, **change}).limit == length

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.exporting.configs import modelfile
 from ropewalk.exporting.parity import Exported
+from ropewalk.runtimes.files import modelfile
 
 
 @pytest.mark.parametrize("before", ["runs/demo", "/data/runs/demo"])

@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.accepted import by_sglang, by_vllm
-from ropewalk.exporting.configs import modelfile, serving_config
-from ropewalk.exporting.serving import Serving
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
+from ropewalk.runtimes import rules
+from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes.serving import Serving
+from ropewalk.runtimes.sglang import accepts as by_sglang
+from ropewalk.runtimes.vllm import accepts as by_vllm
 from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import header_only
 
@@ -71,7 +73,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
         assert engine.fit == "exact"
         assert "not run here" in engine.reason
         overrides = json.loads(option(engine.lines[0], flag))
-        reading = BY_RULES[engine.runtime](_pasted(config, overrides))
+        reading = rules()[engine.runtime](_pasted(config, overrides))
         for layer_type in planned.plan.schedules:
             schedule, step = planned.plan.longest(layer_type), reading.at(2**18, layer_type)
             assert step is not None
@@ -102,10 +104,10 @@ def test_a_setting_that_reaches_further_than_its_config_states_is_served_so_far(
     _, *engines = found.serving[:3]
     flags = ("--hf-overrides", "--json-model-override-args")
     for engine, flag in zip(engines, flags, strict=True):
-        assert BY_RULES[engine.runtime](config).limit == 40960
+        assert rules()[engine.runtime](config).limit == 40960
         overrides = json.loads(option(engine.lines[0], flag))
         assert overrides == {"max_position_embeddings": 131072}
-        assert BY_RULES[engine.runtime](_pasted(config, overrides)).limit == 131072
+        assert rules()[engine.runtime](_pasted(config, overrides)).limit == 131072
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
 from ropewalk.exporting import vllm
-from ropewalk.exporting.configs import ENGINES, serving_config
 from ropewalk.exporting.vllm import ONE_POSITION
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes.configs import ENGINES, serving_config
 from tests.exporting.folders import TARGET, saved
 
 RESULTS = Path(__file__).parents[1] / "external" / "serving_rotary.json"

@@ -10,7 +10,7 @@ mlx-lm. Two things are asked:
 
 - queries that are 1 in the first dimension of every pair and 0 in the second, through each rotary
   module of the model. What comes out are cos and sin, and says what of the setting has arrived
-  (ropewalk/audit/rules/mlx_lm.py has the words);
+  (ropewalk/runtimes/mlx_lm.py has the words);
 - logits beyond the trained length, next to those of transformers for the same folder: where they
   agree, mlx-lm follows the whole setting.
 """
@@ -32,11 +32,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from ropewalk.audit.reading import kind_of, ropes_of
-from ropewalk.audit.rules import mlx_lm as rules
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, PlanStep
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.configs import rope_settings, stock_config
 from ropewalk.models.config import (
     QUERY_GROWTH,
     Config,
@@ -45,6 +42,9 @@ from ropewalk.models.config import (
     text_config,
 )
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import mlx_lm as rules
+from ropewalk.runtimes.configs import rope_settings, stock_config
+from ropewalk.runtimes.reading import kind_of, ropes_of
 from ropewalk.schedule import FloatArray, RotarySchedule
 from tests.models.tiny import FAMILIES, RECENT, WINDOW, tiny_model, tokens
 

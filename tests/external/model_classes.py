@@ -5,7 +5,7 @@
     python -m tests.external.model_classes --write [WHEEL …] and write the table
 
 Shows where the wheels differ from the table of the package
-(ropewalk/exporting/model_classes.json), and ends with 1 if they do. The wheels are read by
+(ropewalk/runtimes/model_classes.json), and ends with 1 if they do. The wheels are read by
 ropewalk/wheels/, which `ropewalk verify --wheel` uses for one model. Which architecture a model
 type has comes from the installed transformers.
 """
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ropewalk.exporting.model_classes import TABLE
+from ropewalk.runtimes.model_classes import TABLE
 from ropewalk.wheels.classes import MODELS, SHARE, Row, model_type
 from ropewalk.wheels.facts import table_of
 from ropewalk.wheels.sources import Sources, called

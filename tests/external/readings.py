@@ -4,7 +4,7 @@
     python -m tests.external.readings WHEELS tests/external/readings.json
 
 Every config of tests/audit/corpus.py, whole or broken, is given to the engine's own rotary module
-as transformers 5 hands it over, and what comes out is compared with what audit/rules says: the
+as transformers 5 hands it over, and what comes out is compared with what runtimes/ says: the
 angle that each pair turns in one position, and what cos and sin are multiplied by. A module that
 raises must be one that the reading says is refused.
 """
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.audit.reading import Effective
-from ropewalk.audit.rules import BY_RULES
 from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
-from ropewalk.exporting.configs import ENGINES
 from ropewalk.models.config import ConfigReader
+from ropewalk.runtimes import rules
+from ropewalk.runtimes.configs import ENGINES
+from ropewalk.runtimes.reading import Effective
 from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
 from tests.external.serving_rotary import cos_sin, rotary_module, rotary_package
@@ -64,7 +64,7 @@ def said_by(engine: str, package: Any, config: Config) -> Effective | str:
 
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:
     for name, config in configs():
-        reading = BY_RULES[engine](config)
+        reading = rules()[engine](config)
         said, read = said_by(engine, package, config), reading.at(TARGET, FULL_ATTENTION)
         line: dict[str, Any] = {"config": name}
         if isinstance(said, str) or read is None:

@@ -33,10 +33,10 @@ from torch import nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.exporting.configs import ENGINES, serving_config
-from ropewalk.exporting.features import expressible
 from ropewalk.models.config import Config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes.configs import ENGINES, serving_config
+from ropewalk.runtimes.features import expressible
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 WINDOW, TARGET = 256, 2048

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import gguf
@@ -53,10 +54,15 @@ def count(blocks: int) -> dict[str, bytes]:
     return {"llama.block_count": uint32(blocks)}
 
 
+@cache
+def _tensors(source: Path) -> dict[str, NDArray[np.float32]]:
+    return {t.name: np.array(t.data) for t in gguf.GGUFReader(source).tensors}
+
+
 def damaged(source: Path, out: Path, change: Change) -> Path:
     """A copy of a file in F32 in which one thing is wrong."""
     keys = own_keys(source)
-    tensors = {t.name: np.array(t.data) for t in gguf.GGUFReader(source).tensors}
+    tensors = {name: values.copy() for name, values in _tensors(source).items()}
     change(keys, tensors)
     listed = [(n, values.shape[::-1], F32, values.tobytes()) for n, values in tensors.items()]
     return raw_file(out, keys, listed)

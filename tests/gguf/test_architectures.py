@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from ropewalk.errors import InputError
-from ropewalk.exporting.serving import _ARCHITECTURES
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.architectures import (
     TABLE,
@@ -31,6 +30,7 @@ from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT
 from ropewalk.gguf.parts import read_parts
 from ropewalk.gguf.rewriting import Changes, join, number, text
 from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
+from ropewalk.runtimes.files import _ARCHITECTURES
 from ropewalk.schedule import FloatArray
 from tests.gguf import tiny_architectures
 from tests.gguf.tiny_architectures import HEAD, LENGTH, ORIGINAL

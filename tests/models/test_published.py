@@ -19,14 +19,15 @@ import numpy as np
 import pytest
 from transformers import CONFIG_MAPPING
 
-from ropewalk.audit.rules import BY_RULES
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import InputError, RopewalkError, Unsupported
-from ropewalk.exporting.accepted import by_sglang, by_vllm
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import rules
+from ropewalk.runtimes.sglang import accepts as by_sglang
+from ropewalk.runtimes.vllm import accepts as by_vllm
 from ropewalk.schedule import LogN
 from tests.models import truth
 
@@ -275,7 +276,7 @@ def test_a_damaged_field_is_named_in_one_line(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_runtime_reads_a_damaged_config_or_refuses_it(name: str) -> None:
     for _, _, config in damaged(name, 1):
-        for read in BY_RULES.values():
+        for read in rules().values():
             with suppress(RopewalkError):  # and nothing else
                 read(config)
 
@@ -313,7 +314,7 @@ def test_engines_are_judged_by_a_damaged_number_too() -> None:
     for base in (math.nan, 0):
         scout = published("llama-4-scout")
         scout["text_config"]["rope_theta"] = base
-        assert BY_RULES["sglang"](scout).refused
+        assert rules()["sglang"](scout).refused
 
 
 @pytest.mark.parametrize("name", sorted(set(READ) - OWN_CODE))

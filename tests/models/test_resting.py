@@ -62,8 +62,8 @@ def test_each_method_leaves_resting_pairs_alone(name: str) -> None:
     start = RotarySchedule.plain(HEAD)
     target = 4096 if name == "resonance" else 16384
     method = named(name)
-    required: dict[str, dict[str, Any]] = {"base_change": {"base": 4e6}, "cope": {"pairs": 4}}
-    given = required.get(name, {})
+    own: dict[str, dict[str, Any]] = {"base_change": {"base": 4e6}, "cope": {"pairs": 4}}
+    given = own.get(name, {})
     schedule = method(start, target, **given)
     assert (schedule.rescale_factors[8:] == 1).all()
     assert (schedule.inverse_frequencies[8:] == 0).all()

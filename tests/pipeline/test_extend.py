@@ -19,6 +19,7 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
+from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.runner import Evaluation
@@ -389,7 +390,8 @@ def test_a_run_is_measured_on_the_text_that_its_search_did_not_see(
         settings = replace(evaluation_of(done).settings, tasks=("perplexity",))
         loaded = load(str(folder))
         as_it_is = Condition("none", loaded.present_plan.id, None)
-        return {r.sample for r in Evaluation(loaded, documents, settings).run([as_it_is])}
+        answerer = InProcess(loaded, [as_it_is])
+        return {r.sample for r in Evaluation(answerer, documents, settings).run()}
 
     to_search, to_report = parted(tiny.documents(8))
     measured = {

@@ -13,6 +13,8 @@ import pytest
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation import samples, tasks
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.conclusion import concluded
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.statistics import t_interval
@@ -22,6 +24,7 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.extend import Extended
 from ropewalk.pipeline.results import (
     Difference,
+    EvaluatedExtension,
     Exports,
     ShortText,
     Training,
@@ -35,6 +38,7 @@ from ropewalk.pipeline.stages.search import Search
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import Journal
 from ropewalk.searching.model.planted import text_of
+from ropewalk.searching.model.results import Leg
 from ropewalk.training.results import Step, TrainedStage
 from tests.evaluation import tiny
 
@@ -56,6 +60,11 @@ def records(method: str, right: int, loss: float, *, length: int = 256) -> list[
     return answers + windows
 
 
+def concluded_by(stage: Evaluate, records: list[EvalRecord], leg: Leg) -> EvaluatedExtension:
+    answerer = InProcess(tiny.loaded(), ())
+    return stage.evaluated(concluded(answerer, stage.settings, records), records, leg)
+
+
 def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -> None:
     """It decides nothing: here another method has more answers and a lower perplexity."""
     [leg] = done.result(Search).legs
@@ -63,7 +72,7 @@ def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -
     measured = {"none": (0, 9.0), "ntk": (10, 3.2), "yarn": (9, 3.5)}
     found = [r for name, (right, loss) in measured.items() for r in records(name, right, loss)]
     found += [r for name in measured for r in records(name, 10, 2.0, length=128)]
-    evaluated = Evaluate(256, (128, 256), 10).evaluated(found, leg, original_length=128)
+    evaluated = concluded_by(Evaluate(256, (128, 256), 10), found, leg)
     assert (evaluated.chosen, evaluated.best_hand_designed) == ("yarn", "yarn")
     assert evaluated.before.retrieval == 0.0
     assert evaluated.after.retrieval == 0.9
@@ -90,7 +99,7 @@ def test_what_was_not_measured_at_the_target_is_not_said_to_be_zero(done: Extend
         ("needle", "retrieval 50% (24 to 76%), perplexity not measured"),
     ):
         some = [*found, *(r for r in at_target if r.task == kept)]
-        evaluated = Evaluate(256, (128, 256), 10).evaluated(some, leg, original_length=128)
+        evaluated = concluded_by(Evaluate(256, (128, 256), 10), some, leg)
         assert str(evaluated.after).startswith(told)
         assert "0%" not in str(evaluated.after).replace("50%", "")
         assert type(evaluated).from_json(evaluated.to_json()) == evaluated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ def build(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).train()
 
 
+@cache
 def plan(method: str = "yarn", target: int = TARGET) -> ContextPlan:
     return extend_plan(present_plan(LlamaConfig(**build().config.to_dict())), target, method)
 

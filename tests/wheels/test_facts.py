@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import ropewalk as rw
 from ropewalk.cli import command_line
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.exporting.accepted import by_vllm
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, load_config
+from ropewalk.runtimes.vllm import accepts as by_vllm
 from ropewalk.wheels import facts, sources
 from tests.wheels.wheel_files import FACTORY_NEW, HOME, MODEL, NEW, OLD, REQUIRES, wheel
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.reading import kind_of
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import QUERY_GROWTH, Config
+from ropewalk.runtimes.reading import kind_of
 
 # What at least one runtime reads, by rope type.
 _READ: Mapping[str, set[str]] = {

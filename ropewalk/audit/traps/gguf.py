@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterator
 
 from ropewalk.audit.finding import TOLERANCE, Finding
-from ropewalk.audit.rules.gguf import RUNTIME
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, geometry_of, honours_factors, scaling_type
+from ropewalk.runtimes.llama_cpp import NAME
 
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:
     """The traps that lie in the file itself."""
     geometry = geometry_of(header)
-    here = (RUNTIME,)
+    here = (NAME,)
     for name in (FREQUENCIES, LONG, SHORT):
         place = header.tensors.get(name)
         if place is None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.reading import Reading, kind_of
-from ropewalk.audit.rules import ollama
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.configs import window_everywhere
 from ropewalk.lengths import format_length
 from ropewalk.models.assumptions import assumptions
+from ropewalk.runtimes import ollama
+from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.reading import Reading, kind_of
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
@@ -152,10 +152,10 @@ def _length_is_open(subject: Subject) -> bool:
 
 def short_by_default(subject: Subject) -> Iterator[Finding]:
     """Ollama serves less than a file can, and says so only in its log."""
-    if any(reading.runtime == ollama.RUNTIME for reading in _serving(subject)):
+    if any(reading.runtime == ollama.NAME for reading in _serving(subject)):
         yield Finding(
             "short-by-default",
-            (ollama.RUNTIME,),
+            (ollama.NAME,),
             "without num_ctx or OLLAMA_CONTEXT_LENGTH, Ollama serves 4k, 32k or 256k, by the "
             "memory of the graphics cards, and never more than the file's context_length",
             "a longer chat loses its oldest messages, and a longer prompt all but its first tokens "

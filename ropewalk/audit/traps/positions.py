@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.rules import mlx_lm
-from ropewalk.exporting.model_classes import GROWTH_BESIDE as BESIDE
-from ropewalk.exporting.model_classes import GROWTH_IN_ROPE as IN_ROPE
 from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH, drafter_layers
+from ropewalk.runtimes import mlx_lm
+from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
+from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
 
 _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
@@ -65,7 +65,7 @@ def _key_read(subject: Subject, runtime: str) -> str | None:
     """The name that a runtime reads; empty: none; None: not known."""
     if runtime == "transformers":
         return IN_ROPE
-    if runtime == mlx_lm.RUNTIME:
+    if runtime == mlx_lm.NAME:
         reads = mlx_lm.reads_growth(dict(subject.config or {}))
         return None if reads is None else IN_ROPE if reads else ""
     served = subject.served(runtime)

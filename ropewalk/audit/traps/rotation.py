@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from ropewalk.audit.finding import TOLERANCE, Finding, Subject
-from ropewalk.audit.reading import Effective, Reading, kind_of
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.reading import Effective, Reading, kind_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.reading import kind_of
+from ropewalk.runtimes.reading import kind_of
 
 
 def cache_switch(subject: Subject) -> Iterator[Finding]:

@@ -57,16 +57,13 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
             seen.add(_computed(schedule))
             step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
             changed = plan.with_steps(layer, (step,))
-            found.append(Cause(name, told, replace(changed, query_scales=plan.query_scales)))
+            found.append(Cause(name, told, changed))
     if len(plan.steps(layer)) > 1:
         for step in plan.steps(layer):
             told = f"with its schedule up to {format_length(step.up_to_length)} at every length"
             only = PlanStep(plan.target_length, step.schedule)
             changed = replace(plan, schedules={**plan.schedules, layer: (only,)})
             found.append(Cause("step", told, changed))
-    if plan.query_scales is not None:
-        told = "without its query scales"
-        found.append(Cause("query scales", told, replace(plan, query_scales=None)))
     return found
 
 

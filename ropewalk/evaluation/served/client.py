@@ -9,6 +9,7 @@ what is read, before anything is made of that.
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import ssl
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable, shortened
-from ropewalk.untrusted import parse_json
+from ropewalk.untrusted import parse_json, real_number
 
 KEY = "ROPEWALK_API_KEY"
 """The environment variable that holds the server's key."""
@@ -123,6 +124,13 @@ class Client:
 
     def __post_init__(self) -> None:
         check_key(self.key, self.where)
+
+    @classmethod
+    def of(cls, server: str, timeout: float) -> Client:
+        """The client of a server by its URL, with the key of the environment."""
+        if not 0 < real_number(timeout, "timeout") <= 86400:
+            raise InvalidValue("timeout", timeout, "must be from above 0 to 86400 s", "give 600")
+        return cls(address(server), os.environ.get(KEY) or None, float(timeout))
 
     def get(self, path: str) -> object:
         """The JSON at a path, or None where there is none."""

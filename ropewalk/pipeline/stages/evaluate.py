@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.conclusion import Evaluated, concluded
 from ropewalk.evaluation.conditions import AS_IT_IS, Condition
-from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
-from ropewalk.pipeline.results import AtTarget, Evaluated
+from ropewalk.pipeline.results import AtTarget, EvaluatedExtension
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
-from ropewalk.records import EXACT_MATCH, NLL, EvalRecord, is_compared
-from ropewalk.reports.evaluation import figures
+from ropewalk.records import EXACT_MATCH, NLL, EvalRecord
 from ropewalk.reports.extend import METRICS, Bar, MethodBars, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
@@ -34,7 +34,7 @@ TRAINED = "trained"
 
 
 @dataclass(frozen=True)
-class Evaluate(Stage[Evaluated]):
+class Evaluate(Stage[EvaluatedExtension]):
     target_length: int
     lengths: tuple[int, ...]
     samples: int
@@ -46,7 +46,7 @@ class Evaluate(Stage[Evaluated]):
 
     name = "evaluate"
     does = "perplexity, passkey, needle and key-value retrieval, before and after"
-    result_type = Evaluated
+    result_type = EvaluatedExtension
 
     @property
     def settings(self) -> EvaluationSettings:
@@ -59,20 +59,17 @@ class Evaluate(Stage[Evaluated]):
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
 
     def check(self, start: Start) -> None:
-        Evaluation(start.loaded, start.to_report, self.settings).check()
+        Evaluation(InProcess(start.loaded, ()), start.to_report, self.settings).check()
 
-    def run(self, work: Work, progress: Progress) -> Evaluated:
-        evaluation = Evaluation(work.loaded, work.to_report, self.settings, work.notice)
-        conditions = self._conditions(work)
-        records = evaluation.run(
-            conditions, work.directory.journal(RECORDS), share(progress, self.name)
-        )
+    def run(self, work: Work, progress: Progress) -> EvaluatedExtension:
+        answerer = InProcess(work.loaded, self._conditions(work))
+        evaluation = Evaluation(answerer, work.to_report, self.settings, work.notice)
+        records = evaluation.run(work.directory.journal(RECORDS), share(progress, self.name))
         [leg] = work.result(Search).legs
-        found = self.evaluated(records, leg, work.present.original_length)
+        found = self.evaluated(concluded(answerer, self.settings, records), records, leg)
 
         def pictures() -> dict[str, Figure]:
-            drawn = figures(found.results, records, original_length=found.original_length)
-            kept = {f"figures/{name}": figure for name, figure in drawn.items()}
+            kept = {f"figures/{name}": drawn for name, drawn in found.figures(records).items()}
             return {**kept, "extend": found.figure()}
 
         keep_figures(pictures, work.directory.path, work.notice)
@@ -84,7 +81,7 @@ class Evaluate(Stage[Evaluated]):
         plan = work.result(Search).plan
         return (Condition(TRAINED, plan.id, plan),)
 
-    def recalled(self, work: Work, result: Evaluated) -> Evaluated:
+    def recalled(self, work: Work, result: EvaluatedExtension) -> EvaluatedExtension:
         """The result, if it speaks of the schedule that the search stage chose."""
         [leg] = work.result(Search).legs
         chosen = TRAINED if self.trained else leg.chosen
@@ -98,20 +95,16 @@ class Evaluate(Stage[Evaluated]):
                 )
         return result
 
-    def evaluated(self, records: Sequence[EvalRecord], leg: Leg, original_length: int) -> Evaluated:
-        """What the records come to."""
+    def evaluated(
+        self, found: Evaluated, records: Sequence[EvalRecord], leg: Leg
+    ) -> EvaluatedExtension:
+        """The conclusion from the records, with the chosen schedule named."""
         pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
-        return Evaluated(
-            original_length=original_length,
+        return EvaluatedExtension(
+            **vars(found),
             chosen=TRAINED if self.trained else leg.chosen,
             best_hand_designed=leg.best_hand_designed,
-            results=tuple(summarise(records)),
             pooled=pooled,
-            comparisons=tuple(
-                compare_methods(
-                    r for r in records if r.length == self.target_length and is_compared(r)
-                )
-            ),
             at_target={
                 method: self._at_target(pooled, method)
                 for method in dict.fromkeys(record.method for record in records)

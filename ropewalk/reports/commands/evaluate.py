@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ropewalk.api.evaluate import RESULTS, Evaluated
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.reports.parts.folder import RunFolder
-from ropewalk.run_directory import RECORDS
+from ropewalk.run_directory import RECORDS, RESULTS
 
 
 def page(run: RunFolder) -> Page:

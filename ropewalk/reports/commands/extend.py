@@ -8,7 +8,7 @@ from ropewalk.evaluation.results import summarise
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     Compared,
-    Evaluated,
+    EvaluatedExtension,
     Exports,
     Inspected,
     ShortText,
@@ -32,7 +32,7 @@ def page(run: RunFolder) -> Page:
         file = run.path / f"{name}.json"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
-    inspected, evaluated = stage("inspect", Inspected), stage("evaluate", Evaluated)
+    inspected, evaluated = stage("inspect", Inspected), stage("evaluate", EvaluatedExtension)
     compared, found = stage("compare", Compared), stage("search", Found)
     short, exports = stage("short", ShortText), stage("export", Exports)
     verified, trained = stage("verify", Verified), stage("train", Training)
@@ -64,7 +64,7 @@ def _target(run: RunFolder) -> str:
     return format_length(target) if isinstance(target, int) else "more"
 
 
-def _verdict(inspected: Inspected | None, evaluated: Evaluated | None) -> str:
+def _verdict(inspected: Inspected | None, evaluated: EvaluatedExtension | None) -> str:
     if evaluated is None or inspected is None:
         return "Not evaluated yet, so how well the extended model works is unknown."
     at = format_length(inspected.target_length)
@@ -84,7 +84,7 @@ def _so_far(run: RunFolder) -> list[Section]:
     return [section._replace(title="Scored so far, by context length", command=run.made_by)]
 
 
-def _measured(run: RunFolder, evaluated: Evaluated) -> list[Section]:
+def _measured(run: RunFolder, evaluated: EvaluatedExtension) -> list[Section]:
     at = evaluated.original_length
     first = Section(
         "Retrieval and perplexity",
@@ -111,7 +111,7 @@ def _trained(trained: Training, run: RunFolder) -> Section:
     return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
 
 
-def _short(short: ShortText, run: RunFolder, evaluated: Evaluated | None) -> Section:
+def _short(short: ShortText, run: RunFolder, evaluated: EvaluatedExtension | None) -> Section:
     rows = tuple(
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),

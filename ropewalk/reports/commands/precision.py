@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ropewalk.api.precision import RESULTS, Precision
+from ropewalk.number_formats.conclusion import Precision
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
 from ropewalk.reports.parts.folder import RunFolder
+from ropewalk.run_directory import RESULTS
 
 
 def page(run: RunFolder) -> Page:

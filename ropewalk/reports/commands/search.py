@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ropewalk.api.search import RESULTS
 from ropewalk.lengths import format_length
 from ropewalk.reports.page.blocks import Page
 from ropewalk.reports.parts import schedules
 from ropewalk.reports.parts.folder import RunFolder
+from ropewalk.run_directory import RESULTS
 from ropewalk.searching.model.results import Found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ropewalk.api.train import RESULTS, Trained
 from ropewalk.lengths import format_length
 from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.parts import schedules, training
 from ropewalk.reports.parts.folder import RunFolder
-from ropewalk.training.results import JOURNAL, Step
+from ropewalk.run_directory import RESULTS
+from ropewalk.training.results import JOURNAL, Step, Trained
 
 
 def page(run: RunFolder) -> Page:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ropewalk.api.compare_runs import ComparedRuns
+from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.results import value_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.features import RUNTIMES, matrix
 from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
@@ -27,6 +26,8 @@ from ropewalk.reports.page.blocks import (
 )
 from ropewalk.reports.schedules import FactorCurve, factor_curves
 from ropewalk.reports.search import factors_by_label
+from ropewalk.runtimes import targets
+from ropewalk.runtimes.features import matrix
 from ropewalk.searching.model.results import Arm, Found, Leg, Score, short_in_words
 
 _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
@@ -165,9 +166,9 @@ def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
         return Paragraph(f"What other runtimes make of it is unknown: {error}", "warning")
     return Table(
         "What each runtime makes of the plan",
-        ("part of the plan", *RUNTIMES),
+        ("part of the plan", *targets()),
         tuple(
-            (Cell(feature), *(Cell(str(cells[runtime])) for runtime in RUNTIMES))
+            (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))
             for feature, cells in rows.items()
         ),
     )

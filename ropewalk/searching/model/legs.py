@@ -20,13 +20,12 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
+from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import check_memory
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
-from ropewalk.models.heads import head_layouts
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
@@ -34,8 +33,6 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
-from ropewalk.searching.descent import DOCUMENTS_A_STEP, FORWARDS_A_PASS, PASSES, Slopes, descend
-from ropewalk.searching.model.gradient import ModelSlopes, cheapest_pass
 from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
@@ -46,20 +43,15 @@ from ropewalk.searching.model.objectives import (
     loss_of,
 )
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
-from ropewalk.searching.model.query_tuning import check_foldable, tune_queries
-from ropewalk.searching.model.ranks import One, Ranks
+from ropewalk.searching.model.ranks import Ranks
 from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
 from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
-from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import parse_json
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
-COMPARED = 12
-"""Search documents that schedules are scored on beside a search by gradient, which sees each of its
-many documents once."""
 FINALISTS = 4
 ROUNDED = 1.5 / STEPS_PER_UNIT
 """How far the factors of a schedule move at most, as a ratio, when a search rounds them."""
@@ -94,11 +86,6 @@ def search_model(
             "be installed with ropewalk, and only ntk, base_change and linear be exported"
         )
     check_memory(loaded.model, settings.target_length, "to")
-    settings = _possible(loaded, settings, ranks, notice)
-    if settings.fold_query_scale:
-        if ranks is not None:
-            raise Unsupported("scales of queries are tuned by one process; start without torchrun")
-        check_foldable(head_layouts(loaded.model, layer))
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
@@ -111,51 +98,9 @@ def search_model(
     found = None if helps else Found(_plan(present, layer, legs, settings), tuple(legs))
     if ranks is None:
         assert found is not None
-        if settings.fold_query_scale:
-            plan, tuning = tune_queries(
-                *(loaded, documents, settings, found.plan),
-                journal=journal,
-                progress=progress,
-                notice=notice,
-            )
-            found = replace(found, plan=plan, query_tuning=tuning)
         return found
     text = ranks.share(None if found is None else json.dumps(found.to_json()))
     return found or Found.from_json(parse_json(text, source="rank 0"))
-
-
-def _possible(
-    loaded: LoadedModel, settings: SearchSettings, ranks: Ranks | None, notice: Notice
-) -> SearchSettings:
-    """The same, with the adaptive strategy where no backward pass can be taken.
-
-    Rank 0 decides for all: another one with less memory computes layers again, or skips a pass.
-    """
-    if settings.strategy != GRADIENT:
-        return settings
-    shares = ranks is not None and ranks.per_copy > 1
-    reason = _against_slopes(loaded, settings, shares_a_copy=shares)
-    if ranks is not None:
-        reason = ranks.apart("strategy").share(reason)
-    if not reason:
-        return settings
-    unheeded = ", and short text is not kept" if settings.keep_short else ""
-    notice(f"{reason}; the adaptive strategy searches instead{unheeded}")
-    return replace(settings, strategy="adaptive", keep_short=False)
-
-
-def _against_slopes(loaded: LoadedModel, settings: SearchSettings, *, shares_a_copy: bool) -> str:
-    """Why no backward pass can be taken; nothing where it can."""
-    if shares_a_copy:
-        return "ranks that share a copy of the model take no backward pass yet"
-    layer = loaded.present_plan.extended_layer
-    try:
-        head_layouts(loaded.model, layer)
-        for _, _, length in legs_of(loaded.present_plan.longest(layer), settings):
-            cheapest_pass(loaded.model, length)
-    except Unsupported as error:
-        return str(error)
-    return ""
 
 
 def check_search(
@@ -212,32 +157,14 @@ class _Work:
             self.loaded.model, documents, self._plan_of, self.notice, in_step=in_step
         )
         local.prove(next(iter(self._by_hand().values())))
-        beside = self._shortened(sets.search) if self.settings.keep_short else ()
-        if self.settings.keep_short and not beside:
-            self.notice(
-                f"short text is not kept at {self.length:,} tokens: no shorter length has room for "
-                "a fact"
-            )
-            without = replace(self, settings=replace(self.settings, keep_short=False))
-            return without.over(ranks, journal, progress)
-        slopes = self._slopes(sets.search, beside)
         if ranks is None:
-            walked = None if slopes is None else slopes.each
-            return self._leg(local, walked, sets.sizes, sources, journal, progress, at_once=1)
-        one = local.one if slopes is None else _either(local.one, slopes.one, len(documents))
+            return self._leg(local, sets.sizes, sources, journal, progress, at_once=1)
         ranks = ranks.apart(self.name)
         if ranks.rank > 0:
-            ranks.serve(one)
+            ranks.serve(local.one)
             return None
-        shared = ranks.measure(one)
-
-        def over_ranks(schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
-            numbers = [len(sources) + document for document in documents]
-            found: FloatArray = shared.as_they_are([schedule], numbers)[0]
-            return found
-
-        walked = None if slopes is None else over_ranks
-        leg = self._leg(shared, walked, sets.sizes, sources, journal, progress, ranks.size)
+        shared = ranks.measure(local.one)
+        leg = self._leg(shared, sets.sizes, sources, journal, progress, ranks.size)
         shared.close()
         return leg
 
@@ -252,35 +179,12 @@ class _Work:
     def _encoder(self) -> Encoder:
         return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
 
-    @cached_property
-    def _recompute(self) -> bool:
-        """Whether a backward pass computes layers again."""
-        return cheapest_pass(self.loaded.model, self.length).recompute
-
-    def _slopes(
-        self, documents: Sequence[Planted], beside: Sequence[Planted]
-    ) -> ModelSlopes | None:
-        """What a search by gradient asks."""
-        if self.settings.strategy != GRADIENT:
-            return None
-        return ModelSlopes(
-            self.loaded.model,
-            self.layer,
-            documents,
-            self._plan_of,
-            self.settings.objective,
-            self.notice,
-            recompute=self._recompute,
-            beside=beside,
-        )
-
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
         return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
 
     def _leg(
         self,
         measure: Measure,
-        slopes: Slopes | None,
         sizes: tuple[int, int, int],
         sources: Sequence[str],
         journal: Callable[[str], Journal | None],
@@ -302,8 +206,6 @@ class _Work:
         ) -> dict[str, FloatArray]:
             found = {}
             some = documents[place]
-            if place == "search" and slopes is not None:
-                some = some[:COMPARED]
             for done, (name, schedule) in enumerate(schedules.items()):
                 progress(Status(stage, done / len(schedules)))
                 found[name] = kept.measured(schedule, some)
@@ -317,7 +219,6 @@ class _Work:
         result = self._search(
             space,
             objective,
-            slopes,
             journal(f"{self.name}.jsonl"),
             at_once,
             progress,
@@ -431,15 +332,12 @@ class _Work:
         self,
         space: Space,
         objective: ModelObjective,
-        slopes: Slopes | None,
         journal: Journal | None,
         at_once: int,
         progress: Progress,
         baseline: tuple[str, float],
     ) -> searching.Result:
         """Run the strategy for what it may spend."""
-        if slopes is not None:
-            return self._walk(space, slopes, objective.documents, journal, progress)
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
             evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
@@ -468,46 +366,6 @@ class _Work:
             notice=self.notice,
         )
 
-    def _walk(
-        self,
-        space: Space,
-        slopes: Slopes,
-        documents: int,
-        journal: Journal | None,
-        progress: Progress,
-    ) -> searching.Result:
-        """Walk along slopes for what it may spend."""
-        settings = self.settings
-        a_pass = FORWARDS_A_PASS + self._recompute
-        forwards = [PASSES * a_pass]
-        if settings.evaluations is not None or settings.tokens is not None:
-            budgets = ((settings.evaluations, documents), (settings.tokens, 1 / self.length))
-            forwards = [int(budget * each + 1e-9) for budget, each in budgets if budget is not None]
-        passes = min(forwards) // a_pass
-        if passes < DOCUMENTS_A_STEP:
-            raise _too_few_passes(settings, self.length, a_pass)
-
-        original = self.start.geometry.original_length
-        tokens_a_forward = self.length + (original if settings.keep_short else 0)
-
-        def report(now: searching.Progress) -> None:
-            done = min(1.0, now.tokens / (passes * a_pass * tokens_a_forward))
-            detail = f"loss of this step {now.score:.3f}  {now.tokens / 1000:,.0f}k tokens"
-            progress(Status("searching", done, detail))
-
-        return descend(
-            space,
-            slopes,
-            documents,
-            tokens_a_forward,
-            seed=settings.seed,
-            passes=passes,
-            forwards_a_pass=a_pass,
-            journal=journal,
-            progress=report,
-            notice=self.notice,
-        )
-
     def _by_hand(self) -> dict[str, RotarySchedule]:
         if self.length <= self.start.length:
             plain = RotarySchedule.plain(self.start.geometry)
@@ -516,28 +374,6 @@ class _Work:
                 "as it is": replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
-
-
-def _too_few_passes(settings: SearchSettings, length: int, forwards: int) -> InvalidValue:
-    key = "evaluations" if settings.evaluations is not None else "tokens"
-    tokens = DOCUMENTS_A_STEP * forwards * length
-    return InvalidValue(
-        key,
-        getattr(settings, key),
-        f"a step takes {DOCUMENTS_A_STEP} passes of {forwards} forwards each, {tokens:,} tokens",
-        "allow at least that, or choose the adaptive strategy",
-    )
-
-
-def _either(measured: One, slopes: One, documents: int) -> One:
-    """One function for both: numbers beyond those of the documents ask for slopes on them."""
-
-    def one(schedule: RotarySchedule, document: int) -> FloatArray:
-        if document < documents:
-            return measured(schedule, document)
-        return slopes(schedule, document - documents)
-
-    return one
 
 
 class _Kept:

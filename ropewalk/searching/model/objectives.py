@@ -15,7 +15,8 @@ import torch
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.evaluation.scoring import Scorer, TokenScores
+from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.install import applied
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.model.planted import Planted
@@ -147,12 +148,12 @@ def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
         [
             scores.losses[part(document.text)].mean(),
             np.concatenate([scores.losses[answer] for answer in answers]).mean(),
-            np.mean([_matched(document, scores, answer) for answer in document.answers]),
+            np.mean([matched(document, scores, answer) for answer in document.answers]),
         ]
     )
 
 
-def _matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
+def matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
     """Every token of the answer was chosen, and what was chosen after it ends it."""
     chosen = scores.chosen[answer.start - document.scored_from :]
     *own, after = chosen[: answer.stop - answer.start + 1]

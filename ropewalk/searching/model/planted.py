@@ -101,7 +101,7 @@ def split_corpus(
     stretches of one long document may stand in different sets, and hold different tokens of it.
     """
     wanted = sum(sizes)
-    found, short = _stretches(documents, encoder, length, wanted, seed)
+    found, short = stretches_of(documents, encoder, length, wanted, seed)
     if len(found) < len(sizes):
         raise InputError(_too_short(short, len(found), length, len(sizes)))
     if len(found) < wanted:
@@ -223,7 +223,7 @@ def _line_starts(tokens: IntArray, encoder: Encoder) -> IntArray:
     return np.flatnonzero(ends[:-1] & ~goes_on[1:]) + 1
 
 
-def _stretches(
+def stretches_of(
     documents: Sequence[Document], encoder: Encoder, length: int, wanted: int, seed: int
 ) -> tuple[list[Stretch], list[tuple[str, int]]]:
     """Up to `wanted` disjoint stretches in a drawn order, and the documents that hold none.

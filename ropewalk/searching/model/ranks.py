@@ -200,12 +200,6 @@ class SharedMeasure:
         self._requests = 0
 
     def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        return without_failures(self.as_they_are(schedules, documents))
-
-    def as_they_are(
-        self, schedules: Sequence[RotarySchedule], documents: Sequence[int]
-    ) -> FloatArray:
-        """A failure on one document leaves the others."""
         number = self._requests
         self._requests += 1
         request = json.dumps([[s.to_json() for s in schedules], [int(d) for d in documents]])
@@ -213,7 +207,8 @@ class SharedMeasure:
         self._ranks.work(number, request, self._one)
         pairs = len(schedules) * len(documents)
         values = [self._ranks.value(number, pair) for pair in range(pairs)]
-        return np.array(values).reshape(len(schedules), len(documents), -1)
+        found = np.array(values).reshape(len(schedules), len(documents), -1)
+        return without_failures(found)
 
     def close(self) -> None:
         self._ranks.dismiss(self._requests)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import ContextPlan, without_query_scales
 from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
 from ropewalk.schedule import RotarySchedule
@@ -16,6 +16,8 @@ from ropewalk.searching.driver import Point
 from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from matplotlib.figure import Figure
 
 SEARCHED = "search"
@@ -104,48 +106,23 @@ class Leg(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class QueryTuning(Value):
-    """What scales of queries do under the plan's schedule: the score with less that without."""
-
-    adopted: bool
-    """Whether the documents to select by showed that they help, so that the plan has them."""
-    selection: Paired | None
-    """None where the model failed on a document, as with the others."""
-    held_out: Paired | None
-    """On documents that decided nothing."""
-    beyond_text: Paired | None
-    """The same less what scales bring that were tuned within the original length, which can adapt
-    to the text alone."""
-    at_original_length: Paired | None
-    passes: int
-    tokens: int
-    """That tuning took, a backward pass counted as two forwards."""
-
-    def summary(self) -> str:
-        told = (
-            "Scales of queries (a tuning of weights) change the score by "
-            f"{self.held_out or 'an unknown amount (the model failed)'} on documents that decided "
-            "nothing"
-        )
-        if self.beyond_text is not None:
-            told += f"; by {self.beyond_text} more than scales tuned within the original length"
-        if self.at_original_length is not None:
-            told += f"; at the original length, by {self.at_original_length}"
-        verdict = "The plan has them." if self.adopted else "The plan has none: not shown to help."
-        return f"{told}. {verdict}"
-
-
-@dataclass(frozen=True, eq=False)
 class Found(Result):
     """The plan that a search ends in, and the legs that led to it."""
 
     plan: ContextPlan
     legs: tuple[Leg, ...]
-    query_tuning: QueryTuning | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.legs, "legs")
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        if isinstance(value, dict) and "query_tuning" in value:  # of versions that tuned queries
+            if value["query_tuning"] is not None:
+                raise without_query_scales(f"{path}query_tuning")
+            value = {key: own for key, own in value.items() if key != "query_tuning"}
+        return super().from_json(value, path)
 
     def derived(self) -> dict[str, object]:
         leg = self.legs[0]
@@ -160,13 +137,11 @@ class Found(Result):
             "baselines": {name: arm.reporting for name, arm in leg.baselines.items()},
             "held_out": leg.best.reporting,
             "evaluations": round(sum(leg.evaluations for leg in self.legs), 3),
-            "tokens": sum(leg.tokens for leg in self.legs)
-            + (self.query_tuning.tokens if self.query_tuning else 0),
+            "tokens": sum(leg.tokens for leg in self.legs),
         }
 
     def summary(self) -> str:
-        told = [_in_words(leg) for leg in self.legs]
-        return " ".join([*told, self.query_tuning.summary()] if self.query_tuning else told)
+        return " ".join(_in_words(leg) for leg in self.legs)
 
     def figure(self) -> Figure:
         """The best score so far against the tokens it took."""

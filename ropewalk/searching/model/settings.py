@@ -14,13 +14,11 @@ from ropewalk.searching import strategies
 from ropewalk.searching.evolution import HALVED_BEYOND
 from ropewalk.searching.objective import Kind as Kind
 from ropewalk.searching.space import Space
-from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import check_seed, whole_number
 
 PUBLISHED_HEADROOM = 1.25
 """How far above s LongRoPE lets a factor go."""
 DOCUMENTS = (12, 32, 20)
-FOR_GRADIENT = (96, 32, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
 
@@ -41,36 +39,10 @@ class SearchSettings:
     as_published: bool = False
     """LongRoPE's own settings: score all tokens of plain text, search n̂, and take m from its
     formula. `published` fills in the others."""
-    keep_short: bool = False
-    """Also minimise the loss at the original length (by gradient)."""
-
-    fold_query_scale: bool = False
-    """Also tune a scale for each query head and pair, to be folded into the query weights."""
 
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
-        strategies.check(self.strategy)
-        if self.strategy == GRADIENT and not self.stock_runtimes:
-            raise InvalidValue(
-                "strategy",
-                self.strategy,
-                "keeps no initial positions (n̂), which a search beyond stock runtimes is for",
-                "choose adaptive or evolution, or search for stock runtimes",
-            )
-        if self.keep_short and self.strategy != GRADIENT:
-            raise InvalidValue(
-                "keep_short",
-                self.keep_short,
-                "is for the search by gradient",
-                "choose the strategy gradient, or leave it out",
-            )
-        if self.fold_query_scale and self.recover:
-            raise InvalidValue(
-                "fold_query_scale",
-                self.fold_query_scale,
-                "cannot be tuned for two schedules at once (`recover`)",
-                "leave one of the two out",
-            )
+        strategies.named(self.strategy)
         if self.objective not in get_args(Kind):
             raise UnknownName("objective", self.objective, get_args(Kind))
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
@@ -92,9 +64,7 @@ class SearchSettings:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """How many documents to search on, to select by and to report on."""
-        if self.documents is not None:
-            return self.documents
-        return FOR_GRADIENT if self.strategy == GRADIENT else DOCUMENTS
+        return DOCUMENTS if self.documents is None else self.documents
 
 
 def published(given: SearchSettings) -> SearchSettings:

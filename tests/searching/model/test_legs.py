@@ -25,20 +25,16 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.select import Paired
 from ropewalk.exporting import fresh_process, transformers
 from ropewalk.models.config import present_plan
-from ropewalk.models.heads import head_layouts
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
-from ropewalk.progress import log_notice, silent
-from ropewalk.query_scales import QueryScales
 from ropewalk.run_directory import Journal
-from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model import gradient, query_tuning
+from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.legs import search_model
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
-from ropewalk.searching.model.planted import Planted, split_corpus
+from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
 from ropewalk.searching.model.settings import (
     SearchSettings,
@@ -51,13 +47,11 @@ from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.exporting.folders import answered_here
 from tests.forks import Forks
-from tests.models.tiny import model_of, tiny_config, tiny_model
+from tests.models.tiny import model_of, tiny_config
 from tests.searching.model.test_ranks import processes
 
 TARGET = 2 * tiny.WINDOW
 SETTINGS = SearchSettings(TARGET, "adaptive", evaluations=8, documents=(3, 2, 2))
-WALK = SearchSettings(TARGET, "gradient", documents=(8, 2, 2), evaluations=9)  # 24 passes
-STRATEGIES = {"adaptive": SETTINGS, "gradient": WALK}
 KINDS = ("factors", "progress")
 
 
@@ -319,12 +313,12 @@ torch.set_num_threads(1)
 from pathlib import Path
 from ropewalk.searching.model.ranks import Ranks
 from ropewalk.run_directory import Journal
-from tests.searching.model.test_legs import STRATEGIES, loaded, tiny
+from tests.searching.model.test_legs import SETTINGS, loaded, tiny
 from dataclasses import replace
 from ropewalk.searching.model.legs import search_model
 import os
 
-folder, settings = Path(sys.argv[1]), replace(STRATEGIES[sys.argv[2]], recover=True)
+folder, settings = Path(sys.argv[1]), replace(SETTINGS, recover=True)
 ranks = Ranks.of_environment() if "RANK" in os.environ else None
 first = ranks is None or ranks.rank == 0
 found = search_model(
@@ -339,15 +333,14 @@ FILES = ("plan.json", "legs.json", "search.jsonl", "search-measured.jsonl", "rec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_ranks_find_what_one_process_finds_to_the_last_byte(
-    tmp_path: Path, fresh: Forks, strategy: str
+    tmp_path: Path, fresh: Forks
 ) -> None:
-    settings = replace(STRATEGIES[strategy], recover=True)
+    settings = replace(SETTINGS, recover=True)
     alone, together = tmp_path / "alone", tmp_path / "together"
     alone.mkdir()
     together.mkdir()
-    started = processes(fresh, PROGRAM, [str(together), strategy], 2)
+    started = processes(fresh, PROGRAM, [str(together)], 2)
     found = searched(settings, journal=lambda name: Journal(alone / name))
     (alone / "plan.json").write_text(found.plan.dumps())
     (alone / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
@@ -358,11 +351,8 @@ def test_two_ranks_find_what_one_process_finds_to_the_last_byte(
         assert (together / name).read_bytes() == (alone / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(
-    tmp_path: Path, strategy: str
-) -> None:
-    settings = replace(STRATEGIES[strategy], recover=True)
+def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, recover=True)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
@@ -383,77 +373,33 @@ def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_search_killed_for_real_goes_on(tmp_path: Path, strategy: str) -> None:
+def test_a_search_killed_for_real_goes_on(tmp_path: Path) -> None:
     """Kills land where the journals have just grown: in scoring, in a line, between the legs."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
-    subprocess.run([*command, str(whole), strategy], check=True, timeout=300)
+    subprocess.run([*command, str(whole)], check=True, timeout=300)
 
     def lines() -> int:
         there = [killed / name for name in FILES[2:] if (killed / name).exists()]
         return sum(len(path.read_bytes().splitlines()) for path in there)
 
     for enough in (1, 5, 12):
-        process = subprocess.Popen([*command, str(killed), strategy])
+        process = subprocess.Popen([*command, str(killed)])
         while process.poll() is None and lines() < enough:
             time.sleep(0.01)
         assert process.poll() is None, "ended before it could be killed"
         process.send_signal(signal.SIGKILL)
         process.wait()
-    subprocess.run([*command, str(killed), strategy], check=True, timeout=300)
+    subprocess.run([*command, str(killed)], check=True, timeout=300)
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_a_search_by_gradient_counts_its_passes_and_obeys_the_choice() -> None:
-    [leg] = searched(WALK).legs
-    assert leg.evaluations == 9
-    assert leg.tokens == 24 * 3 * TARGET
-    assert leg.chosen in ("search", *leg.baselines)
-    assert leg.selection is not None
-
-
-@pytest.mark.parametrize(("strategy", "compared"), [("adaptive", 14), ("gradient", 12)])
-def test_schedules_are_scored_on_all_search_documents_but_of_a_walk(
-    strategy: str, compared: int
-) -> None:
-    [leg] = searched(SearchSettings(TARGET, strategy, documents=(14, 2, 2), evaluations=1)).legs
-    assert {arm.search.documents for arm in leg.baselines.values()} == {compared}
-
-
-def test_where_a_backward_pass_does_not_fit_another_strategy_searches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(gradient, "memory_of", lambda device: 2**20)
-    [leg] = searched(replace(WALK, keep_short=True), notice=said.append).legs
-    assert any("a backward pass over 256 tokens takes about" in line for line in said)
-    expected = "the adaptive strategy searches instead, and short text is not kept"
-    assert any(expected in line for line in said)
-    assert leg.evaluations <= 9
-
-
-def test_a_gradient_keeps_no_initial_positions() -> None:
-    with pytest.raises(InvalidValue, match="choose adaptive or evolution"):
-        SearchSettings(TARGET, "gradient", stock_runtimes=False)
-
-
-def test_the_weights_of_tokens_add_up_to_the_objective() -> None:
-    encoder = Encoder(tiny.tokenizer())
-    [document] = split_corpus(tiny.documents(), encoder, TARGET, (1, 1, 1), 0).search
-    plan = present_plan(tiny.model().config)
-    plan_of = lambda schedule: plan.with_steps(  # noqa: E731
-        plan.main_layer, (PlanStep(TARGET, schedule),)
-    )
-    schedule = extend_plan(plan, TARGET, "yarn").longest()
-    measured = LocalMeasure(tiny.model(), [document], plan_of)([schedule], [0])
-    for kind in ("mixed", "perplexity", "needle"):
-        slopes = gradient.ModelSlopes(tiny.model(), plan.main_layer, [document], plan_of, kind)
-        [[loss, *_]] = slopes.each(schedule, [0])
-        assert loss == pytest.approx(float(loss_of(measured, kind)[0, 0]), rel=1e-5)
+def test_schedules_are_scored_on_all_search_documents() -> None:
+    [leg] = searched(SearchSettings(TARGET, documents=(14, 2, 2), evaluations=1)).legs
+    assert {arm.search.documents for arm in leg.baselines.values()} == {14}
 
 
 def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> None:
@@ -480,141 +426,6 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     less = leg.at_original_length[leg.chosen].score - leg.at_original_length["as it is"].score
     assert cost.difference == pytest.approx(less, rel=1e-6)
     assert f"changes the score by {cost}; lower scores are better" in found.summary()
-
-
-def test_keeping_short_text_adds_its_loss_and_slopes() -> None:
-    encoder, plan = Encoder(tiny.tokenizer()), present_plan(tiny.model().config)
-    documents = split_corpus(tiny.documents(), encoder, TARGET, (2, 1, 1), 0).search
-    short = shortened(documents, tiny.documents(), encoder, tiny.WINDOW, 0)
-
-    def plan_of(schedule: RotarySchedule) -> ContextPlan:
-        return plan.with_steps(plan.main_layer, (PlanStep(TARGET, schedule),))
-
-    def slopes(own: tuple[Planted, ...], beside: tuple[Planted, ...] = ()) -> FloatArray:
-        made = gradient.ModelSlopes(
-            tiny.model(), plan.main_layer, own, plan_of, "mixed", beside=beside
-        )
-        return made.each(extend_plan(plan, TARGET, "yarn").longest(), [0, 1])
-
-    together = slopes(documents, short)
-    np.testing.assert_allclose(together, slopes(documents) + slopes(short), rtol=1e-4, atol=1e-5)
-    [plain], [kept] = (searched(replace(WALK, keep_short=on)).legs for on in (False, True))
-    assert plain.tokens == 24 * 3 * TARGET
-    assert kept.tokens == 24 * 3 * (TARGET + tiny.WINDOW)
-    with pytest.raises(InvalidValue, match=r"keep_short .*choose the strategy gradient"):
-        replace(SETTINGS, keep_short=True)
-
-
-def test_a_pass_that_runs_out_of_memory_computes_layers_again_from_then_on() -> None:
-    """The layers are full until their inputs alone are kept."""
-    model, said = copy.deepcopy(tiny.model()), list[str]()
-    encoder, plan = Encoder(tiny.tokenizer()), present_plan(model.config)
-    documents = split_corpus(tiny.documents(), encoder, TARGET, (1, 1, 1), 0).search
-
-    def plan_of(schedule: RotarySchedule) -> ContextPlan:
-        return plan.with_steps(plan.main_layer, (PlanStep(TARGET, schedule),))
-
-    schedule = extend_plan(plan, TARGET, "yarn").longest()
-    slopes = gradient.ModelSlopes(
-        model, plan.main_layer, documents, plan_of, "mixed", notice=said.append
-    )
-    whole, layer = slopes.each(schedule, [0]), model.model.layers[1]
-
-    def full(module: torch.nn.Module, inputs: Any) -> None:
-        if not module.training:
-            raise torch.OutOfMemoryError("full")
-
-    layer.register_forward_pre_hook(full)
-    np.testing.assert_allclose(slopes.each(schedule, [0]), whole, rtol=1e-5)
-    assert said == ["out of memory; layers are computed again in backward passes from here on"]
-    layer.register_forward_pre_hook(lambda module, inputs: full(torch.nn.Module().eval(), ()))
-    assert np.isnan(slopes.each(schedule, [0])).all()
-    assert "ran out of memory on" in said[-1]
-
-
-TUNED = replace(SETTINGS, fold_query_scale=True, documents=(4, 6, 5))
-
-
-def test_scales_of_queries_are_tuned_accepted_and_reported_on_documents_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(query_tuning, "PASSES", 16)
-    found = searched(TUNED, journal=lambda name: Journal(tmp_path / name))
-    tuning = found.query_tuning
-    assert tuning is not None
-    assert tuning.selection is not None
-    assert tuning.held_out is not None
-    assert (tuning.selection.documents, tuning.held_out.documents) == (6, 5)
-    assert tuning.adopted == (tuning.selection.verdict == "better")
-    assert (found.plan.query_scales is not None) == tuning.adopted
-    assert "a tuning of weights" in found.summary()
-    assert tuning.tokens == 16 * 3 * (TARGET + tiny.WINDOW)
-    assert found.to_json()["tokens"] == found.legs[0].tokens + tuning.tokens
-    check_result(found)
-    # What a killed run had, and more of it at the end, ends the same.
-    for name in ("query-scales.jsonl", "query-scales-short.jsonl"):
-        lines = (tmp_path / name).read_bytes().splitlines(keepends=True)
-        assert len(lines) == 4
-        (tmp_path / name).write_bytes(b"".join(lines[:2]))
-    again = searched(TUNED, journal=lambda name: Journal(tmp_path / name))
-    assert again == found
-    (tmp_path / "query-scales.jsonl").write_bytes(lines[0])
-    with pytest.raises(InputError, match="journal of another tuning"):
-        searched(TUNED, journal=lambda name: Journal(tmp_path / name))
-
-
-def test_tuned_scales_lower_the_loss_that_they_are_tuned_on() -> None:
-    model, plan = loaded(), extend_plan(present_plan(tiny.model().config), TARGET, "yarn")
-    sets = split_corpus(tiny.documents(), Encoder(tiny.tokenizer()), TARGET, (4, 1, 1), 0)
-    tuner = query_tuning.Tuner(model, plan.main_layer, TUNED, TARGET, log_notice)
-    scales = tuner.tuned(plan, sets.search, None, silent)
-
-    def loss(query_scales: QueryScales | None) -> float:
-        own = replace(plan, query_scales=query_scales)
-        measured = LocalMeasure(model.model, sets.search, lambda _: own)([plan.longest()], range(4))
-        return float(loss_of(measured, "mixed").mean())
-
-    assert loss(scales) < loss(None) - 0.01
-
-
-def test_a_pass_with_slopes_that_are_no_numbers_does_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, plan = loaded(), extend_plan(present_plan(tiny.model().config), TARGET, "yarn")
-    sets = split_corpus(tiny.documents(), Encoder(tiny.tokenizer()), TARGET, (4, 1, 1), 0)
-    monkeypatch.setattr(query_tuning, "PASSES", 8)
-    said: list[str] = []
-    tuner = query_tuning.Tuner(model, plan.main_layer, TUNED, TARGET, said.append)
-    heard, asked = tuner._passes.heard, []
-
-    def broken(*arguments: Any) -> Any:
-        loss, coordinates = heard(*arguments)  # type: ignore[misc]
-        asked.append(loss)
-        if len(asked) == 2:
-            coordinates.values[0].grad[0, 0] = math.nan
-        return loss, coordinates
-
-    monkeypatch.setattr(tuner._passes, "heard", broken)
-    scales = tuner.tuned(plan, sets.search, None, silent)
-    assert all(np.isfinite(own).all() for own in scales.layers.values())
-    assert said == ["1 of 4 passes failed, and were skipped"]
-
-
-def test_a_model_that_norms_its_queries_is_refused_before_anything_is_tuned() -> None:
-    model = tiny_model("qwen3")
-    layouts = head_layouts(model, "full_attention")
-    with pytest.raises(Unsupported, match=r"norms its queries .*\(q_norm\).*cannot be folded"):
-        query_tuning.check_foldable(layouts)
-
-
-def test_scales_of_queries_are_for_one_schedule() -> None:
-    with pytest.raises(InvalidValue, match=r"fold_query_scale .*two schedules at once"):
-        replace(TUNED, recover=True)
-
-
-def test_a_budget_too_small_for_a_step_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"evaluations = 1: a step takes 4 passes"):
-        searched(replace(WALK, documents=(3, 2, 2), evaluations=1))
 
 
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:
@@ -684,21 +495,3 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
     assert exported.parity.passed
     again = present_plan(str(tmp_path / "out")).longest("full_attention")
     assert again.inverse_frequencies.tolist() == linear.longest().inverse_frequencies.tolist()
-
-
-def test_slopes_are_by_the_pairs_that_turn(resting: Any) -> None:
-    present = present_plan(resting.config)
-    start = extend_plan(present, TARGET, "linear").longest("full_attention")
-
-    def plan_of(schedule: RotarySchedule) -> ContextPlan:
-        return present.with_steps("full_attention", (PlanStep(TARGET, schedule),))
-
-    sets = split_corpus(tiny.documents(), Encoder(tiny.tokenizer()), TARGET, (1, 1, 1), 0)
-    slopes = gradient.ModelSlopes(resting, "full_attention", sets.search, plan_of, "mixed")
-    row = slopes.one(start, 0)
-    assert row.shape == (2 + 4,)
-    # A central difference of the loss in log m, which follows the factors in the row.
-    measure = LocalMeasure(resting, sets.search, plan_of, log_notice)
-    ends = [replace(start, attention_scaling=math.exp(step)) for step in (-0.01, 0.01)]
-    low, high = (loss_of(measure([end], [0])[0], "mixed")[0] for end in ends)
-    assert row[-1] == pytest.approx((high - low) / 0.02, rel=0.02)

@@ -1,0 +1,101 @@
+"""Who can answer, one file each. To add one, add a file here of this form:
+
+    '''Who answers, and how it is run.'''
+
+    PLACE = 1
+
+    def claims(asked: Asked) -> bool:
+        ...                 # whether it is the one that is asked; of several, the lowest PLACE wins
+
+    @contextmanager
+    def opened(asked: Asked) -> Iterator[Evaluation]:
+        ...                 # refuse what it has no place for, then load or connect
+        yield Evaluation(MyAnswerer(…), asked.documents, settings, asked.notice)
+
+Nothing else needs to know of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.conditions import AS_IT_IS
+from ropewalk.progress import Notice, Progress
+from ropewalk.records import Mode
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.runner import Evaluation
+    from ropewalk.evaluation.served.fingerprint import Fingerprint
+    from ropewalk.evaluation.settings import EvaluationSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """An evaluation as it is asked for: the arguments of `evaluate`, converted."""
+
+    model: Any
+    """A path, a config, or an engine; None with a server alone."""
+    documents: Sequence[Document]
+    given: frozenset[str]
+    """The names of the arguments that are not their defaults."""
+    tasks: tuple[str, ...] | None
+    lengths: tuple[int, ...] | None
+    samples: int
+    seed: int
+    mode: Mode | None
+    plans: tuple[ContextPlan, ...]
+    methods: tuple[str, ...]
+    to: int | None
+    official: Path | None
+    server: str | None
+    tokenizer: Path | None
+    model_name: str | None
+    fingerprint: Fingerprint | None
+    concurrency: int
+    timeout: float
+    run: Path | None
+    dtype: str
+    device: str
+    allow_download: bool
+    strict: bool
+    progress: Progress
+    notice: Notice
+
+    def settings(
+        self, tasks: Sequence[str], mode: Mode, lengths: Callable[[], Sequence[int]]
+    ) -> EvaluationSettings:
+        """These tasks, mode and lengths where no others are asked for."""
+        from ropewalk.evaluation.settings import EvaluationSettings
+
+        return EvaluationSettings(
+            tuple(tasks) if self.tasks is None else self.tasks,
+            tuple(lengths()) if self.lengths is None else self.lengths,
+            self.samples,
+            self.seed,
+            mode if self.mode is None else self.mode,
+        )
+
+    def refuse(self, names: str, why: str) -> None:
+        """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""
+        for name in names.split():
+            unchanged = name == "methods" and self.methods == (AS_IT_IS,)
+            if name in self.given and not unchanged:
+                raise Unsupported(why.format(name=f"`{name}`"))
+
+
+def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
+    """The evaluation by the answerer that is asked, ready until the end of the `with` block."""
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    files = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    chosen = min((file for file in files if file.claims(asked)), key=lambda file: file.PLACE)
+    found: AbstractContextManager[Evaluation] = chosen.opened(asked)
+    return found

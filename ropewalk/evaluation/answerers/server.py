@@ -1,0 +1,359 @@
+"""An OpenAI-compatible server: it writes answers, several at a time, and may be another tomorrow.
+
+A fingerprint is compared first, if there is one. By a canary, a fixed prompt, a model is noticed
+that changed under the same name between two parts of a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.answering import Answer, Answerer, Batches, check_written
+from ropewalk.evaluation.conditions import AS_IT_IS, default_lengths
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.samples import Sample
+from ropewalk.evaluation.served.check import check
+from ropewalk.evaluation.served.client import Client
+from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
+from ropewalk.evaluation.served.server import ChangedModel, Server, ServerInfo
+from ropewalk.evaluation.settings import EvaluationSettings
+from ropewalk.evaluation.tasks import Task
+from ropewalk.lengths import check_measured
+from ropewalk.models.source import runnable
+from ropewalk.outputs import write_atomically
+from ropewalk.progress import share
+from ropewalk.records import Mode, Subject
+from ropewalk.run_directory import RunDirectory, check_run_place
+from ropewalk.untrusted import check_count, read_json
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.answerers import Asked
+
+PLACE = 1
+TASKS = ("passkey", "needle", "lines", "kv")
+AS_SERVED = "as served"
+VERDICT, CANARY = "verdict.json", "canary.json"
+MOST_AT_ONCE = 256
+CHECKED_EVERY = 64
+"""Batches after which a server is asked again what it is."""
+_CANARY_TOKENS = 64
+_CHANGED = 0.02
+"""Squared distance of two answers beyond which they are those of two models."""
+
+
+def claims(asked: Asked) -> bool:
+    return asked.server is not None
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Evaluation]:
+    """The server, its tokenizer, and the plan that it is said to follow."""
+    asked.refuse(
+        "methods to official",
+        "a server follows the plan that it was started with, and official inputs are read in "
+        "process; leave out {name}",
+    )
+    if len(asked.plans) > 1:
+        raise InputError(f"a server follows one plan, and {len(asked.plans)} are given; give one")
+    early = asked.settings(TASKS, "generate", lambda: (2,))
+    check_written(
+        early.tasks,
+        early.mode,
+        they="servers do not give, or give wrong",
+        instead="measure in process, without a server",
+    )
+    check_concurrency(asked.concurrency)
+    assert asked.server is not None
+    client = Client.of(asked.server, asked.timeout)
+    if not client.where.is_local and client.key and client.where.scheme == "http":
+        asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
+    plan, own = (asked.plans or (None,))[0], asked.fingerprint
+    if own is not None and plan is not None and own.plan_id != plan.id:
+        raise InputError(
+            f"the fingerprint is that of the plan {own.plan_id}, and the plan given is {plan.id}; "
+            "give the two that belong together"
+        )
+    source, folder = None, asked.tokenizer
+    if asked.model is not None:
+        source = runnable(
+            asked.model,
+            dtype=asked.dtype,
+            device=asked.device,
+            allow_download=asked.allow_download,
+            strict=asked.strict,
+            notice=asked.notice,
+            run=asked.run,
+        )
+        folder = source.folder if folder is None else folder
+    elif folder is None:
+        raise InputError(
+            "a server says nothing of its tokenizer; give the folder that holds it (`tokenizer`), "
+            "or the planned model itself"
+        )
+    elif asked.run is not None:
+        check_run_place(asked.run)
+    encoder = encoder_of(folder)
+    trial = canary_of(encoder, asked.documents)[:16]
+    server = Server.open(client, encoder, trial, asked.model_name)
+    follows = plan or (None if source is None else source.present_plan)
+    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, follows, own))
+
+    def made() -> Fingerprint | None:
+        """The one that is given, or that of the given model under the plan."""
+        if own is not None or asked.model is None:
+            return own
+        from ropewalk.evaluation.served import reference
+        from ropewalk.models.load import load
+
+        loaded = load(
+            asked.model,
+            dtype=asked.dtype,
+            device=asked.device,
+            allow_download=asked.allow_download,
+        )
+        progress = share(asked.progress, "fingerprint")
+        return reference.fingerprint(loaded, plan, asked.documents, asked.seed, progress)
+
+    def compared(directory: RunDirectory | None) -> Verdict | None:
+        """The verdict on the server, kept in the run; of a run that goes on, its own."""
+        verdict = _verdict(directory)
+        if verdict is None and (fingerprint := made()) is not None:
+            verdict = check(server, fingerprint, share(asked.progress, "comparing"))
+            if directory is not None:
+                directory.write(VERDICT, json.dumps(verdict.to_json(), indent=2) + "\n")
+        elif verdict is not None and own is not None and verdict.plan_id != own.plan_id:
+            raise InputError(
+                f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
+                f"is that of the plan {own.plan_id}; give the former one, or begin another run"
+            )
+        if verdict is not None and verdict.status != "same":
+            asked.notice(f"warning: {verdict.summary()}")
+        return verdict
+
+    original = max(settings.lengths)
+    if follows is not None or own is not None:
+        original = (follows or own).original_length  # type: ignore[union-attr]
+    with asking(client, asked.concurrency) as pool:
+        answerer = Served(
+            server,
+            encoder,
+            pool,
+            asked.concurrency,
+            subject=served_subject(server.info, follows, own),
+            identity={
+                "server": server.info.to_json(),
+                "tokenizer_sha256": encoder.sha256,
+                "plan": None if follows is None else follows.to_json(),
+            },
+            original_length=original,
+            canary=canary_of(encoder, asked.documents),
+            compared=compared,
+            files=() if source is None else source.places,
+        )
+        yield Evaluation(answerer, asked.documents, settings, asked.notice)
+
+
+class Served(Answerer):
+    """A server that answers as one subject."""
+
+    identity: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(
+        self,
+        opened: Server,
+        encoder: Encoder,
+        pool: ThreadPoolExecutor,
+        concurrency: int,
+        *,
+        subject: Subject,
+        identity: Mapping[str, object],
+        original_length: int,
+        canary: Sequence[int],
+        compared: Callable[[RunDirectory | None], Verdict | None] = lambda _: None,
+        files: Sequence[Path] = (),
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.opened, self.encoder = opened, encoder
+        self._pool, self._most = pool, 2 * concurrency
+        self.server, self.model, self.device = opened.info, opened.info.model, opened.info.kind
+        self.dtype = _dtype(opened.info)
+        self.identity, self.original_length = identity, original_length
+        self._subject, self._canary, self._compared = subject, canary, compared
+        self.files, self._ended = tuple(files), ended
+
+    @property
+    def subjects(self) -> Sequence[Subject]:
+        return [self._subject]
+
+    def check(self, settings: EvaluationSettings) -> None:
+        info, longest = self.opened.info, max(settings.lengths)
+        if info.length is not None and longest > info.length:
+            raise InvalidValue(
+                "lengths",
+                longest,
+                f"{info.url} serves {info.length:,} tokens",
+                "start it with a longer context, or give shorter lengths",
+            )
+
+    def begin(self, directory: RunDirectory | None) -> None:
+        self._check_canary(directory)
+        self.verdict = self._compared(directory)
+
+    def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
+        """In the order of the batches, whichever answer comes first."""
+        waiting: deque[list[Future[Answer]]] = deque()
+        for count, batch in enumerate(batches, start=1):
+            if count % CHECKED_EVERY == 0:
+                self.opened.check_unchanged()
+            waiting.append([self._pool.submit(self._answer, sample) for sample in batch])
+            if len(waiting) >= self._most:
+                yield [each.result() for each in waiting.popleft()]
+        while waiting:
+            yield [each.result() for each in waiting.popleft()]
+
+    def _answer(self, sample: Sample) -> Answer:
+        return Answer(self.opened.complete(sample.prompt.tolist(), count=sample.allowance).text)
+
+    def end(self, directory: RunDirectory | None) -> None:
+        self.opened.check_unchanged()
+        self._check_canary(directory)
+        self._ended()
+
+    def _check_canary(self, directory: RunDirectory | None) -> None:
+        """Refuse a server that answers otherwise than when the run began, whatever its name."""
+        if directory is None:
+            return
+        top = self.opened.complete(self._canary, count=1, top=True).top
+        if top is None:
+            return
+        file = directory.path / CANARY
+        if not file.exists():
+            write_atomically(file, json.dumps({"top": [list(each) for each in top]}) + "\n")
+            return
+        value = read_json(file)
+        was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
+        if _distance(was, dict(top)) > _CHANGED:
+            raise ChangedModel(
+                f"{self.opened.client.where}: answers otherwise than when this run began, so its "
+                "model or settings changed; what was measured before is kept: serve the former "
+                "model again and run the same command, or begin another run"
+            )
+
+
+@contextmanager
+def asking(client: Client, concurrency: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that ask; after an error, none of them waits on for its answer."""
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="ropewalk-server")
+    try:
+        yield pool
+    except BaseException:
+        client.stop()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def check_concurrency(value: object) -> None:
+    check_count(value, "concurrency")
+    assert isinstance(value, int)
+    if value > MOST_AT_ONCE:
+        raise InvalidValue(
+            "concurrency", value, f"must be at most {MOST_AT_ONCE}", "4 is a usual number"
+        )
+
+
+def encoder_of(folder: Path) -> Encoder:
+    """The tokenizer of a folder."""
+    if not folder.is_dir():
+        raise InputError(
+            f"tokenizer: {folder}: there is no such folder; give the folder of the planned model"
+        )
+    from ropewalk.models.load import load_tokenizer
+
+    return Encoder(load_tokenizer(folder))
+
+
+def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
+    """The fixed prompt by whose answer a changed model is noticed."""
+    tokens: list[int] = encoder.sequence(documents[0].text[:2048])[:_CANARY_TOKENS].tolist()
+    return tokens
+
+
+def subject_of(weights: str, follows: ContextPlan) -> Subject:
+    """Whose answers they are: these weights under this plan, as they are served."""
+    method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
+    plain = method in ("plain", AS_IT_IS)
+    return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
+
+
+def served_subject(
+    info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None = None
+) -> Subject:
+    """A server stands for the weights, which it does not show."""
+    text = json.dumps(info.to_json(), sort_keys=True)
+    weights = hashlib.sha256(text.encode()).hexdigest()
+    if follows is not None:
+        return subject_of(weights, follows)
+    if own is not None:
+        return Subject(weights[:16], own.plan_id, f"{own.method} {AS_SERVED}")
+    return Subject(weights[:16], "unknown", AS_SERVED)
+
+
+def _doublings(
+    info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None
+) -> tuple[int, ...]:
+    """From a quarter of the original length to the longest that is served."""
+    known = follows or own
+    if known is not None:
+        original, last = known.original_length, known.target_length
+    elif info.length is not None:
+        check_measured(info.length, "the length that the server says it serves")
+        original = last = info.length
+    else:
+        raise InputError(
+            f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
+        )
+    return default_lengths(min(original, last), (), last)
+
+
+def _dtype(info: ServerInfo) -> str:
+    """The type of the weights, where the server says it."""
+    names = ("ftype", "dtype", "quantization_level")
+    told = (info.revealed.get(name) for name in names)
+    return next((value for value in told if isinstance(value, str)), "unknown dtype")
+
+
+def _verdict(directory: RunDirectory | None) -> Verdict | None:
+    """What a run came to that goes on here."""
+    if directory is None or not (directory.path / VERDICT).exists():
+        return None
+    file = directory.path / VERDICT
+    return Verdict.from_json(read_json(file), f"{file}: ")
+
+
+def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:
+    try:
+        return [(int(token), float(number)) for token, number in value["top"]]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return []
+
+
+def _distance(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+    tokens = set(first) & set(second)
+    roots = [np.exp([x[t] / 2 for t in tokens]) if tokens else np.zeros(0) for x in (first, second)]
+    apart = sum(np.exp(x[t]) for x in (first, second) for t in set(x) - tokens)
+    return float(((roots[0] - roots[1]) ** 2).sum() + apart / 2)

@@ -1,0 +1,127 @@
+"""Who answers the samples of an evaluation: all that a run has to know of it. No torch.
+
+An answerer is a model in process, a server, a GGUF file that llama.cpp runs, or an engine; each is
+one file of `answerers/`. The run (runner.py) draws samples, asks, scores and records, and the
+conclusion (conclusion.py) sums up; neither knows who answers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation import perplexity
+from ropewalk.evaluation import tasks as known
+from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.samples import Sample
+from ropewalk.evaluation.tasks import Task
+from ropewalk.records import Mode, Subject
+from ropewalk.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.served.fingerprint import Verdict
+    from ropewalk.evaluation.served.server import ServerInfo
+    from ropewalk.evaluation.settings import EvaluationSettings
+
+TOKENS_PER_BATCH = 4096
+
+Batches = Sequence[Sequence[Sample]]
+
+
+class Answer(NamedTuple):
+    """What a model answers to one sample."""
+
+    text: str | None
+    """What it wrote; None if the answer was fed to it."""
+    tokens: IntArray | None = None
+    """Its choice in each place of the answer; None if only the text is known."""
+
+
+class TokenScores(NamedTuple):
+    """One value per scored token."""
+
+    losses: NDArray[np.float64]
+    """-log p of the token, in nats."""
+    chosen: IntArray
+    """The token that the model would have chosen in its place."""
+
+
+class Answerer(Protocol):
+    """One or more subjects that answer samples. The defaults are those of one that writes text."""
+
+    model: str
+    encoder: Encoder
+    original_length: int
+    dtype: str
+    device: str
+    chooses: bool = False
+    """Its choices are known token by token, and not its text alone."""
+    files: tuple[Path, ...] = ()
+    """Those of the model, which a run directory must stand apart from."""
+    server: ServerInfo | None = None
+    """What ran the model; None for a model in this process."""
+    verdict: Verdict | None = None
+    """Whether it answers as planned, if it was compared."""
+
+    @property
+    @abstractmethod
+    def subjects(self) -> Sequence[Subject]:
+        """Whose answers are asked for, one after the other."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Mapping[str, object]:
+        """The part of a run's configuration that says whose answers they are."""
+
+    @abstractmethod
+    def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
+        """The answers to each batch, in order."""
+
+    def check(self, settings: EvaluationSettings) -> None:
+        """Refuse what it cannot answer, before anything is asked."""
+
+    def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:
+        """The samples that are answered, and recorded, together."""
+        return [[sample] for sample in samples]
+
+    def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
+        """The loss of each token of a sequence from a start on."""
+        raise Unsupported(f"{self.model}: gives no probabilities of the tokens of a prompt")
+
+    def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
+        """The state in which this subject answers at a length."""
+        return nullcontext()
+
+    def begin(self, directory: RunDirectory | None) -> None:
+        """Called before the first sample."""
+        return
+
+    def end(self, directory: RunDirectory | None) -> None:
+        """Called after the last one."""
+        return
+
+
+def at_once(length: int) -> int:
+    """How many sequences of a length a model in process is given together."""
+    return max(1, TOKENS_PER_BATCH // length)
+
+
+def check_written(tasks: Iterable[str], mode: Mode, *, they: str, instead: str) -> None:
+    """Refuse what cannot be scored from text alone. `they`: who does not give more."""
+    needs = f"needs the probabilities of prompt tokens, which {they}"
+    if mode == "teacher_forced":
+        raise Unsupported(f"mode teacher_forced {needs}; choose generate, or {instead}")
+    for name in tasks:
+        if name in perplexity.DEFINITIONS:
+            raise Unsupported(f"{name} {needs}; leave the task out, or {instead}")
+        if name not in known.every():
+            raise Unsupported(
+                f"{name} has official inputs, which are read in process alone; ask for {name}-syn"
+            )

@@ -1,0 +1,77 @@
+"""Two evaluations, compared sample by sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ropewalk.evaluation.results import MethodComparison, labels
+from ropewalk.evaluation.statistics import is_significant
+from ropewalk.lengths import format_length
+from ropewalk.records import NLL, EvalResult
+from ropewalk.reports.comparison import comparison_figure, difference_panels
+from ropewalk.values import Result, check_filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRuns(Result):
+    """The first run less the second, on the same samples."""
+
+    first: str
+    second: str
+    """The folders, as they were given."""
+    changes: tuple[str, ...]
+    """What else differs between the runs, such as weights, plans or versions of packages."""
+    first_results: tuple[EvalResult, ...]
+    second_results: tuple[EvalResult, ...]
+    """Of the methods compared, with their means over groups of tasks."""
+    comparisons: tuple[MethodComparison, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.comparisons, "comparisons")
+
+    @property
+    def significant(self) -> tuple[MethodComparison, ...]:
+        """The comparisons whose adjusted p-value is below 0.05."""
+        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
+
+    def label(self, comparison: MethodComparison) -> str:
+        """The methods that are compared, for people."""
+        first = labels(r.subject for r in self.first_results)[comparison.first]
+        second = labels(r.subject for r in self.second_results)[comparison.second]
+        return first if first == second else f"{first} − {second}"
+
+    def summary(self) -> str:
+        untested = sum(c.adjusted_p is None for c in self.comparisons)
+        undecided = len(self.comparisons) - untested - len(self.significant)
+        shown = ", ".join(
+            f"{_task(c)} at {format_length(c.length)} {c.comparison}" for c in self.significant[:3]
+        )
+        told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
+        parts = [
+            f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
+            f"significant at 5% after Holm's correction{told}"
+        ]
+        if undecided:
+            parts.append(f"{undecided} are undecided")
+        if untested:
+            parts.append(f"{untested} have too few samples for a test")
+        return f"{self.title}: {'; '.join(parts)}."
+
+    @property
+    def title(self) -> str:
+        return f"{self.first} − {self.second}"
+
+    def figure(self) -> Figure:
+        """The differences by context length, one panel per task."""
+        return comparison_figure(
+            difference_panels(self.comparisons, list(map(self.label, self.comparisons))), self.title
+        )
+
+
+def _task(found: MethodComparison) -> str:
+    return f"{found.task} (loss)" if found.metric == NLL.name else found.task

@@ -1,0 +1,184 @@
+"""The conclusion of an evaluation, whoever answered: from scored samples to results and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ropewalk.evaluation.answering import Answerer
+from ropewalk.evaluation.conditions import AS_IT_IS
+from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
+from ropewalk.evaluation.results import (
+    MethodComparison,
+    compare_methods,
+    in_words,
+    labels,
+    means,
+    summarise,
+)
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.served.fingerprint import Verdict
+from ropewalk.evaluation.served.server import ServerInfo
+from ropewalk.evaluation.settings import EvaluationSettings, groups_of
+from ropewalk.evaluation.statistics import is_significant
+from ropewalk.lengths import format_length
+from ropewalk.progress import Progress, share
+from ropewalk.records import (
+    PERPLEXITY,
+    EvalRecord,
+    EvalResult,
+    Subject,
+    is_compared,
+    is_main_answer,
+)
+from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
+from ropewalk.reports.figures import keep_figures
+from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
+from ropewalk.values import Result, check_filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated(Result):
+    """Results by subject, task and length; the scored samples are in the run directory.
+
+    It also holds the number of right answers by depth.
+    """
+
+    model: str
+    results: tuple[EvalResult, ...]
+    means: tuple[EvalResult, ...]
+    """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
+    is that of all retrieval tasks that were asked, less those that the mode leaves out."""
+    effective_lengths: tuple[EffectiveLength, ...]
+    """How far each subject works by these means: pass, fail or undecided at each length."""
+    comparisons: tuple[MethodComparison, ...]
+    """Each pair of subjects at the longest length, compared on the samples of both."""
+    depth_grids: tuple[DepthGrid, ...]
+    original_length: int
+    dtype: str
+    device: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_filled(self.results, "results")
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of: of a served model, an `EvaluatedServer`."""
+        if cls is Evaluated and isinstance(value, dict) and "server" in value:
+            found = EvaluatedServer.from_json(value, path)
+            assert isinstance(found, cls)
+            return found
+        return super().from_json(value, path)
+
+    @property
+    def significant(self) -> tuple[MethodComparison, ...]:
+        """The comparisons whose adjusted p-value is below 0.05."""
+        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
+
+    def summary(self) -> str:
+        longest = max(result.length for result in self.results)
+        names = labels(result.subject for result in self.results)
+        parts = [f"{name}: {self._standing(subject, longest)}" for subject, name in names.items()]
+        told = ""
+        if self.comparisons:
+            told = (
+                f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
+                "significant at 5% after Holm's correction."
+            )
+        untested = sum(c.adjusted_p is None for c in self.comparisons)
+        if untested:
+            told += f" {untested} have too few samples for a test."
+        return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
+
+    def _standing(self, subject: Subject, length: int) -> str:
+        """One subject at one length: the mean over all answers or each task's, and perplexity."""
+        own, over_tasks = (
+            [r for r in results if (r.subject, r.length) == (subject, length)]
+            for results in (self.results, self.means)
+        )
+        asked = list(filter(is_main_answer, own))
+        of_all = [m for m in over_tasks if m.samples == sum(r.samples for r in asked)]
+        shown = [*(of_all[:1] or asked), *(r for r in own if r.metric == PERPLEXITY.name)]
+        return ", ".join(map(in_words, shown)) or "no task fits"
+
+    def figure(self) -> Figure:
+        """Each task by context length, one curve per subject."""
+        return self.figures(())["by-length"]
+
+    def figures(self, records: Sequence[EvalRecord]) -> dict[str, Figure]:
+        """All pictures, those that need the scored samples included."""
+        return figures(
+            (*self.results, *self.means),
+            records,
+            effective=self.effective_lengths,
+            original_length=self.original_length,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedServer(Evaluated):
+    """Results of a model as its server runs it, and whether it answers as planned."""
+
+    server: ServerInfo
+    verdict: Verdict | None
+    """What the fingerprint says; None where there was none to compare with."""
+
+    def summary(self) -> str:
+        told = f" {self.verdict.summary()}" if self.verdict is not None else ""
+        return super().summary() + told
+
+
+def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Evaluated:
+    """Ask and sum up; a directory `run` keeps samples, results and figures, and resumes."""
+    evaluation.check_fits()
+    answerer = evaluation.answerer
+    with ExitStack() as stack:
+        directory = journal = None
+        if run is not None:
+            directory = stack.enter_context(
+                RunDirectory(run, "evaluate", evaluation.configuration, apart_from=answerer.files)
+            )
+            journal = directory.journal(RECORDS)
+        answerer.begin(directory)
+        records = evaluation.run(journal, share(progress, "scoring"))
+        answerer.end(directory)
+        found = concluded(answerer, evaluation.settings, records)
+        if directory is not None:
+            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+            place = directory.path / "figures"
+            keep_figures(lambda: found.figures(records), place, evaluation.notice)
+    return found
+
+
+def concluded(
+    answerer: Answerer, settings: EvaluationSettings, records: Sequence[EvalRecord]
+) -> Evaluated:
+    """The results of scored samples."""
+    groups = groups_of(settings.tasks, settings.mode)
+    longest, original = max(settings.lengths), answerer.original_length
+    base = next((r.subject for r in records if r.method == AS_IT_IS), None)
+    retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
+    found = Evaluated(
+        model=answerer.model,
+        results=tuple(summarise(records)),
+        means=tuple(means(records, groups)),
+        effective_lengths=tuple(effective_lengths(records, groups, base, original)),
+        comparisons=tuple(
+            compare_methods((r for r in records if r.length == longest and is_compared(r)), groups)
+        ),
+        depth_grids=tuple(grid for task in retrieved for grid in depth_grids(records, task)),
+        original_length=original,
+        dtype=answerer.dtype,
+        device=answerer.device,
+    )
+    if answerer.server is None:
+        return found
+    return EvaluatedServer(**vars(found), server=answerer.server, verdict=answerer.verdict)

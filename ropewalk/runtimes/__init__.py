@@ -1,0 +1,94 @@
+"""What is known of each runtime, one module each. No torch. To add one, add a file here:
+
+    '''What it is, and where its rules come from.'''
+
+    def read(config: Config) -> Reading:
+        ...                 # how it would turn this model's pairs, by its rules
+
+    RUNTIME = Runtime("name", {"name": read})
+
+That is enough for a runtime that is only read: `verify --runtime name` judges folders by it. One
+that exports are written for says more: `cell`, what it makes of a feature of a plan; `serve`, the
+lines that start it; `writer`, the function that writes an export for it, which is imported when it
+is called and may need torch. Whether it is run here the writer and the audit know.
+
+A runtime differs from transformers in which keys it reads, not in the formulas behind them. So its
+rules leave out of a setting what the runtime does not see, put in what it would fill in, and hand
+the rest to the reader of transformers' own configs (models/config.py). None of this is run: a
+reading's `source` says so. What transformers itself does is measured instead (audit/stock_rotary).
+
+The rules are those of vLLM 0.33, SGLang 0.5.23, llama.cpp, mlx-lm 0.32 and Ollama 0.33, read in
+their sources; those of the first two are compared with the rotary modules of the released wheels by
+tests/external/readings.py, and mlx-lm's with its models by tests/external/mlx_lm_classes.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ropewalk.context_plan import ContextPlan
+    from ropewalk.models.config import Config
+    from ropewalk.models.source import Source
+    from ropewalk.runtimes.features import Cell, Feature
+    from ropewalk.runtimes.reading import Reading
+    from ropewalk.runtimes.serving import Serving
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime: what is known of it, and how it is reached."""
+
+    name: str
+    versions: Mapping[str, Callable[..., Reading]]
+    """By its name with a version (`vllm`, `vllm-2025`), what it makes of a folder's config."""
+    place: int = 99
+    """In tables; runtimes of one place stand in the order of their files."""
+    cell: Callable[[Feature], Cell] | None = None
+    """What it makes of a feature of a plan; None for one that is only read."""
+    serve: Callable[[ContextPlan, Source], Serving] | None = None
+    """The lines that serve a plan."""
+    writer: str = ""
+    """The function that writes an export for it, as `package.module:function`."""
+    accepts: Callable[[Config], int | None] | None = None
+    """The longest sequence that it accepts, by its own rule."""
+    line: Callable[[str, int, Config | None], str] | None = None
+    """The command that serves a folder up to a length, with changes to its config."""
+    by_model_type: bool = False
+    """It chooses its class by the model type; else by `architectures`."""
+    loads_files: bool = False
+    """It loads GGUF files."""
+
+    def write(self, *arguments: Any, **options: Any) -> Any:
+        """Write an export for it."""
+        module, _, function = self.writer.partition(":")
+        return getattr(importlib.import_module(module), function)(*arguments, **options)
+
+
+@cache
+def every() -> Mapping[str, Runtime]:
+    """All runtimes by name, in the order of tables."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = [module.RUNTIME for module in modules if hasattr(module, "RUNTIME")]
+    return {each.name: each for each in sorted(found, key=lambda each: each.place)}
+
+
+def targets() -> tuple[str, ...]:
+    """The runtimes that exports are written for."""
+    return tuple(name for name, each in every().items() if each.cell is not None)
+
+
+def rules() -> dict[str, Callable[..., Reading]]:
+    """Every version of every runtime, with its reader of a folder's config."""
+    return {name: read for each in every().values() for name, read in each.versions.items()}
+
+
+def of_version(name: str) -> Runtime:
+    """The runtime that a name with a version stands for."""
+    return next(each for each in every().values() if name in (each.name, *each.versions))

@@ -1,0 +1,173 @@
+"""The configs that runtimes load, the difference to a model's own, and the commands that serve it.
+
+All of it is JSON and text, computed from a config and a plan: the exporters write it, and `plan`
+shows it before there are any weights.
+
+    longrope    vLLM and SGLang take the attention scaling from short_mscale and long_mscale only.
+                SGLang looks up the wrong row for the one position at the original length, so there
+                the original length stands at the target: with equal lists, nothing else depends on
+                it, except the growth of queries (Ministral 3), which needs it where it is
+    yarn        vLLM reads attention_factor; SGLang multiplies its own by attn_factor
+    linear      both multiply max_position_embeddings by the factor, so it stays at the original
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
+from ropewalk.errors import Unsupported
+from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.stock_config import with_part, with_plan
+from ropewalk.runtimes.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
+
+COMPUTED_HEAD_DIM = frozenset({"falcon"})
+"""Model types whose config class computes `head_dim`, and fails where a file states it."""
+Engine = Literal["vllm", "sglang"]
+ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
+
+
+def stock_config(config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
+    """The config that makes stock transformers follow the plan."""
+    written = complete_config(config, plan)
+    inner = text_config(written)
+    reader = ConfigReader(config)
+    if reader.model_type != "phimoe":  # the one family whose own code reads these
+        for setting in rope_settings(inner).values():
+            setting.pop("short_mscale", None)
+            setting.pop("long_mscale", None)
+    if v4_keys:
+        _to_v4_keys(inner, reader.model_type)
+    return written
+
+
+def complete_config(config: Config, plan: ContextPlan) -> Config:
+    """The plan's config with all that some family or runtime looks for in a second place."""
+    written = with_plan(config, plan)
+    written.pop("auto_map", None)  # the type is a stock one: no code of a folder is needed
+    inner = text_config(written)
+    reader = ConfigReader(config)
+    single = rope_settings(inner).get("")
+    if single is not None and "original_max_position_embeddings" in single:
+        original = single["original_max_position_embeddings"]
+        inner["original_max_position_embeddings"] = original
+    computed = reader.get("qk_rope_head_dim") or reader.model_type in COMPUTED_HEAD_DIM
+    if inner.get("head_dim") is None and not computed:
+        # Some code takes this attribute for granted, some divides, and not always evenly.
+        inner["head_dim"] = next(iter(plan.schedules.values()))[-1].schedule.geometry.head_dim
+    return written
+
+
+def rope_settings(inner: Config) -> dict[str, dict[str, Any]]:
+    """The setting of every layer type, to be changed in place; a single one serves all (``)."""
+    rope = inner["rope_parameters"]
+    nested = {name: value for name, value in rope.items() if isinstance(value, dict)}
+    return nested or {"": rope}
+
+
+# What transformers 4 called them elsewhere: rope_theta, partial_rotary_factor.
+_V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
+
+
+def _to_v4_keys(inner: Config, model_type: str) -> None:
+    """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
+    rope = inner.pop("rope_parameters")
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise Unsupported(
+            "v4 keys: this model has a setting for every layer type, which transformers 4 kept "
+            "under names of each family's own; write the keys of version 5"
+        )
+    base, share = _V4_NAMES.get(model_type, ("rope_theta", "partial_rotary_factor"))
+    scaling = dict(rope)
+    inner[base] = scaling.pop("rope_theta")
+    if "partial_rotary_factor" in scaling:
+        inner[share] = scaling.pop("partial_rotary_factor")
+    # `type` is the older name, and the only one that some classes of mlx-lm and Ollama read.
+    scaling["type"] = scaling["rope_type"]
+    inner["rope_scaling"] = None if set(scaling) == {"rope_type", "type"} else scaling
+
+
+def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
+    """The config that makes the engine follow the plan."""
+    written = complete_config(config, plan)
+    inner = text_config(written)
+    for layer_type, setting in rope_settings(inner).items():
+        schedule = plan.longest(layer_type or next(iter(plan.schedules)))
+        kind = setting["rope_type"]
+        if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):
+            setting["original_max_position_embeddings"] = plan.target_length
+            if "original_max_position_embeddings" in inner:
+                inner["original_max_position_embeddings"] = plan.target_length
+        if kind == "yarn" and engine == "sglang":
+            setting["attn_factor"] = schedule.attention_scaling / _sglang_yarn_scaling(setting)
+        beta = setting.get(GROWTH_IN_ROPE)
+        if beta is not None and model_class(config, engine).growth_key == GROWTH_BESIDE:
+            original = setting.get("original_max_position_embeddings")
+            inner[GROWTH_BESIDE] = {
+                "beta": beta,
+                "original_max_position_embeddings": original,
+            }
+        if not layer_type:
+            inner |= model_class(config, engine).written_beside(setting)
+    return written
+
+
+def loses_a_position(setting: Mapping[str, object]) -> bool:
+    """Whether SGLang, when decoding, rotates the token at the original length as the first one.
+
+    Its longrope does so unless the original length stands at the target, and the steps in which
+    queries grow are of that length too, in transformers and beside rope_parameters in SGLang.
+    """
+    return setting["rope_type"] == "longrope" and bool(setting.get(GROWTH_IN_ROPE))
+
+
+def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:
+    """What SGLang multiplies cos and sin by before `attn_factor`."""
+
+    def growth(mscale: float) -> float:
+        return 0.1 * mscale * math.log(setting["factor"]) + 1.0 if setting["factor"] > 1 else 1.0
+
+    if setting.get("mscale") is not None and setting.get("mscale_all_dim") is not None:
+        return growth(setting["mscale"]) / growth(setting["mscale_all_dim"])
+    return growth(1.0)
+
+
+# With one window for all layers; the value where a config states none, as the config class has it.
+_ONE_WINDOW = {"mistral": 4096, "mixtral": None, "phi3": None, "phimoe": None, "starcoder2": None}
+
+
+def window_everywhere(config: Config) -> int | None:
+    """The sliding window that every layer has; None where some layer sees further."""
+    inner, kind = text_config(config), ConfigReader(config).model_type
+    window = inner.get("sliding_window", _ONE_WINDOW.get(kind))
+    if not isinstance(window, int) or inner.get("use_sliding_window") is False:
+        return None
+    types = inner.get("layer_types")
+    if isinstance(types, list) and types:
+        return window if set(types) == {SLIDING_ATTENTION} else None
+    if kind.startswith("qwen"):  # the first layers see all; by its class, without the switch too
+        below = inner.get("max_window_layers", 28)
+        return window if inner.get("use_sliding_window") and below == 0 else None
+    return window if kind in _ONE_WINDOW else None
+
+
+def with_length(config: Config, length: int) -> Config:
+    """The config with another stated length, and nothing else."""
+    reader = ConfigReader(config)
+    key = reader.written("max_position_embeddings").removeprefix(reader.prefix)
+    return with_part(config, reader.path, {**reader.config, key: length})
+
+
+def changes(before: Config, after: Config) -> Config:
+    """The keys of a config that a plan changes, as both engines take them on the command line.
+
+    Inside the part for text, where there is one: at the top level they would miss the model. vLLM
+    replaces a dict as a whole, so a rope setting is written with all its keys.
+    """
+    own, planned = text_config(before), text_config(after)
+    changed = {key: value for key, value in planned.items() if own.get(key) != value}
+    for part in reversed(ConfigReader(after).path if changed else ()):
+        changed = {part: changed}
+    return changed

@@ -1,0 +1,272 @@
+"""What vLLM and SGLang have in common: rotary modules with the same names, and one class a model.
+
+What a class hands to its rotary module stands in model_classes.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, shortened
+from ropewalk.models.config import (
+    Config,
+    ConfigReader,
+    drafter_layers,
+    text_config,
+)
+from ropewalk.models.source import Source
+from ropewalk.models.stock_config import with_part
+from ropewalk.runtimes import every
+from ropewalk.runtimes.configs import Engine, changes, serving_config, with_length
+from ropewalk.runtimes.features import (
+    EXACT,
+    LONGEST,
+    ON_GPU,
+    WHOLE_BASE,
+    Cell,
+    Feature,
+    expressible,
+    untold,
+)
+from ropewalk.runtimes.model_classes import (
+    GROWTH_BESIDE,
+    GROWTH_IN_ROPE,
+    ModelClass,
+    model_class,
+)
+from ropewalk.runtimes.reading import Switch, kind_of, known, share
+from ropewalk.runtimes.serving import (
+    NO_CONFIG,
+    NOT_RUN,
+    Serving,
+    export_line,
+    place,
+    reason_of,
+    row,
+)
+from ropewalk.schedule import MAX_FACTOR
+from ropewalk.untrusted import real_number
+
+DRAFTS = (
+    "a drafter built from its {layers} MTP layers would never see --hf-overrides (vLLM issue "
+    "58080), and past its own length almost no draft is accepted"
+)
+STATED_SCALED = ("su", "longrope", "llama3", "yarn")
+"""Rope types whose config states the scaled length."""
+_ONE_LENGTH = ("dbrx",)
+"""Model types whose config class keeps their own name and max_position_embeddings as one value."""
+
+
+def cell(engine: Engine, attention: str, feature: Feature) -> Cell:
+    """What the rotary module makes of a feature, as far as the model's class hands it on."""
+    if feature.kind == "turning":
+        return _turning(engine, feature)
+    if feature.kind == "attention":
+        return Cell("exact", attention)
+    if feature.kind == "softmax":
+        if feature.rope_type == "yarn":
+            return Cell("exact", "mscale_all_dim")
+        return Cell("refused", "it reads mscale_all_dim only with YaRN")
+    if feature.kind == "growth":
+        return _growth(model_class(feature.config, engine))
+    return Cell("approximated", LONGEST)
+
+
+def _turning(engine: Engine, feature: Feature) -> Cell:
+    config, setting, kind = feature.config, dict(feature.setting), feature.rope_type
+    served = model_class(config, engine)
+    if served.kept and not feature.nested:  # an export writes these
+        inner = {**text_config(config), **served.written_beside(setting)}
+        served = model_class(with_part(config, ConfigReader(config).path, inner), engine)
+    if served.scaling == "unknown" and kind != "default":
+        return Cell("unknown", f"what {served} hands to its rotary module is not known")
+    if why := served.refusal(setting, nested=feature.nested):
+        return Cell("refused", why)
+    if served.cuts(setting["rope_theta"]):
+        return Cell("approximated", WHOLE_BASE)
+    found = EXACT
+    if kind == "dynamic":
+        found = Cell("approximated", LONGEST)
+    elif feature.name == "factors by pair":
+        found = Cell("equivalent", "longrope with equal lists")
+        halves = ConfigReader(config).geometry(setting, 1).pair_layout != "interleaved"
+        # Else transformers' code turns the pairs.
+        if not halves and model_class(config, engine).scaling != "transformers":
+            why = "its longrope supports only half-split pairs, and these are interleaved"
+            found = Cell("refused", why)
+    return Cell(found.fit, ON_GPU) if served.on_cpu and kind != "default" else found
+
+
+def _growth(served: ModelClass) -> Cell:
+    """The growth of queries that the model was trained with, by the key that the class reads."""
+    if served.growth_key is None:
+        return Cell("unknown", f"it is not known by which key {served} reads it")
+    if served.growth_key:
+        return Cell("exact", served.growth_key)
+    return Cell("refused", f"{served} reads neither {GROWTH_IN_ROPE} nor {GROWTH_BESIDE}")
+
+
+def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
+    """The command, with the changes to the config on its line."""
+    if source.kind == "GGUF file":
+        return Serving(engine, "impossible", NO_CONFIG)
+    runtime = every()[engine]
+    assert runtime.line is not None
+    assert runtime.accepts is not None
+    length, here = plan.target_length, place(source)
+    try:
+        followed, near = expressible(plan, source.config, engine, approximate=True)
+        written = serving_config(source.config, followed, engine=engine)
+    except RopewalkError as error:
+        return Serving(engine, "impossible", reason_of(error, engine))
+    # The growth of queries has a second name, which the published config may lack.
+    own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
+    if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
+        accepted = runtime.accepts(source.config)
+        if accepted is None or accepted >= length:
+            line = runtime.line(here, length, None)
+            return row(engine, near, f"the model's own config, {NOT_RUN}", line)
+        # The frequencies are right, and the stated length is what the engine goes by.
+        raised = with_length(source.config, length)
+        line = runtime.line(here, length, changes(source.config, raised))
+        return row(engine, near, f"the model's own config with its length, {NOT_RUN}", line)
+    line = runtime.line(here, length, changes(source.config, written))
+    not_run, lines = NOT_RUN, [line]
+    if engine == "vllm" and (layers := drafter_layers(source.config)):
+        out = f"{Path(here).name}-{engine}"
+        not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
+        allow = " --approximate" if near else ""
+        exported = f"{export_line(source, engine, out)}{allow}"
+        lines += [exported, runtime.line(out, length, None)]
+    if unknown := untold(plan, source.config, engine):
+        return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
+    return row(engine, near, not_run, *lines)
+
+
+def yarn_keys(served: ModelClass) -> set[str]:
+    """The keys of yarn that the engine's rotary module reads."""
+    own = served.types.get("yarn")
+    return {*own.must, *own.may} if own else set()
+
+
+def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
+    """What the model's class hands to its rotary module; refused where it fails on the setting."""
+    if served.scaling == "unknown":
+        raise Unsupported(
+            f"chooses its class by the architecture {shortened(served.architecture)}, and what "
+            "that hands to its rotary module is not known; judge it by running it there"
+        )
+    geometry = reader.geometry(rope, 1)
+    in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")
+    if in_part and not served.turns_parts:
+        rope = {**rope, "partial_rotary_factor": 1.0}
+    elif served.own_share is not None:
+        rope = {**rope, "partial_rotary_factor": served.own_share}
+    try:
+        return served.handed(rope, nested=by_layer(reader))
+    except KeyError as error:
+        raise InvalidValue(
+            "rope_type",
+            kind_of(rope),
+            f"fails in {served}, which looks for {error.args[0]}",
+            "export the model for this runtime: ropewalk export",
+        ) from None
+
+
+def by_layer(reader: ConfigReader) -> bool:
+    """Whether its engine sees a setting for each layer type."""
+    return bool(reader.family.local_base) or reader.is_nested
+
+
+def said_of(served: ModelClass, config: Config) -> tuple[str, ...]:
+    """What is lost between the setting and the rotary module of the model's class."""
+    try:
+        reader = ConfigReader(config)
+        settings = reader.layer_settings().values()
+    except (InvalidValue, Unsupported):
+        return ()
+    ropes = [{key: value for key, value in r.items() if value is not None} for r in settings]
+    ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
+    said = (served.refusal(rope, nested=by_layer(reader)) for rope in ropes)
+    return tuple(dict.fromkeys(why for why in said if why))
+
+
+def switches_of(served: ModelClass, own: Switch) -> Switch:
+    """When longrope's lists change: as the engine does it, or as transformers' code does."""
+    return "by the length at hand" if served.scaling == "transformers" else own
+
+
+def one_base(reader: ConfigReader, rope: Config) -> Config:
+    """One base for good, by the ratio of the stated length to `max_trained_positions`."""
+    plain = {"rope_theta": rope["rope_theta"], **share(rope)}
+    dimensions = reader.geometry(rope, 1).rotary_dim
+    exponent = dimensions / (dimensions - 2)
+    if isinstance(rope.get("alpha"), int | float):  # Hunyuan's: both engines, at every length
+        return {**plain, "rope_theta": plain["rope_theta"] * rope["alpha"] ** exponent}
+    key = "max_position_embeddings"
+    stated = real_number(reader.need(key), reader.written(key))
+    factor, trained = rope.get("factor"), rope.get("max_trained_positions", stated)
+    if not isinstance(factor, int | float) or not isinstance(trained, int | float) or trained <= 0:
+        return plain
+    growth = factor * stated / trained - (factor - 1)
+    return {**plain, "rope_theta": plain["rope_theta"] * growth**exponent}
+
+
+def refuse_interleaved_longrope(reader: ConfigReader, rope: Config, runtime: str) -> None:
+    kind = kind_of(rope)
+    if kind == "longrope" and reader.geometry(rope, 1).pair_layout == "interleaved":
+        raise InvalidValue(
+            "rope_type", kind, f"{runtime} has it for pairs in halves only", "use linear or ntk"
+        )
+
+
+def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """yarn's own attention factor, multiplied by what `attn_factor` says."""
+    factor = rope.get("attn_factor")
+    factor = float(factor) if isinstance(factor, int | float) else 1.0
+    return tuple(
+        replace(
+            step,
+            schedule=replace(
+                step.schedule, attention_scaling=step.schedule.attention_scaling * factor
+            ),
+        )
+        for step in reader.steps(known(rope))
+    )
+
+
+def with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """longrope as Phi-3's class does it: the attention factor is a key of its own for each list."""
+    steps = reader.steps(known(rope))
+    stated = reader.need("max_position_embeddings")
+    original = steps[0].schedule.geometry.original_length
+    formula = 1.0
+    if stated > original:
+        formula = math.sqrt(1 + math.log(stated / original) / math.log(original))
+    scaled = []
+    for name, step in zip(("short", "long")[-len(steps) :], steps, strict=True):
+        scaling = rope.get(f"{name}_mscale")
+        scaling = formula if scaling is None else float(scaling)
+        scaled.append(replace(step, schedule=replace(step.schedule, attention_scaling=scaling)))
+    return tuple(scaled)
+
+
+def stating(config: Config) -> ConfigReader:
+    """The config as its class has it: of two names of one value, max_position_embeddings wins."""
+    reader = ConfigReader(config)
+    own, key = reader.family.names.get("max_position_embeddings"), "max_position_embeddings"
+    if reader.model_type in _ONE_LENGTH and own and reader.config.get(key) is not None:
+        return ConfigReader({**reader.config, own: reader.config[key]})
+    return reader
+
+
+def number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def times(length: int, factor: float) -> int | None:
+    """None for a factor that no length can be multiplied by; reading the setting names it."""
+    return int(length * factor) if abs(factor) <= MAX_FACTOR else None

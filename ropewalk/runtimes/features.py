@@ -1,0 +1,315 @@
+"""What each stock runtime makes of each part of a plan: the matrix behind `export --dry-run`.
+
+A plan is taken apart into features: how its pairs turn, what scales attention, what depends on
+position or length. For each, a runtime computes exactly that (`exact`), the same numbers under
+another name (`equivalent`), something near it that must be allowed explicitly (`approximated`), or
+nothing of the kind (`refused`). Where nobody can say, that stands there too (`unknown`).
+
+transformers and llama.cpp were found by running them; vLLM and SGLang by running the rotary modules
+of their released wheels, and by reading what each model class hands to them (model_classes.py,
+tests/external). Only an export proves that a runtime does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.gguf import settings
+from ropewalk.models.config import Config, present_plan
+from ropewalk.models.stock_config import rope_parameters
+from ropewalk.runtimes import every, targets
+from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from ropewalk.values import Value
+
+Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
+
+LEFT_OUT = "left out"
+ITS_MEAN = "its mean over the target, at every position"
+LONGEST = "the longest schedule at every length"
+WHOLE_BASE = "the base, cut to a whole number"
+ON_GPU = "on a GPU; on a CPU with AMX its class drops the scaling"
+NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
+
+
+@dataclass(frozen=True, eq=False)
+class Cell(Value):
+    """What one runtime makes of one feature, and how."""
+
+    fit: Fit
+    how: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.fit} ({self.how})" if self.how else self.fit
+
+
+EXACT = Cell("exact")
+Matrix = dict[str, dict[str, Cell]]
+"""Cells by feature and runtime."""
+
+
+class Feature(NamedTuple):
+    """A part of a plan that a runtime has to express."""
+
+    name: str
+    kind: Literal["turning", "attention", "softmax", "growth", "switching"]
+    setting: Mapping[str, object]
+    """What a stock config says of the layers that it is a part of."""
+    plan: ContextPlan
+    config: Config
+    nested: bool = False
+    """The config says it by layer type."""
+
+    @property
+    def rope_type(self) -> str:
+        return str(self.setting["rope_type"])
+
+
+def matrix(plan: ContextPlan, config: Config) -> Matrix:
+    """Every feature that the plan uses, in every runtime that exports are written for."""
+    followed = plan if is_dynamic(plan) else approximation(plan, config)
+    settings, nested = _settings(followed, config)
+    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
+    features = []
+    for setting in settings:
+        name = _turning(setting)
+        features.append(Feature(name, "turning", setting, plan, config, nested))
+        if any(schedule.attention_scaling != 1 for schedule in schedules):
+            features.append(Feature("attention scaling", "attention", setting, plan, config))
+        if any(schedule.softmax_scaling != 1 for schedule in schedules):
+            features.append(Feature("softmax scaling", "softmax", setting, plan, config))
+    rows = {each.name: _row(each) for each in features}
+    return rows | _beside_the_factors(plan, config)
+
+
+def _row(feature: Feature) -> dict[str, Cell]:
+    return {name: _cell(name, feature) for name in targets()}
+
+
+def _cell(runtime: str, feature: Feature) -> Cell:
+    cell = every()[runtime].cell
+    assert cell is not None, "exports are written for it"
+    return cell(feature)
+
+
+def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
+    """A plan of another model would be written, and proven, and useless."""
+    present = present_plan(config, source)
+    for layer_type, steps in plan.schedules.items():
+        if layer_type not in present.schedules:
+            continue  # named when the config is written
+        _check_kept(layer_type, steps)
+        own = present.longest(layer_type).geometry
+        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
+        if planned != own:
+            raise InvalidValue(
+                f"plan.schedules.{layer_type}",
+                _differs(planned, own),
+                f"the plan was made for another model: this one has {_differs(own, planned)}",
+                "create the plan from this model's config",
+            )
+
+
+def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
+    """Kept initial positions that reach as far as the plan leave nothing to rescale."""
+    for step in steps:
+        kept = step.schedule.kept_initial_positions
+        if kept >= step.up_to_length:
+            raise InvalidValue(
+                f"plan.schedules.{layer_type}.kept_initial_positions",
+                kept,
+                f"keeps all of the {step.up_to_length} positions that the schedule serves, so that "
+                "none is rescaled",
+                "plan with fewer",
+            )
+
+
+def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
+    """What of a geometry another one has not."""
+    parts = {
+        f"heads of {geometry.head_dim}": geometry.head_dim == other.head_dim,
+        f"{geometry.rotary_dim} turning dimensions": geometry.rotary_dim == other.rotary_dim,
+        f"base {geometry.base:g}": geometry.base == other.base,
+        f"{geometry.resting_pairs} resting pairs": geometry.resting_pairs == other.resting_pairs,
+        f"{geometry.pair_layout} pairs": geometry.pair_layout == other.pair_layout,
+    }
+    return ", ".join(part for part, same in parts.items() if not same)
+
+
+def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
+    """The runtimes that can follow the plan; none if no stock config can say it.
+
+    transformers counts for dynamic NTK, which it has under that name, though its cached decoding
+    is not that of the plan.
+    """
+    try:
+        rows = matrix(plan, config)
+    except RopewalkError:
+        return ()
+    return tuple(
+        runtime
+        for runtime in targets()
+        if all(
+            cells[runtime].fit in ("exact", "equivalent")
+            or (feature == "dynamic NTK" and runtime == "transformers")
+            for feature, cells in rows.items()
+        )
+    )
+
+
+def expressible(
+    plan: ContextPlan, config: Config, runtime: str, *, approximate: bool
+) -> tuple[ContextPlan, tuple[str, ...]]:
+    """The plan that the runtime can be made to follow, and what of the given one it is not.
+
+    Refused by name: what the runtime has nothing for, and, without `approximate`, what it only has
+    something near.
+    """
+    if runtime not in targets():
+        raise UnknownName("runtime", runtime, targets())
+    near = []
+    for feature, cells in matrix(plan, config).items():
+        cell = cells[runtime]
+        if cell.fit == "refused":
+            raise Unsupported(f"{runtime}: {feature} is refused: {cell.how}")
+        if cell.fit == "approximated":
+            near.append(f"{feature}: {cell.how}")
+    if not near:
+        return plan, ()
+    if not approximate:
+        raise Unsupported(
+            f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
+            "(`approximate`) to export the approximation with its measured cost, or create a plan "
+            "without it"
+        )
+    if runtime == "transformers":
+        return (plan if is_dynamic(plan) else approximation(plan, config)), tuple(near)
+    nearest = approximation(plan, config)
+    longest = {name: steps[-1:] for name, steps in nearest.schedules.items()}
+    if any(WHOLE_BASE in said for said in near):
+        longest = {name: (_with_whole_base(step),) for name, (step,) in longest.items()}
+    if any(NO_FACTORS in said for said in near):
+        windows = SLIDING_ATTENTION in longest  # whose attention would be scaled as well
+        longest = {
+            name: (_without_factors(step, own_attention=windows),)
+            for name, (step,) in longest.items()
+        }
+    return replace(nearest, schedules=longest), tuple(near)
+
+
+def untold(plan: ContextPlan, config: Config, runtime: str) -> tuple[str, ...]:
+    """What nobody can say of a runtime and this plan."""
+    cells = (row[runtime] for row in matrix(plan, config).values())
+    return tuple(dict.fromkeys(cell.how for cell in cells if cell.fit == "unknown"))
+
+
+def _with_whole_base(step: PlanStep) -> PlanStep:
+    """The same step, where its factors are another base, with that base cut to a whole number."""
+    schedule = step.schedule
+    geometry, base = schedule.geometry, schedule.geometric_base
+    if base is None:
+        return step
+    cut = replace(geometry, base=float(int(base)))
+    factors = geometry.factors_of(cut.plain_frequencies)
+    return replace(step, schedule=replace(schedule, rescale_factors=factors, recipe=()))
+
+
+def _without_factors(step: PlanStep, *, own_attention: bool) -> PlanStep:
+    """The nearest step that needs no factor for each pair."""
+    if step.schedule.geometric_base is not None:
+        return step
+    nearest = settings.expressible(step.schedule, own_attention=own_attention)
+    return replace(step, schedule=nearest)
+
+
+def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
+    """The nearest plan of one schedule a layer type, without n̂ and log-n.
+
+    The growth of queries that the model was trained with stays: its own code computes it. Two
+    schedules that change at the original length stay: stock transformers has two as well.
+    """
+    nearest, own = {}, _own_log_n(config)
+    for layer_type, steps in plan.schedules.items():
+        kept = own.get(layer_type)
+        plain = tuple(replace(step, schedule=_without_extras(step, kept)) for step in steps)
+        nearest[layer_type] = plain if two_lists(steps) else plain[-1:]
+    return replace(plan, schedules=nearest)
+
+
+def _own_log_n(config: Config) -> dict[str, LogN | None]:
+    """How the model's own code scales queries by position, by layer type."""
+    present = present_plan(config)
+    return {layer_type: steps[-1].schedule.log_n for layer_type, steps in present.schedules.items()}
+
+
+def _without_extras(step: PlanStep, own: LogN | None) -> RotarySchedule:
+    """Without n̂; log-n other than the model's own as its average, inside the attention scaling."""
+    schedule = replace(step.schedule, kept_initial_positions=0)
+    if schedule.log_n is None or schedule.log_n == own:
+        return schedule
+    attention = schedule.attention_scaling * schedule.log_n.mean_scaling(step.up_to_length) ** 0.5
+    return replace(schedule, log_n=None, attention_scaling=attention)
+
+
+def two_lists(steps: tuple[PlanStep, ...]) -> bool:
+    return (
+        len(steps) == 2
+        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
+        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
+    )
+
+
+def is_dynamic(plan: ContextPlan) -> bool:
+    """Whether it is a ladder of dynamic NTK, which transformers has under that name."""
+    return any(
+        len(steps) > 1 and [step.method for step in steps[-1].schedule.recipe] == ["dynamic_ntk"]
+        for steps in plan.schedules.values()
+    )
+
+
+def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, object]], bool]:
+    """What a stock config says of each layer type, and whether it says it by layer type."""
+    written = rope_parameters(plan, config)
+    nested: list[Mapping[str, object]] = [v for v in written.values() if isinstance(v, Mapping)]
+    return (nested, True) if nested else ([written], False)
+
+
+def _turning(setting: Mapping[str, object]) -> str:
+    """How the pairs turn, by the rope type that a stock config needs for it."""
+    kind = str(setting["rope_type"])
+    if kind == "proportional":  # a name of its own: other layer types may have the plain one
+        name = "another base" if setting.get("factor", 1) == 1 else "linear"
+        return f"{name}, with resting pairs"
+    named = {"default": "another base", "dynamic": "dynamic NTK", "yarn": "YaRN"}
+    return kind if kind in ("linear", "llama3") else named.get(kind, "factors by pair")
+
+
+def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
+    """What depends on the position or on the length of a sequence."""
+    rows: Matrix = {}
+    steps = [step for own in plan.schedules.values() for step in own]
+    if any(step.schedule.kept_initial_positions for step in steps):
+        rows["kept initial positions"] = _everywhere(Cell("approximated", LEFT_OUT))
+    trained = _own_log_n(config)
+    log_ns = {
+        (step.schedule.log_n, trained.get(layer_type))
+        for layer_type, own in plan.schedules.items()
+        for step in own
+        if step.schedule.log_n is not None
+    }
+    if any(planned != own for planned, own in log_ns):
+        rows["log-n"] = _everywhere(Cell("approximated", ITS_MEAN))
+    if any(planned == own for planned, own in log_ns):
+        rows["query growth"] = _row(Feature("query growth", "growth", {}, plan, config))
+    if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
+        rows["switching by length"] = _row(
+            Feature("switching by length", "switching", {}, plan, config)
+        )
+    return rows
+
+
+def _everywhere(cell: Cell) -> dict[str, Cell]:
+    return dict.fromkeys(targets(), cell)

@@ -1,0 +1,284 @@
+"""The lines of the runtimes that load GGUF files: llama.cpp and Ollama.
+
+llama.cpp's flags express a new base, one factor for all pairs, or its own YaRN, on an unmodified
+file. All else must be in the file, and Ollama takes everything from the file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
+from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.gguf import settings
+from ropewalk.gguf.architectures import architecture
+from ropewalk.gguf.families import family, family_names, rotation_of
+from ropewalk.gguf.family import Stated
+from ropewalk.gguf.parts import read_model
+from ropewalk.gguf.settings import NoFactors
+from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
+from ropewalk.models.source import Source
+from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.features import expressible
+from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of, row
+from ropewalk.scaling import rebuild
+from ropewalk.schedule import RotarySchedule
+
+FILE, EXTENDED = "MODEL.gguf", "extended.gguf"
+"""What stands in the lines for files of the user's."""
+# GGUF architectures by model type, of those that the export does not write.
+_ARCHITECTURES = {
+    **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
+    "gpt_neox": "gptneox",
+}
+
+
+def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
+    """llama.cpp and Ollama."""
+    if source.kind == "GGUF file":
+        return _of_file(plan, source)
+    exported = _exported(plan, source)
+    if not _is_plain(source.present_plan) and plan.rotates_like(source.present_plan):
+        written = _written_by_the_converter(source)
+        if written or exported.refused:
+            return _unmodified(plan, source, known=written)
+    return _llama_cpp(plan, source, exported), _ollama(plan, source, exported)
+
+
+def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
+    """llama.cpp and Ollama, of a GGUF file that is here."""
+    path, length = str(source.path), plan.target_length
+    if plan == source.present_plan:
+        own = "the file's own settings"
+        return (
+            Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
+            Serving("ollama", "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
+        )
+    export, refused = export_line(source, "llama.cpp", EXTENDED), ""
+    near: tuple[str, ...] = ()
+    try:
+        header = read_model(path)
+        setting = settings.setting_of(header, settings.check_plan(header, plan))
+        how = f"the exported file ({setting.said})"
+    except NoFactors as error:
+        nearest = settings.nearest_in_words(header, plan.longest())
+        near, how = (f"{error}; with --approximate, the export takes {nearest}",), "the export"
+        export += " --approximate"
+    except RopewalkError as error:
+        refused, how = str(error), ""
+    if refused:
+        ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {refused}")
+    else:
+        lines = (export, *modelfile(EXTENDED, length))
+        ollama = row("ollama", near, f"{how}, {NOT_RUN}", *lines)
+    try:
+        flags = _flags(plan, source, path)
+    except Unsupported as error:
+        if refused:
+            return Serving("llama.cpp", "impossible", f"{error}; {refused}"), ollama
+        served = _llama_server(EXTENDED, length)
+        reason = f"export it first: {error}"
+        return row("llama.cpp", near, reason, export, served), ollama
+    return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
+
+
+@dataclass(frozen=True)
+class _Export:
+    """What an export to GGUF would be: the command, or why there is none."""
+
+    near: tuple[str, ...] = ()
+    command: str = ""
+    refused: str = ""
+    out: str = FILE
+
+
+def _exported(plan: ContextPlan, source: Source) -> _Export:
+    """The refusals are those of the export itself, as far as config and plan show them."""
+    reader = ConfigReader(source.config)
+    try:
+        followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
+        if not near and (command := _of_converted(followed, source)):
+            return _Export(command=command, out=EXTENDED)
+        own = family(reader.model_type)
+        own.check_config(Stated(text_config(source.config)))
+        rotation_of(own, followed)
+        window = None if own.windows else window_everywhere(source.config)
+        if window is not None and window < plan.target_length:
+            raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
+    except RopewalkError as error:
+        return _Export(refused=reason_of(error, "llama.cpp"))
+    allow = " --approximate" if near else ""
+    return _Export(near, f"{export_line(source, 'llama.cpp', FILE)}{allow}")
+
+
+def _of_converted(plan: ContextPlan, source: Source) -> str:
+    """The export of a GGUF file of the model, where only such a file is written, not the folder."""
+    name = _ARCHITECTURES.get(ConfigReader(source.config).model_type)
+    if name is None or set(plan.schedules) != {FULL_ATTENTION}:
+        return ""
+    try:
+        settings.setting_in(architecture(name), plan.longest(), by_factors=True)
+    except RopewalkError:
+        return ""
+    words = ("ropewalk", "export", FILE, "--plan", PLAN, "--runtime", "llama.cpp", "-o", EXTENDED)
+    return shlex.join(words)
+
+
+def _written_by_the_converter(source: Source) -> bool:
+    """Whether a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
+    present = source.present_plan
+    if set(present.schedules) != {FULL_ATTENTION} or len(present.steps()) > 1:
+        return False
+    if not _architecture_of(source):
+        return False
+    try:
+        flags = _rope_flags(present.longest())
+    except Unsupported:
+        return False
+    # An original length that is not stated would be taken from the stated one, which is raised.
+    ropes = ConfigReader(source.config).layer_settings().values()
+    stated = all(rope.get(ORIGINAL_LENGTH) for rope in ropes)
+    return "--rope-scaling" in flags and (stated or "yarn" not in flags)
+
+
+def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serving, Serving]:
+    """A GGUF file of the model as it is, for a plan that leaves its scaling alone."""
+    length, reader = plan.target_length, ConfigReader(source.config)
+    stated = reader.get("max_position_embeddings")
+    short = isinstance(stated, int) and stated < length
+    flags: tuple[str, ...] = ()
+    if short and (name := _architecture_of(source)):
+        flags = ("--override-kv", f"{name}.context_length=int:{length}")
+    fit: Fit = "exact" if known else "unknown"
+    reason = f"on an unmodified GGUF file of the model, here {FILE}"
+    if not known:
+        reason += f"; how llama.cpp rotates model type {reader.model_type!r} was not examined"
+    longer = f", {NOT_RUN}" if known else ""
+    if short:
+        key = reader.written("max_position_embeddings")
+        longer += f"; convert it from a config with {key} = {length}, for Ollama serves no more"
+    return (
+        Serving("llama.cpp", fit, reason, (_llama_server(FILE, length, *flags),)),
+        Serving("ollama", fit, f"{reason}{longer}", modelfile(FILE, length)),
+    )
+
+
+def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
+    try:
+        flags = _flags(plan, source, FILE)
+    except Unsupported as error:
+        if exported.refused:
+            return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
+        served = _llama_server(exported.out, plan.target_length)
+        reason = f"export it first: {error}"
+        return row("llama.cpp", exported.near, reason, exported.command, served)
+    reason = f"on an unmodified GGUF file of the model, here {FILE}"
+    return Serving("llama.cpp", "exact", reason, (flags,))
+
+
+def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
+    own = f"by llama.cpp's rules, not run here; {FILE} is"
+    if plan == source.present_plan and _is_plain(plan):
+        reason = f"{own} an unmodified GGUF file of the model"
+        return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))
+    if exported.refused:
+        reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
+        return Serving("ollama", "impossible", reason)
+    lines = (exported.command, *modelfile(exported.out, plan.target_length))
+    own = own.replace(FILE, exported.out)
+    return row("ollama", exported.near, f"{own} the exported file", *lines)
+
+
+def _is_plain(plan: ContextPlan) -> bool:
+    """One schedule for all, which rotates as pretrained."""
+    steps = [step for own in plan.schedules.values() for step in own]
+    schedule = steps[0].schedule
+    return (
+        len(steps) == 1
+        and schedule.softmax_scaling == 1
+        and schedule.log_n is None
+        and schedule.attention_scaling == 1
+        and bool(np.all(schedule.rescale_factors == 1))
+    )
+
+
+def _flags(plan: ContextPlan, source: Source, file: str) -> str:
+    """The llama-server command that makes an unmodified file follow the plan."""
+    length = plan.target_length
+    if set(plan.schedules) != {FULL_ATTENTION} or len(plan.steps()) > 1:
+        raise Unsupported("llama.cpp's flags set one schedule for all layers and lengths")
+    if not _is_plain(source.present_plan):
+        raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
+    flags = _rope_flags(plan.longest())
+    if length <= source.present_plan.target_length:
+        return _llama_server(file, length, *flags)
+    if source.kind == "GGUF file":
+        name = str(source.present_plan.provenance["model_type"])
+    else:
+        name = _architecture_of(source)
+    if not name:
+        raise Unsupported("llama.cpp's name for this architecture is not known here")
+    # llama-server serves no more than the file states. Since #28030 YaRN's flags raise that by
+    # themselves, to the same length; older builds and other flags need the override.
+    stated = ("--override-kv", f"{name}.context_length=int:{length}")
+    return _llama_server(file, length, *stated, *flags)
+
+
+def _architecture_of(source: Source) -> str:
+    """llama.cpp's name for what a folder becomes; empty where it is not known here."""
+    kind = ConfigReader(source.config).model_type
+    return family(kind).architectures[0] if kind in family_names() else _ARCHITECTURES.get(kind, "")
+
+
+def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
+    """llama.cpp's flags for a schedule, over plain frequencies."""
+    if schedule.kept_initial_positions or schedule.log_n or schedule.softmax_scaling != 1:
+        raise Unsupported("llama.cpp's flags have no kept positions, log-n or softmax scaling")
+    base, factors = schedule.geometric_base, schedule.rescale_factors
+    geometry = schedule.geometry
+    if schedule.attention_scaling == 1:
+        if base is not None:
+            return () if base == geometry.base else ("--rope-freq-base", f"{base!r}")
+        if np.all(factors == factors[0]):
+            return ("--rope-scaling", "linear", "--rope-scale", f"{float(factors[0])!r}")
+    if [step.method for step in schedule.recipe] == ["yarn"]:
+        given = schedule.recipe[0].parameters
+        own = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if given.get(key)]
+        if not own and given["truncate"] and rebuild(schedule.recipe, geometry) == schedule:
+            factor = given.get("factor") or schedule.length / geometry.original_length
+            other = given["base"]
+            return (
+                *(("--rope-freq-base", f"{other!r}") if other else ()),
+                *("--rope-scaling", "yarn"),
+                *("--rope-scale", f"{factor!r}"),
+                *("--yarn-orig-ctx", str(geometry.original_length)),
+                *("--yarn-beta-fast", f"{given['beta_fast']!r}"),
+                *("--yarn-beta-slow", f"{given['beta_slow']!r}"),
+            )
+    raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
+
+
+def _llama_server(file: str, length: int, *flags: str) -> str:
+    return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
+
+
+def modelfile(file: str, length: int) -> tuple[str, ...]:
+    """The commands that make an Ollama model of a GGUF file, and run it.
+
+    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
+    """
+    path = file if file.startswith("/") else f"./{file}"
+    # As arguments, for printf takes % and \ in its format as signs of its own.
+    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
+    return (
+        f"printf '%s\\n' {lines} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
+    )

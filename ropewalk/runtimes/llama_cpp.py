@@ -1,0 +1,168 @@
+"""llama.cpp's rules: for a GGUF file, as gguf/rotation.py holds them, and for a folder that its own
+converter has made a file of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
+from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
+from ropewalk.gguf.settings import NoFactors, has_own_windows
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes import Runtime, files
+from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Cell, Feature, approximation
+from ropewalk.runtimes.reading import (
+    BY_ITS_RULES,
+    Effective,
+    Reading,
+    by_rules,
+    kind_of,
+    known,
+    share,
+    without,
+)
+from ropewalk.schedule import RotarySchedule
+
+NAME = "llama.cpp"
+# What the converter writes of the settings of these: no scaling, and of stablelm not even the base.
+_CONVERTED_WITHOUT: Mapping[str, Callable[[Config], Config]] = {
+    "stablelm": lambda rope: {"rope_theta": DEFAULT_BASE},
+    "falcon_h1": lambda rope: {"rope_theta": rope["rope_theta"]},
+}
+
+
+def read(config: Config) -> Reading:
+    """The converter drops or replaces some keys, and the graph computes the rest."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        kind = kind_of(rope)
+        if reader.family.softmax_mscale:
+            raise Unsupported("llama.cpp's rules for DeepSeek's two mscales are not known here")
+        if reader.model_type in _CONVERTED_WITHOUT:
+            return reader.steps({**_CONVERTED_WITHOUT[reader.model_type](rope), **share(rope)})
+        takes_factors = reader.model_type in LLAMA_CPP_FACTORS
+        if kind == "longrope" and reader.model_type not in ("phi3", "phimoe", "minicpm"):
+            rope = {"rope_theta": rope["rope_theta"], **share(rope)}  # the converter drops them
+        elif kind == "yarn":
+            rope = without(rope, {"attention_factor", "mscale", "mscale_all_dim", "truncate"})
+        elif kind == "llama3" and takes_factors:
+            top = reader.config.get("original_max_position_embeddings")
+            rope = {**rope, "original_max_position_embeddings": top or 8192}
+        elif kind in ("llama3", "dynamic"):
+            rope = {"rope_theta": rope["rope_theta"], **share(rope)}
+        return reader.steps(known(rope))
+
+    reading = by_rules(NAME, config, seen, "by the declared length")
+    stated = ConfigReader(config).get("max_position_embeddings")
+    return replace(reading, limit=stated if isinstance(stated, int) else None)
+
+
+def read_file(header: GGUFHeader) -> Reading:
+    """What llama.cpp turns by, if it follows its rules."""
+    steps = present_plan(header, str(header.path)).steps()
+    context = header.count("context_length")
+    layers = {FULL_ATTENTION: tuple(map(Effective.of, steps))}
+    if own := _own_base(header):  # these layers are never scaled, only multiplied
+        plain = replace(
+            RotarySchedule.plain(replace(steps[-1].schedule.geometry, base=own)),
+            attention_scaling=header.number("rope.scaling.attn_factor") or 1.0,
+        )
+        layers[SLIDING_ATTENTION] = (Effective.of(replace(steps[-1], schedule=plain)),)
+    return Reading(
+        NAME,
+        BY_ITS_RULES,
+        layers,
+        "by the declared length" if len(steps) > 1 else "never",
+        limit=context or steps[-1].up_to_length,
+    )
+
+
+def _own_base(header: GGUFHeader) -> float | None:
+    """The base of layers with a sliding window, where they have their own and it is known."""
+    if not has_own_windows(header):
+        return None
+    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
+    return header.number("rope.freq_base_swa") or usual
+
+
+def cell(feature: Feature) -> Cell:
+    """What an exported file makes it do of a feature."""
+    plan, config = feature.plan, feature.config
+    if feature.kind == "attention":
+        return _attention(feature.setting, plan, config)
+    if feature.kind in ("softmax", "growth"):
+        return Cell("refused", "no exported file can express it")
+    kind = feature.rope_type if feature.kind == "turning" else ""
+    if kind in ("default", "linear"):
+        return EXACT
+    if kind in ("", "dynamic"):
+        return Cell("approximated", LONGEST)
+    factors = _factors(plan, config)
+    own = kind == "yarn" and factors.fit == "refused" and _is_own_yarn(feature.setting)
+    return EXACT if own else factors
+
+
+def _factors(plan: ContextPlan, config: Config) -> Cell:
+    """How the pairs turn there, where a factor for each pair would say it."""
+    kind = ConfigReader(config).model_type
+    if kind not in family_names() or FULL_ATTENTION not in plan.schedules:
+        if kind in LLAMA_CPP_FACTORS:
+            return Cell("equivalent", "rope_freqs.weight, rope.scaling.attn_factor")
+        return Cell("refused", "its graph of this architecture ignores factors by pair")
+    bare = replace(
+        approximation(plan, config).longest(),
+        attention_scaling=1.0,
+        softmax_scaling=1.0,
+        log_n=None,
+    )
+    try:
+        computed_as, setting = followed_by(family(kind), bare)
+    except NoFactors:
+        return Cell("approximated", NO_FACTORS)
+    if setting.factors is None:
+        return EXACT
+    other = computed_as.name != family(kind).architectures[0]
+    return Cell(
+        "equivalent", f"{f'saved as {computed_as.name}, ' if other else ''}rope_freqs.weight"
+    )
+
+
+def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Cell:
+    """What multiplies cos and sin; layers with a base of their own it would multiply as well."""
+    kind = ConfigReader(config).model_type
+    if kind not in family_names():
+        own = setting["rope_type"] == "yarn" and _is_own_attention(setting)
+        return EXACT if own else _factors(plan, config)
+    try:
+        rotation = rotation_of(family(kind), approximation(plan, config))
+    except NoFactors:
+        return EXACT  # the row of how the pairs turn tells of it
+    except Unsupported as error:
+        return Cell("refused", str(error))
+    return EXACT if rotation.setting.attention == 1 else Cell("exact", "rope.scaling.attn_factor")
+
+
+def _is_own_yarn(setting: Mapping[str, object]) -> bool:
+    """llama.cpp truncates, and most graphs know one ramp, whatever the file says."""
+    usual = (setting.get("beta_fast") or 32, setting.get("beta_slow") or 1) == (32, 1)
+    return usual and bool(setting.get("truncate", True))
+
+
+def _is_own_attention(setting: Mapping[str, object]) -> bool:
+    return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
+
+
+RUNTIME = Runtime(
+    NAME,
+    {NAME: read},
+    place=3,
+    cell=cell,
+    serve=lambda plan, source: files.served(plan, source)[0],
+    writer="ropewalk.exporting.llama_cpp:write",
+    loads_files=True,
+)

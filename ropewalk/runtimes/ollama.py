@@ -1,0 +1,145 @@
+"""Ollama's rules, by its source (0.33.0-rc2, commit fb307609), not run.
+
+A GGUF file goes to the llama.cpp server that it ships: since its own engine is gone, every file
+rotates as in llama.cpp, and a Modelfile has no setting of RoPE. Only the length is Ollama's own: it
+serves `num_ctx`, which is OLLAMA_CONTEXT_LENGTH or 4k, 32k or 256k by the memory of the graphics
+cards where nobody sets it, and never more than the file's context_length.
+
+A folder goes through a converter of its own, which reads `rope_theta` and `rope_scaling` alone, and
+of those less than llama.cpp's does. Written down here are the classes that this project writes to
+GGUF, or whose converter has no scaling at all; other classes it has are not established.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.gguf.rotation import DEFAULT_BASE
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
+from ropewalk.runtimes import Runtime, files
+from ropewalk.runtimes.model_classes import architecture
+from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
+
+NAME = "ollama"
+_LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")
+_NO_SCALING = ("CohereForCausalLM",)
+_QWEN2 = "Qwen2ForCausalLM"
+# Where each converter looks for the length: the first of these that is not 0.
+_LENGTH = "max_position_embeddings"
+_LENGTHS = {
+    **dict.fromkeys(_LLAMA, (_LENGTH, "n_ctx")),
+    **dict.fromkeys(_NO_SCALING, ("model_max_length", _LENGTH, "n_ctx")),
+    _QWEN2: (_LENGTH,),
+}
+# It has these, and what each makes of a setting is not written down here.
+_OTHERS = (
+    *("MllamaForConditionalGeneration", "Llama4ForConditionalGeneration", "Olmo3ForCausalLM"),
+    *("Mistral3ForConditionalGeneration", "Ministral3ForCausalLM", "GemmaForCausalLM"),
+    *("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    *("Gemma3nForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+    *("Phi3ForCausalLM", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration"),
+    *("Qwen3VLMoeForConditionalGeneration", "GptOssForCausalLM", "DeepseekOCRForCausalLM"),
+    *("DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "LagunaForCausalLM", "Lfm2ForCausalLM"),
+    *("GlmOcrForConditionalGeneration", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
+    *("Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "NemotronHForCausalLM"),
+    *("Qwen3_5MoeForConditionalGeneration", "NemotronH_Nano_VL_V2"),
+    "NemotronH_Nano_Omni_Reasoning_V3",
+)
+_EXPORT = "export a GGUF file (ropewalk export --runtime llama.cpp), and use that in the Modelfile"
+
+
+def of_file(reading: Reading) -> Reading:
+    """A GGUF file rotates as in llama.cpp."""
+    return replace(reading, runtime=NAME)
+
+
+def read(config: Config) -> Reading:
+    """What `ollama create` makes of a folder."""
+    name = architecture(config)
+    notes: list[str] = []
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        if name in _OTHERS:
+            raise Unsupported(
+                f"what Ollama's converter makes of a setting of {name} is not written down here; "
+                f"{_EXPORT}"
+            )
+        if name not in (*_LLAMA, *_NO_SCALING, _QWEN2):
+            raise InvalidValue(
+                "architectures", name[:80], "Ollama's converter has no class for it", _EXPORT
+            )
+        stated = reader.config.get("rope_scaling")
+        scaling = dict(stated) if isinstance(stated, Mapping) else {}
+        base = reader.config.get("rope_theta")
+        if base is None and name not in _LLAMA:
+            raise InvalidValue(
+                "rope_theta",
+                None,
+                "is all that Ollama's converter reads of the base; without it the file states 0",
+                "export with --v4-keys, or to GGUF",
+            )
+        if name in _LLAMA:
+            _check_head(reader)
+        place = {key: rope[key] for key in ("layer_type",) if key in rope}
+        plain = {"rope_theta": base or DEFAULT_BASE, **place, **share(rope)}
+        arrives = _converted(name, scaling, base)
+        if arrives.get("factor") != rope.get("factor", arrives.get("factor")):
+            notes.append(f"Ollama's converter of {name} does not read this setting")
+        # It looks for the original length in the scaling only.
+        inner = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
+        return inner.steps(known({**plain, **arrives}))
+
+    reading = by_rules(NAME, config, seen, "by the declared length")
+    stated = ConfigReader(config).config
+    lengths = (whole(stated.get(key)) for key in _LENGTHS.get(name, (_LENGTH,)))
+    limit = next((length for length in lengths if length), None)
+    return replace(reading, limit=limit, notes=tuple(notes), remedy=_EXPORT)
+
+
+def _check_head(reader: ConfigReader) -> None:
+    """Llama's converter states the width of a head that the model's width would give."""
+    head, width, heads = map(reader.get, ("head_dim", "hidden_size", "num_attention_heads"))
+    head, width, heads = whole(head), whole(width), whole(heads)
+    if head and width and heads and head != width // heads:
+        raise InvalidValue(
+            "head_dim",
+            head,
+            f"Ollama's converter of Llama has {width} / {heads} dimensions turn",
+            _EXPORT,
+        )
+
+
+def _converted(name: str, scaling: Config, base: object) -> Config:
+    """What of a scaling reaches the file."""
+    if name in _LLAMA and scaling.get("type") == "linear":
+        return {"rope_type": "linear", "factor": scaling.get("factor")}
+    if name in _LLAMA and scaling.get("rope_type") == "llama3":
+        if not base:  # without it, it computes no factors
+            return {}
+        return {ORIGINAL_LENGTH: 8192, **without(scaling, {"type"})}
+    if name == _QWEN2:
+        # It reads the factor as a list, and a number is none.
+        if scaling.get("type") not in (None, "", "mrope", "default"):
+            raise InvalidValue(
+                "rope_scaling.type", scaling["type"], "Ollama's converter fails on it", _EXPORT
+            )
+        if not isinstance(scaling.get("factor"), list | None):
+            raise InvalidValue(
+                "rope_scaling.factor",
+                scaling["factor"],
+                "Ollama's converter of Qwen2 fails on a number here",
+                _EXPORT,
+            )
+    return {}
+
+
+RUNTIME = Runtime(
+    NAME,
+    {NAME: read},
+    place=4,
+    serve=lambda plan, source: files.served(plan, source)[1],
+    loads_files=True,
+)

@@ -1,0 +1,73 @@
+"""How each runtime serves a plan: exactly, approximately or not at all, with the lines to paste.
+
+Only the config and the plan are read; no weights are needed, and nothing is run. What the lines
+rest on was established elsewhere: transformers and llama.cpp (with these very flags) are run in the
+tests; vLLM, SGLang and Ollama go by their rules.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.models.source import Source
+from ropewalk.runtimes import every
+from ropewalk.values import Value
+
+Fit = Literal["exact", "approximate", "impossible", "unknown"]
+MODEL = "MODEL"
+"""What stands in the lines for a folder of the user's."""
+OF_GGUF = (
+    "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
+    "their RoPE settings"
+)
+NOT_RUN = "by its rules, not run here"
+NO_CONFIG = (
+    "a GGUF file holds no transformers config; plan from the folder that it was converted from"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Serving(Value):
+    """What one runtime makes of a plan, and how to start it."""
+
+    runtime: str
+    fit: Fit
+    reason: str
+    lines: tuple[str, ...] = ()
+    """Members of config.json for transformers, shell commands for the others."""
+
+
+def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
+    """One row for each runtime that can be told to follow a plan."""
+    return tuple(each.serve(plan, source) for each in every().values() if each.serve is not None)
+
+
+def export_line(source: Source, runtime: str, out: str) -> str:
+    words = ["ropewalk", "export", place(source), "--plan", PLAN, "--runtime", runtime, "-o", out]
+    download = ["--allow-download"] if source.kind in ("catalogue", "hub") else []
+    return shlex.join([*words, *download])
+
+
+def place(source: Source) -> str:
+    """What a command takes for the model: its folder, its hub id, or else a word to replace."""
+    if source.kind in ("folder", "bundled", "GGUF file"):
+        return str(source.path)
+    if source.kind == "config file" and source.path and source.path.name == "config.json":
+        return str(source.path.parent)
+    if source.kind == "catalogue":
+        return str(source.value.hub_id)
+    return source.name if source.kind == "hub" else MODEL
+
+
+def row(runtime: str, near: tuple[str, ...], reason: str, *lines: str) -> Serving:
+    if near:
+        return Serving(runtime, "approximate", f"{'; '.join(near)}; {reason}", lines)
+    return Serving(runtime, "exact", reason, lines)
+
+
+def reason_of(error: RopewalkError, runtime: str) -> str:
+    return str(error).removeprefix(f"{runtime}: ")

@@ -1,0 +1,88 @@
+"""SGLang's rules: vLLM's classes, but longrope's tables change with the positions at hand.
+
+The longest sequence that it accepts is the first stated length, times the factor, where the setting
+states no original length and is not llama3; transformers fills that length in for YaRN and longrope
+(`get_context_length` of 0.5.23). So Qwen3's recipe, which states 40,960 and whose frequencies reach
+4 · 32,768, is served so far only with `max_position_embeddings` raised too, as in vLLM.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.runtimes import Runtime, engines
+from ropewalk.runtimes.model_classes import model_class
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+
+_LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
+
+
+def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
+    """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
+
+    served = model_class(config, "sglang", table)
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        if served.scaling == "transformers" or served.by:
+            return reader.steps(known(rope))
+        rope = engines.handed(served, reader, rope)
+        engines.refuse_interleaved_longrope(reader, rope, "sglang")
+        kind = kind_of(rope)
+        if kind == "longrope":
+            return engines.with_mscale(reader, rope)
+        if kind == "yarn":
+            lost = {"truncate", "mscale", "mscale_all_dim"} - engines.yarn_keys(served)
+            return engines.times_attn_factor(reader, without(rope, {"attention_factor", *lost}))
+        if kind == "dynamic" and rope.get("alpha"):
+            return reader.steps(engines.one_base(reader, rope))
+        # Of dynamic's bases one is taken for good: that of the whole extended length.
+        return reader.steps(known(rope))[-1:]
+
+    reading = by_rules("sglang", config, seen, "by the length at hand")
+    notes = engines.said_of(served, config)
+    remedy = served.remedy if notes else ""
+    return replace(reading, limit=accepts(config), notes=notes, remedy=remedy)
+
+
+def accepts(config: Config) -> int | None:
+    """The longest sequence that it accepts."""
+    reader = engines.stating(config)
+    stated = (whole(reader.config.get(key)) for key in _LENGTHS)
+    length = next((each for each in stated if each is not None), None)
+    if length is None:
+        length = whole(reader.get("max_position_embeddings"))
+    ropes = reader.layer_settings()
+    factor = 1.0
+    if len(ropes) == 1:  # it does not look into settings by layer type
+        (rope,) = ropes.values()
+        if rope_type(rope) not in engines.STATED_SCALED and rope.get(ORIGINAL_LENGTH) is None:
+            factor = engines.number(rope.get("factor")) or factor
+    return None if length is None else engines.times(length, factor)
+
+
+def line(folder: str, length: int, overrides: Config | None) -> str:
+    """The command that serves a folder."""
+    extra = f" --json-model-override-args {shlex.quote(json.dumps(overrides))}" if overrides else ""
+    return (
+        f"python -m sglang.launch_server --model-path {shlex.quote(folder)} "
+        f"--context-length {length}{extra}"
+    )
+
+
+RUNTIME = Runtime(
+    "sglang",
+    {"sglang": read},
+    place=2,
+    cell=partial(engines.cell, "sglang", "attn_factor, short_mscale and long_mscale"),
+    serve=partial(engines.serve, "sglang"),
+    line=line,
+    accepts=accepts,
+    writer="ropewalk.exporting.vllm:to_sglang",
+)

@@ -1,0 +1,115 @@
+"""vLLM: the rules of 0.33, and those of 2025.
+
+The longest sequence that it accepts is the shortest length that the config states, or
+`model_max_length` in its place, times the factor of every rope type but llama3, longrope and YaRN
+(`_get_and_verify_max_len`). Gemma 3 states its scaled length, so no factor counts there. The
+tokenizer's limit counts only for models that pool over absolute positions. vLLM of 2025 took
+original · factor. It refuses more, unless an environment variable allows it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.errors import Unsupported
+from ropewalk.models.config import Config, ConfigReader, rope_type
+from ropewalk.runtimes import Runtime, engines
+from ropewalk.runtimes.model_classes import model_class
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+
+_LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
+
+
+def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
+    """longrope's table is chosen when the server starts, by `--max-model-len`.
+
+    `table`: of another version, read in its wheel (wheels/facts.py).
+    """
+
+    served = model_class(config, "vllm", table)
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        if served.scaling == "transformers":
+            return reader.steps(known(rope))
+        rope = engines.handed(served, reader, rope)
+        kind = kind_of(rope)
+        if kind == "dynamic":
+            return reader.steps(engines.one_base(reader, rope))
+        engines.refuse_interleaved_longrope(reader, rope, "vllm")
+        if kind == "yarn" and not reader.family.softmax_mscale:
+            own = engines.yarn_keys(served)
+            rope = without(rope, {"truncate"} - own)
+            if "attention_factor" not in own:
+                return _own_yarn(reader, rope)
+        return (
+            engines.with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
+        )
+
+    reading = by_rules("vllm", config, seen, engines.switches_of(served, "by the declared length"))
+    notes = engines.said_of(served, config)
+    remedy = served.remedy if notes else ""
+    return replace(reading, limit=accepts(config), notes=notes, remedy=remedy)
+
+
+def read_2025(config: Config) -> Reading:
+    """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        engines.refuse_interleaved_longrope(reader, rope, "vllm-2025")
+        kind = kind_of(rope)
+        if kind == "longrope":
+            return engines.with_mscale(reader, rope)
+        if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
+            return _own_yarn(reader, rope)
+        if kind == "dynamic":
+            raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
+        return reader.steps(known(rope))
+
+    return by_rules("vllm-2025", config, seen, "by the declared length")
+
+
+def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """yarn before #56446: its own attention factor, times `attn_factor`."""
+    return engines.times_attn_factor(
+        reader, without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
+    )
+
+
+def accepts(config: Config) -> int | None:
+    """The longest sequence that it accepts."""
+    reader = engines.stating(config)
+    stated = [whole(reader.get("max_position_embeddings"))]
+    stated += [whole(reader.config.get(key)) for key in _LENGTHS]
+    lengths = [length for length in stated if length is not None]
+    length = whole(reader.config.get("model_max_length")) or min(lengths, default=None)
+    if length is None or "gemma3" in reader.model_type:
+        return length
+    factor = 1.0
+    for rope in reader.layer_settings().values():
+        if rope_type(rope) not in engines.STATED_SCALED:
+            factor = engines.number(rope.get("factor")) or factor
+    return engines.times(length, factor)
+
+
+def line(folder: str, length: int, overrides: Config | None) -> str:
+    """The command that serves a folder."""
+    extra = f" --hf-overrides {shlex.quote(json.dumps(overrides))}" if overrides else ""
+    return f"vllm serve {shlex.quote(folder)} --max-model-len {length}{extra}"
+
+
+RUNTIME = Runtime(
+    "vllm",
+    {"vllm": read, "vllm-2025": read_2025},
+    place=1,
+    cell=partial(engines.cell, "vllm", "attention_factor, short_mscale and long_mscale"),
+    serve=partial(engines.serve, "vllm"),
+    line=line,
+    accepts=accepts,
+    writer="ropewalk.exporting.vllm:export",
+)

@@ -123,7 +123,7 @@ def check_core_verbs(call: Call, plan_file: Path, gguf_file: Path, out: Path) ->
     assert "base_change" not in compared["refused"]
     untabled = answer("plan", "llama-2-7b", "--to", "30k", "-o", out)["refused"]
     assert "pip install 'ropewalk[theory]'" in untabled["base_change"]
-    assert len(answer("methods")["methods"]) == 12
+    assert len(answer("methods")["methods"]) == 15
     assert answer("bound", "8k", "--only", "safe")["rows"][0]["safe"] == pytest.approx(394327.9)
     matrix = answer("export", BUNDLED, "--plan", plan_file, "--dry-run")["matrix"]
     assert matrix["YaRN"]["transformers"]["fit"] == "exact"

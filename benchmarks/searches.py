@@ -26,13 +26,14 @@ from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching import adaptive, coordinates, driver, evolution, space, surface
+from ropewalk.searching import coordinates, driver, space, surface
 from ropewalk.searching.driver import Progress, Strategy
 from ropewalk.searching.model import objectives, planted
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
 from ropewalk.searching.model.planted import Planted, Split, split_corpus
 from ropewalk.searching.model.settings import Kind, published_space
 from ropewalk.searching.space import Space
+from ropewalk.searching.strategies import adaptive, evolution
 from studies.bundled_model.train import finished
 from studies.ranking.cells import sampled_fingerprint
 

@@ -849,7 +849,7 @@ UNSEEN: dict[str, Fault] = {
         ("tests/data/test_mixtures.py",),
     ),
     "what was asked before costs again": Fault(
-        "ropewalk/searching/adaptive.py",
+        "ropewalk/searching/strategies/adaptive.py",
         "self.spent += int(np.isnan(known[list(documents)]).sum())",
         "self.spent += len(documents)",
         ("tests/searching/test_adaptive.py",),

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -44,9 +44,10 @@ def search(
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     strategy: Annotated[
-        Literal["adaptive", "evolution"],
+        str,
         Option(
-            "ropewalk's own search, or LongRoPE's algorithm in ropewalk's space.",
+            "adaptive, ropewalk's own search, or evolution, LongRoPE's algorithm in ropewalk's "
+            "space.",
             advanced=True,
         ),
     ] = "adaptive",

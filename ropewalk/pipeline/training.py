@@ -117,11 +117,9 @@ class TrainingRun:
         def of(plan: ContextPlan) -> StageJob:
             if self.settings.mixed_windows:
                 plan = with_original(plan)
-            check_stage(source, plan, stage, self.settings, self.execution)
-            return StageJob(
-                *(source, plan, self.store, self.special, stage, self.settings, self.execution),
-                place,
-                keeps=last,
+            texts = self.store, self.special
+            return job_of(
+                source, plan, texts, stage, self.settings, self.execution, place, keeps=last
             )
 
         def decide() -> None:
@@ -162,29 +160,17 @@ class TrainingRun:
 
     def _train(self, job: StageJob, number: int) -> None:
         try:
-            train_stage(
-                job,
-                journal=self._journal(number),
-                progress=self.progress,
-                event=self.directory.event if self.directory is not None else _no_event,
-                notice=self.notice,
-            )
+            train_in(self.directory, job, number, self.progress, self.notice)
         except SystemExit as ended:
             if ended.code == TERMINATED:
                 self.notice(f"terminated; saved in {self.path}; run the same command to continue")
             raise
 
-    def _journal(self, number: int) -> StepJournal | None:
-        if self.directory is None:
-            return None
-        return StepJournal(self.directory.journal(JOURNAL), number)
-
     def _told(self, job: StageJob, number: int) -> TrainedStage:
         """The stage as its journal has it, which only the first rank holds."""
         told: list[object] = [None]
-        journal = self._journal(number)
-        if journal is not None:
-            told = [trained_stage(job, journal).to_json()]
+        if self.directory is not None:
+            told = [trained_stage(job, self.directory, number).to_json()]
         if dist.is_initialized():
             dist.broadcast_object_list(told)
         return TrainedStage.from_json(told[0], "stage")
@@ -277,9 +263,42 @@ def joined(execution: Execution) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def trained_stage(job: StageJob, journal: StepJournal) -> TrainedStage:
+def job_of(
+    source: Path,
+    plan: ContextPlan,
+    texts: tuple[TokenStore, SpecialTokens],
+    stage: StageSettings,
+    settings: TrainingSettings,
+    execution: Execution,
+    place: Path,
+    *,
+    keeps: bool,
+) -> StageJob:
+    """A stage of training, put together once all that can be refused beforehand has not been."""
+    check_stage(source, plan, stage, settings, execution)
+    return StageJob(source, plan, *texts, stage, settings, execution, place, keeps=keeps)
+
+
+def train_in(
+    directory: RunDirectory | None, job: StageJob, number: int, progress: Progress, notice: Notice
+) -> None:
+    """Train a stage; a run directory keeps every step."""
+    train_stage(
+        job,
+        journal=None if directory is None else _journal(directory, number),
+        progress=progress,
+        event=_no_event if directory is None else directory.event,
+        notice=notice,
+    )
+
+
+def _journal(directory: RunDirectory, number: int) -> StepJournal:
+    return StepJournal(directory.journal(JOURNAL), number)
+
+
+def trained_stage(job: StageJob, directory: RunDirectory, number: int) -> TrainedStage:
     """A stage that is done, as its journal has it."""
-    plan = job.plan
+    plan, journal = job.plan, _journal(directory, number)
     return TrainedStage(
         length=job.stage.length,
         window=job.stage.window,

@@ -18,7 +18,6 @@ import ropewalk as rw
 from ropewalk.cli import VERBS
 from ropewalk.cli.declared import _declared, _Form, _options
 from ropewalk.cli.help import module_of
-from ropewalk.searching import strategies
 from ropewalk.training import recipes
 
 PUBLIC = sorted(
@@ -77,7 +76,6 @@ def test_commands_declare_only_what_a_shell_alone_has() -> None:
     ("verb", "option", "known"),
     [
         (rw.train, "recipe", recipes.NAMES),
-        (rw.search, "strategy", tuple(strategies.STRATEGIES)),
     ],
 )
 def test_choices_for_editors_are_those_that_exist(

@@ -13,10 +13,10 @@ from benchmarks.search_controls import CONTROLS
 from ropewalk.scaling import longrope, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 from ropewalk.searching.space import Candidate, Space
-from ropewalk.searching.strategies import STRATEGIES
+from ropewalk.searching.strategies import every
 from tests.strategies import geometries
 
-EVERY_STRATEGY = {**STRATEGIES, **CONTROLS}
+EVERY_STRATEGY = {**every(), **CONTROLS}
 SMALL = RotaryGeometry(head_dim=16, rotary_dim=16, base=1e4, original_length=128)
 
 

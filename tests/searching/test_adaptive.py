@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching import adaptive
-from ropewalk.searching.adaptive import Adaptive, Book
 from ropewalk.searching.driver import Request, search
 from ropewalk.searching.space import Candidate
+from ropewalk.searching.strategies import adaptive
+from ropewalk.searching.strategies.adaptive import Adaptive, Book
 from tests.searching.problems import Bowl, ramp, small_space
 from tests.searching.test_strategies import Spy
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching import evolution
 from ropewalk.searching.driver import Result, search
-from ropewalk.searching.evolution import Evolution, Nursery
 from ropewalk.searching.space import Space
+from ropewalk.searching.strategies import evolution
+from ropewalk.searching.strategies.evolution import Evolution, Nursery
 from tests.searching.problems import SMALL, Bowl, ramp, small_space
 from tests.searching.test_strategies import Spy
 

@@ -1,4 +1,4 @@
-"""What every strategy promises. A new one joins by its row in STRATEGIES."""
+"""What every strategy promises. A new one joins by its file."""
 
 from __future__ import annotations
 

@@ -19,17 +19,13 @@ from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.training import check_documents, trained_stage
+from ropewalk.pipeline.training import check_documents, job_of, train_in, trained_stage
 from ropewalk.progress import Progress
-from ropewalk.training.recording import StepJournal
-from ropewalk.training.results import JOURNAL
 from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import (
     TRAINED,
     Execution,
-    StageJob,
     bytes_on_disk,
-    train_stage,
     written_bytes,
 )
 
@@ -96,11 +92,10 @@ class Train(Stage[Training]):
             tokenizer=encoder.sha256,
             progress=progress,
         )
-        job = StageJob(
+        job = job_of(
             resolve(work.source).folder,
             work.result(Search).plan,
-            store,
-            SpecialTokens.of(work.loaded.tokenizer),
+            (store, SpecialTokens.of(work.loaded.tokenizer)),
             settings.stages[0],
             settings,
             Execution(work.loaded.model.device.type),
@@ -108,15 +103,8 @@ class Train(Stage[Training]):
             keeps=False,
         )
         check_documents(store, work.present.target_length, job, work.notice)
-        journal = StepJournal(work.directory.journal(JOURNAL), 1)
-        train_stage(
-            job,
-            journal=journal,
-            progress=progress,
-            event=work.directory.event,
-            notice=work.notice,
-        )
-        return Training(place / TRAINED, trained_stage(job, journal), left_out)
+        train_in(work.directory, job, 1, progress, work.notice)
+        return Training(place / TRAINED, trained_stage(job, work.directory, 1), left_out)
 
 
 def _trained_in(run: Path) -> bool:

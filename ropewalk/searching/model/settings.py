@@ -11,9 +11,9 @@ from ropewalk.lengths import check_measured
 from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
-from ropewalk.searching.evolution import HALVED_BEYOND
 from ropewalk.searching.objective import Kind as Kind
 from ropewalk.searching.space import Space
+from ropewalk.searching.strategies.evolution import HALVED_BEYOND
 from ropewalk.untrusted import check_seed, whole_number
 
 PUBLISHED_HEADROOM = 1.25

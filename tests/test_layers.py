@@ -114,6 +114,13 @@ ROOMS = {
         ("errors", "models.logits", "evaluation", "evaluation.answering", "evaluation.chunks"),
         needs=("numpy", "torch", "transformers"),
     ),
+    "evaluation.forward_time": Row(
+        (
+            *("progress", "models", "run_directory"),
+            *("evaluation", "evaluation.answering", "evaluation.scoring"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "evaluation.public_benchmarks": Row(
         ("errors", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -394,7 +401,7 @@ ROOMS = {
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
-            "evaluation.statistics",
+            *("evaluation.forward_time", "evaluation.statistics"),
             *(
                 "exporting",
                 "exporting.parity",

@@ -92,7 +92,31 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
     answerer = InProcess(loaded, conditions, source.places)
+    _announce(loaded, settings, len(conditions), asked)
     yield Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+
+
+def _announce(
+    loaded: LoadedModel, settings: EvaluationSettings, conditions: int, asked: Asked
+) -> None:
+    """Say before the first forward of a long evaluation what it takes and what would fit."""
+    from ropewalk.evaluation.forward_time import announce
+
+    def forwards(samples: int) -> list[tuple[int, int]]:
+        each = conditions * len(settings.tasks) * samples
+        return [(length, each) for length in settings.lengths]
+
+    fewer = [samples for samples in (10, 5, 2, 1) if samples < settings.samples]
+    announce(
+        loaded.model,
+        loaded.present_plan.target_length,
+        forwards(settings.samples),
+        asked.notice,
+        run=asked.run,
+        what="this evaluation",
+        smaller=[(f"`samples` {samples}", forwards(samples)) for samples in fewer],
+        otherwise="ask for fewer `methods`, `tasks` or `lengths`",
+    )
 
 
 class InProcess(Answerer):

@@ -116,8 +116,8 @@ ROOMS = {
     ),
     "evaluation.forward_time": Row(
         (
-            *("progress", "models", "run_directory"),
-            *("evaluation", "evaluation.answering", "evaluation.scoring"),
+            *("progress", "models", "evaluation"),
+            *("evaluation.answering", "evaluation.scoring"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -187,7 +187,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
             *("evaluation", "evaluation.answering", "evaluation.scoring"),
-            *("evaluation.statistics", "query_scales"),
+            *("evaluation.forward_time", "evaluation.statistics", "query_scales"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

@@ -39,7 +39,7 @@ from ropewalk.pipeline.settings import (
     settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RunDirectory
 
 if TYPE_CHECKING:
     from ropewalk.pipeline.cost import Estimate
@@ -187,7 +187,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         start.loaded.present_plan.target_length,
         forwards(settings),
         notice,
-        run=run,
+        begun=run / CONFIGURATION,
         what="this run",
         smaller=[("`evaluations` 10 with `samples` 2", forwards(fewer))],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,16 +27,14 @@ from ropewalk.errors import InvalidValue
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RESULTS, RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
     from ropewalk.searching.model.ranks import Ranks
     from ropewalk.searching.model.results import Found, Searched
-    from ropewalk.searching.model.settings import SearchSettings
 
 
 def search(
@@ -163,6 +161,7 @@ def search(
         texts = as_documents(corpus, field, notice)
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load, whole
+        from ropewalk.searching.model.forwards import announce_search
         from ropewalk.searching.model.legs import check_search, search_model
 
         ranks = _ranks(ranks_per_copy)
@@ -178,7 +177,9 @@ def search(
             )
             check_search(loaded, texts, settings)
             if ranks is None:
-                _announce(loaded, settings, run, notice)
+                announce_search(
+                    loaded, settings, None if run is None else run / CONFIGURATION, notice
+                )
             directory = None
             if run is not None:
                 # On every rank: reading shared weights takes all that share them.
@@ -208,56 +209,6 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
-
-
-SMALLER = ((20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
-"""Evaluations and documents of searches to propose instead of one that takes too long."""
-
-
-def _announce(
-    loaded: LoadedModel, settings: SearchSettings, run: Path | None, notice: Notice
-) -> None:
-    """Say before the first forward of a long search what it takes and what would fit."""
-    from ropewalk.evaluation.forward_time import announce
-    from ropewalk.searching.model.legs import most_forwards
-    from ropewalk.searching.model.settings import legs_of
-
-    present = loaded.present_plan
-    start = present.longest(present.extended_layer)
-
-    def forwards(own: SearchSettings) -> list[tuple[int, int]]:
-        found = []
-        for _, leg_start, length in legs_of(start, own):
-            found.append((length, most_forwards(own, length)))
-            original = leg_start.geometry.original_length
-            if length > original:  # the present, the best method and the chosen, on short text
-                found.append((original, 3 * own.sizes[2]))
-        return found
-
-    smaller = []
-    if not settings.as_published:
-        for evaluations, documents in SMALLER:
-            own = replace(
-                settings,
-                strategy="adaptive",
-                keep_short=False,
-                documents=documents,
-                evaluations=evaluations,
-                tokens=None,
-            )
-            said = f"`evaluations` {evaluations} with `documents` {documents}, from Python,"
-            smaller.append((said, forwards(own)))
-    announce(
-        loaded.model,
-        present.target_length,
-        forwards(settings),
-        notice,
-        run=run,
-        what="this search",
-        smaller=smaller,
-        otherwise="`plan` compares methods without a forward, and `evaluate` measures a few of "
-        "them on few `samples`",
-    )
 
 
 def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:

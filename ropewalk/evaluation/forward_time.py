@@ -23,7 +23,6 @@ import numpy as np
 from ropewalk.evaluation.answering import at_once
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.progress import Notice
-from ropewalk.run_directory import CONFIGURATION
 
 REPEATS, FEWEST_REPEATS = 5, 2
 BESIDES = 1.5
@@ -35,7 +34,7 @@ PROBED = 128
 PATIENCE = 8.0
 """Seconds that the longest timed forward, and all forwards after the second, may take."""
 LONG, NIGHT = 3600.0, 8 * 3600.0
-"""Seconds beyond which a run is announced, and which a smaller one, proposed instead, must fit."""
+"""Seconds beyond which a run is announced, and beyond which a smaller one is proposed."""
 
 
 class Range(NamedTuple):
@@ -157,17 +156,17 @@ def announce(
     forwards: Sequence[tuple[int, int]],
     notice: Notice,
     *,
-    run: Path | None,
+    begun: Path | None,
     what: str,
     smaller: Sequence[tuple[str, Sequence[tuple[int, int]]]],
     otherwise: str,
 ) -> None:
-    """Say before a run that it will take long, and which of some smaller ones fits into a night.
+    """Say before a run that it will take long; beyond a night, name a smaller one that fits into it.
 
-    One short forward decides whether it may, so a small model is not kept waiting; nor is a `run`
-    that is resumed. `otherwise` is said where none fits.
+    One short forward decides whether it may, so a small model is not kept waiting; nor is a run
+    that is resumed, whose file `begun` is there. `otherwise` is said where none fits.
     """
-    if run is not None and (run / CONFIGURATION).is_file():
+    if begun is not None and begun.is_file():
         return
     longest = max(length for length, _ in forwards)
     timed = Timed.at_once(model, longest)
@@ -179,16 +178,18 @@ def announce(
         return
     count = sum(times for _, times in forwards)
     hours = f"{NIGHT / 3600:.0f} hours"
-    fits = next((said for said, own in smaller if timed.range(own).high <= NIGHT), None)
-    if fits is None:
-        forward = timed.range([(longest, 1)])
-        fits = f"nothing of it fits into {hours} (one forward takes {forward}); {otherwise}"
+    fits = next((f"; {said} fits" for said, own in smaller if timed.range(own).high <= NIGHT), None)
+    if expected.high <= NIGHT:
+        proposed = ""
+    elif fits is not None:
+        proposed = f"{fits} into {hours}"
     else:
-        fits = f"{fits} fits into {hours}"
+        forward = timed.range([(longest, 1)])
+        proposed = f"; no such run fits into {hours} (one forward takes {forward}), but {otherwise}"
     notice(
         f"{what} takes up to {count:,} forwards of up to {longest:,} tokens from beginning to end, "
-        f"about {expected} on this machine (timed at {timed.at[0]:,} and {timed.at[1]:,} tokens); "
-        f"{fits}"
+        f"about {expected} on this machine (timed at {timed.at[0]:,} and {timed.at[1]:,} tokens)"
+        f"{proposed}"
     )
 
 

@@ -70,16 +70,18 @@ def test_a_slow_model_is_timed_at_short_lengths_only(monkeypatch: pytest.MonkeyP
     assert slow.range(forwards).high >= times * slow.arithmetic.seconds(length, slow.rates)[0]
 
 
-def asked(model: Any, notice: Callable[[str], None], run: Path | None = None) -> None:
+def asked(
+    model: Any, notice: Callable[[str], None], begun: Path | None = None, fewest: int = 0
+) -> None:
     announce(
         model,
         128,
         [(256, 10), (128, 4)],
         notice,
-        run=run,
+        begun=begun,
         what="this search",
-        smaller=[("`samples` 5", [(256, 5)]), ("`samples` 1", [(256, 1)])],
-        otherwise="do without",
+        smaller=[("`samples` 5", [(256, 5)]), ("`samples` 1", [(256, fewest)])],
+        otherwise="`plan` does",
     )
 
 
@@ -91,11 +93,13 @@ def test_a_long_run_is_announced_with_what_fits(monkeypatch: pytest.MonkeyPatch)
     asked(model, said.append)
     monkeypatch.setattr(forward_time, "NIGHT", 0.0)
     asked(model, said.append)
-    [fits, none] = said
-    assert fits.startswith("this search takes up to 14 forwards of up to 256 tokens")
-    assert fits.endswith("; `samples` 5 fits into 8 hours")
-    assert "nothing of it fits into 0 hours (one forward takes " in none
-    assert none.endswith("; do without")
+    asked(model, said.append, fewest=1)
+    [fits, smaller, none] = said
+    assert fits.startswith("this search takes up to 14 forwards of up to 256 tokens from beginning")
+    assert fits.endswith("on this machine (timed at 128 and 256 tokens)")
+    assert smaller.endswith("; `samples` 1 fits into 0 hours")
+    assert "; no such run fits into 0 hours (one forward takes " in none
+    assert none.endswith("), but `plan` does")
 
 
 def test_a_run_that_goes_on_was_announced_before(
@@ -103,9 +107,9 @@ def test_a_run_that_goes_on_was_announced_before(
 ) -> None:
     monkeypatch.setattr(forward_time, "LONG", 0.0)
     with pytest.raises(Said):
-        asked(tiny.model(), say, tmp_path)
+        asked(tiny.model(), say, tmp_path / CONFIGURATION)
     (tmp_path / CONFIGURATION).touch()
-    asked(tiny.model(), say, tmp_path)
+    asked(tiny.model(), say, tmp_path / CONFIGURATION)
 
 
 RUNS: dict[str, Callable[[Path], object]] = {
@@ -158,7 +162,7 @@ def test_a_default_search_on_a_model_of_135_million_parameters_is_announced_in_a
         8192,
         [(16384, 980), (8192, 60)],
         said.append,
-        run=None,
+        begun=None,
         what="this search",
         smaller=[("`evaluations` 10", [(16384, 200)])],
         otherwise="`plan` takes no forward",

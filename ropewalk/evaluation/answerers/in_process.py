@@ -29,6 +29,7 @@ from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.records import Mode, Subject
+from ropewalk.run_directory import CONFIGURATION
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
@@ -112,10 +113,10 @@ def _announce(
         loaded.present_plan.target_length,
         forwards(settings.samples),
         asked.notice,
-        run=asked.run,
+        begun=None if asked.run is None else asked.run / CONFIGURATION,
         what="this evaluation",
         smaller=[(f"`samples` {samples}", forwards(samples)) for samples in fewer],
-        otherwise="ask for fewer `methods`, `tasks` or `lengths`",
+        otherwise="one with fewer `methods`, `tasks` or `lengths` may",
     )
 
 

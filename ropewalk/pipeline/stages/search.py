@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ropewalk.errors import Unsupported
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.progress import Progress
-from ropewalk.searching.model.legs import check_search, most_forwards, search_model
+from ropewalk.searching.model.forwards import most_forwards
+from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
 

@@ -28,13 +28,14 @@ from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, r
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.heads import head_layouts
 from ropewalk.models.load import LoadedModel
-from ropewalk.planning.hand_designed import HAND_DESIGNED, hand_designed
+from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
 from ropewalk.searching.descent import DOCUMENTS_A_STEP, FORWARDS_A_PASS, PASSES, Slopes, descend
+from ropewalk.searching.model.forwards import COMPARED, FINALISTS, PUBLISHED, QUICK
 from ropewalk.searching.model.gradient import ModelSlopes, cheapest_pass
 from ropewalk.searching.model.objectives import (
     ANSWERS,
@@ -56,34 +57,10 @@ from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.searching.strategies import GRADIENT
 from ropewalk.untrusted import parse_json
 
-QUICK, PUBLISHED = 40, 1344
-"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
-COMPARED = 12
-"""Search documents that schedules are scored on beside a search by gradient, which sees each of its
-many documents once."""
-FINALISTS = 4
 ROUNDED = 1.5 / STEPS_PER_UNIT
 """How far the factors of a schedule move at most, as a ratio, when a search rounds them."""
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
-
-
-def most_forwards(settings: SearchSettings, length: int) -> int:
-    """How many forwards a leg to this length takes at most, those at other lengths left out."""
-    to_search, to_select, to_report = settings.sizes
-    by_gradient = settings.strategy == GRADIENT
-    compared = min(to_search, COMPARED) if by_gradient else to_search
-    limits = []
-    if settings.evaluations is not None:
-        limits.append(settings.evaluations * to_search)
-    if settings.tokens is not None:
-        limits.append(settings.tokens // length)
-    if not limits:
-        usual = PUBLISHED if settings.strategy == "evolution" else QUICK
-        limits.append(PASSES * (FORWARDS_A_PASS + 1) if by_gradient else usual * to_search)
-    every_document = compared + to_select + to_report
-    chosen = compared + to_report
-    return min(limits) + len(HAND_DESIGNED) * every_document + FINALISTS * to_select + chosen
 
 
 def search_model(

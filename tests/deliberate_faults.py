@@ -910,8 +910,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "a kill costs a schedule's scores on all documents": Fault(
         "ropewalk/searching/model/legs.py",
-        "part = wanted[start : start + self._at_once]",
-        "part = wanted if start == 0 else []",
+        'journal(f"{self.name}-measured.jsonl"), at_once)',
+        'journal(f"{self.name}-measured.jsonl"), len(sources))',
         ("tests/searching/model/test_legs.py",),
     ),
     "a tied table of tokens is not multiplied": Fault(

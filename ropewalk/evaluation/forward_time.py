@@ -161,7 +161,7 @@ def announce(
     smaller: Sequence[tuple[str, Sequence[tuple[int, int]]]],
     otherwise: str,
 ) -> None:
-    """Say before a run that it will take long; beyond a night, name a smaller one that fits into it.
+    """Say before a run that it will take long; beyond a night, name a smaller one that fits.
 
     One short forward decides whether it may, so a small model is not kept waiting; nor is a run
     that is resumed, whose file `begun` is there. `otherwise` is said where none fits.

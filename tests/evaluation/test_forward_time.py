@@ -126,6 +126,9 @@ RUNS: dict[str, Callable[[Path], object]] = {
     "evaluation": lambda folder: rw.evaluate(
         folder, tasks=["needle"], lengths=[128], corpus=tiny.documents(8), notice=say
     ),
+    "measurement": lambda folder: rw.precision(
+        folder, corpus=tiny.documents(8), length=128, notice=say
+    ),
     "run": lambda folder: rw.extend(folder, 256, corpus=tiny.documents(8), notice=say),
 }
 
@@ -136,8 +139,8 @@ def test_each_verb_that_takes_long_says_so_before_it_keeps_anything(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(forward_time, "LONG", 0.0)
-    kind = name if name in ("evaluation", "run") else "search"
-    with pytest.raises(Said, match=rf"this {kind} takes up to [\d,]+ forwards of up to "):
+    kind = name if name in ("evaluation", "measurement", "run") else "search"
+    with pytest.raises(Said, match=rf"this {kind}.* takes up to [\d,]+ forwards of up to "):
         RUNS[name](folder)
     assert not list(tmp_path.iterdir())
 

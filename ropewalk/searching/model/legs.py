@@ -571,7 +571,8 @@ class _Kept:
                 )
         progress(1.0)
         found = np.stack([self._known[keys[document]] for document in documents])
-        return without_failures(found[None])[0]
+        rows_of_all: FloatArray = without_failures(found[None])[0]
+        return rows_of_all
 
 
 def _score(measured: FloatArray, kind: Kind) -> Score:

@@ -36,6 +36,8 @@ def unheard(text: str) -> None:
     """A notice that nobody needs: another process says it, or it was said before."""
 
 
-def share(progress: Progress, name: str) -> Callable[[float], None]:
-    """For code that knows only its share: the progress of one stage."""
-    return lambda done: progress(Status(name, done))
+def share(
+    progress: Progress, name: str, begin: float = 0.0, size: float = 1.0
+) -> Callable[[float], None]:
+    """For code that knows only its share: the progress of one stage, or of a part of one."""
+    return lambda done: progress(Status(name, begin + size * done))

@@ -935,8 +935,20 @@ UNSEEN: dict[str, Fault] = {
         "worse = self.difference < 0",
         ("tests/pipeline/test_stages.py",),
     ),
+    "a large model is timed at lengths that take minutes": Fault(
+        "ropewalk/evaluation/forward_time.py",
+        "while long >= 4 * probed and seconds * long / probed > PATIENCE:",
+        "while False:",
+        ("tests/evaluation/test_forward_time.py",),
+    ),
+    "a kill costs a schedule's scores on all documents": Fault(
+        "ropewalk/searching/model/legs.py",
+        'journal(f"{self.name}-measured.jsonl"), at_once)',
+        'journal(f"{self.name}-measured.jsonl"), len(sources))',
+        ("tests/searching/model/test_legs.py",),
+    ),
     "a tied table of tokens is not multiplied": Fault(
-        "ropewalk/pipeline/cost.py",
+        "ropewalk/evaluation/forward_time.py",
         "if tied is None or tied.weight is not embedded.weight:",
         "if tied is None or tied.weight is embedded.weight:",
         ("tests/pipeline/test_cost.py",),

@@ -113,6 +113,13 @@ ROOMS = {
         ("errors", "models.logits", "evaluation", "evaluation.answering", "evaluation.chunks"),
         needs=("numpy", "torch", "transformers"),
     ),
+    "evaluation.forward_time": Row(
+        (
+            *("progress", "models", "evaluation"),
+            *("evaluation.answering", "evaluation.scoring"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "evaluation.public_benchmarks": Row(
         ("errors", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
@@ -179,7 +186,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
             *("evaluation", "evaluation.answering", "evaluation.scoring"),
-            "evaluation.statistics",
+            *("evaluation.forward_time", "evaluation.statistics"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -393,7 +400,7 @@ ROOMS = {
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
-            "evaluation.statistics",
+            *("evaluation.forward_time", "evaluation.statistics"),
             *(
                 "exporting",
                 "exporting.parity",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -39,7 +39,7 @@ from ropewalk.pipeline.settings import (
     settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RunDirectory
 
 if TYPE_CHECKING:
     from ropewalk.pipeline.cost import Estimate
@@ -158,6 +158,7 @@ def extend(
         )
         pipeline.check(start, settings)
         preview_ends(_Asked(start, settings))
+        _announce(start, settings, path, notice)
         identity = {
             **run_identity(loaded, documents),
             **asdict(settings),
@@ -170,6 +171,28 @@ def extend(
             extended = pipeline.extend(work, settings, progress=progress, done=done)
         keep_report(path, notice)
         return extended
+
+
+def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
+    """Say before the first forward of a long run what it takes and what would fit."""
+    from ropewalk.evaluation.forward_time import announce
+    from ropewalk.pipeline.stages import stages
+
+    def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
+        return [each for stage in stages(own) for each in stage.cost().forwards]
+
+    fewer = replace(settings, evaluations=10, samples=2)
+    announce(
+        start.loaded.model,
+        start.loaded.present_plan.target_length,
+        forwards(settings),
+        notice,
+        begun=run / CONFIGURATION,
+        what="this run",
+        smaller=[("`evaluations` 10 with `samples` 2", forwards(fewer))],
+        otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
+        "`samples`, and `export` writes it",
+    )
 
 
 class _Asked(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -29,7 +30,7 @@ from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
-from ropewalk.run_directory import RESULTS, RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
@@ -121,9 +122,10 @@ def precision(
             notice=notice,
             run=run,
         )
+        from ropewalk.evaluation.forward_time import announce
         from ropewalk.models.load import load
         from ropewalk.number_formats.arms import named
-        from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, settings_for
+        from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, forwards, settings_for
 
         for name in chosen_arms or ():
             named(name)
@@ -141,6 +143,24 @@ def precision(
             seed=seed,
         )
         measurement = Measurement(loaded, documents, settings)
+
+        def in_all(**fewer: Any) -> list[tuple[int, int]]:
+            return [(settings.length, forwards(replace(settings, **fewer)))]
+
+        announce(
+            loaded.model,
+            loaded.present_plan.target_length,
+            in_all(),
+            notice,
+            begun=None if run is None else run / CONFIGURATION,
+            what="this measurement, without the slower arithmetic of its arms,",
+            smaller=[
+                (f"`sequences` {count}", in_all(sequences=count))
+                for count in (20, 10, 5)
+                if count < settings.sequences
+            ],
+            otherwise="`quick` measures a few shifts at a shorter `length`",
+        )
         measuring = share(progress, "measuring")
         with ExitStack() as stack:
             journal = directory = None

@@ -27,7 +27,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import RESULTS, RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
@@ -151,6 +151,7 @@ def search(
         texts = as_documents(corpus, field, notice)
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load, whole
+        from ropewalk.searching.model.forwards import announce_search
         from ropewalk.searching.model.legs import check_search, search_model
 
         ranks = _ranks(ranks_per_copy)
@@ -165,6 +166,10 @@ def search(
                 place=whole if ranks is None else ranks.place,
             )
             check_search(loaded, texts, settings)
+            if ranks is None:
+                announce_search(
+                    loaded, settings, None if run is None else run / CONFIGURATION, notice
+                )
             directory = None
             if run is not None:
                 # On every rank: reading shared weights takes all that share them.

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from ropewalk.evaluation.forward_time import Arithmetic
 from ropewalk.models.config import Config
-from ropewalk.pipeline.cost import Arithmetic
 
 _FORWARDS = 3
 """A backward pass takes twice what its forward takes."""

@@ -19,6 +19,7 @@ from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.runtimes import Runtime
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE, architecture
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, without
+from ropewalk.untrusted import real_number
 
 NAME = "exllamav3"
 LENGTH = "max_position_embeddings"
@@ -65,19 +66,20 @@ def _scaling(rope: Config) -> set[str]:
 def _yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     stated, original = reader.need(LENGTH), rope.get(ORIGINAL_LENGTH)
     if original is not None:
-        rope = {**rope, "factor": stated / original}
-    factor = rope.get("factor")
-    if not isinstance(factor, int | float):
-        raise InvalidValue("factor", factor, "exllamav3's YaRN needs it here", "add it")
+        lengths = real_number(stated, LENGTH), real_number(original, ORIGINAL_LENGTH)
+        rope = {**rope, "factor": lengths[0] / (lengths[1] or math.nan)}
+    factor = real_number(rope.get("factor"), "factor")
     scaling = rope.get("attention_factor")
-    if scaling is None:
+    if scaling is not None:
+        scaling = real_number(scaling, "attention_factor")
+    else:
         grows = bool(rope.get(GROWTH_IN_ROPE))
         scaling = 1.0 if grows or factor <= 1 else 0.1 * math.log(factor) + 1.0
     rope = without(rope, {"mscale", "mscale_all_dim", "attention_factor"})
     # A factor of 1 and below scales nothing there; here it is no YaRN.
     rope = rope if factor > 1 else {**without(rope, {"factor"}), "factor": 1.0}
     return tuple(
-        replace(step, schedule=replace(step.schedule, attention_scaling=float(scaling)))
+        replace(step, schedule=replace(step.schedule, attention_scaling=scaling))
         for step in reader.steps(known(rope))
     )
 

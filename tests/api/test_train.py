@@ -24,6 +24,7 @@ import ropewalk as rw
 from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation import forward_time
 from ropewalk.models.source import resolve
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
@@ -296,11 +297,17 @@ def test_random_weights_of_a_config_are_trained_too(model: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_schedule_is_searched_between_stages(model: Path, tmp_path: Path) -> None:
+def test_a_schedule_is_searched_between_stages(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward_time, "LONG", 0.0)
+    said: list[str] = []
     found = trained(
         model, tmp_path / "run", to=None, stages=[256, 512], steps=2, search_between=True,
         search_corpus=[document.text for document in tiny.documents(8)], evaluations=5,
+        notice=said.append,
     )  # fmt: skip
+    assert sum(text.startswith("this search takes up to ") for text in said) == 1
     assert found.stages[0].method == "linear"
     assert (tmp_path / "run" / "stage-1" / "model" / "config.json").exists()
     assert found.plan.provenance["strategy"] == "adaptive"

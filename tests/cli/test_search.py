@@ -123,7 +123,8 @@ def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> Non
 
 
 def test_options_say_what_they_take(model: Path, corpus: Path) -> None:
-    assert _search(model, *QUICK, corpus, "--strategy", "annealing").exit_code == 2
+    with pytest.raises(RopewalkError, match="unknown strategy 'annealing'; valid: adaptive"):
+        _search(model, *QUICK, corpus, "--strategy", "annealing")
 
 
 @pytest.mark.slow

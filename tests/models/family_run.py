@@ -51,7 +51,7 @@ def _random(present: ContextPlan, **more: Any) -> ContextPlan:
     factors = np.exp(np.random.default_rng(0).uniform(0, np.log(8), pairs)).tolist()
     # One list serves all layer types, unless their heads differ (Gemma 4).
     alike = [n for n in present.schedules if present.longest(n).geometry.pairs == pairs]
-    return _plan(present, "longrope", {"factors": factors, **more}, layer_types=tuple(alike))
+    return _plan(present, "longrope", {"factors": factors}, layer_types=tuple(alike), **more)
 
 
 PLANS: Mapping[str, Callable[[ContextPlan], ContextPlan]] = {

@@ -29,6 +29,7 @@ from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.records import Mode, Subject
+from ropewalk.run_directory import CONFIGURATION
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
@@ -92,7 +93,32 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
     answerer = InProcess(loaded, conditions, source.places)
+    answerer.check(settings)  # what cannot be read is not timed
+    _announce(loaded, settings, len(conditions), asked)
     yield Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+
+
+def _announce(
+    loaded: LoadedModel, settings: EvaluationSettings, conditions: int, asked: Asked
+) -> None:
+    """Say before the first forward of a long evaluation what it takes and what would fit."""
+    from ropewalk.evaluation.forward_time import announce
+
+    def forwards(samples: int) -> list[tuple[int, int]]:
+        each = conditions * len(settings.tasks) * samples
+        return [(length, each) for length in settings.lengths]
+
+    fewer = [samples for samples in (10, 5, 2, 1) if samples < settings.samples]
+    announce(
+        loaded.model,
+        loaded.present_plan.target_length,
+        forwards(settings.samples),
+        asked.notice,
+        begun=None if asked.run is None else asked.run / CONFIGURATION,
+        what="this evaluation",
+        smaller=[(f"`samples` {samples}", forwards(samples)) for samples in fewer],
+        otherwise="one with fewer `methods`, `tasks` or `lengths` may",
+    )
 
 
 class InProcess(Answerer):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ropewalk.errors import Unsupported
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
-from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress
-from ropewalk.searching.model.legs import FINALISTS, check_search, search_model
+from ropewalk.searching.model.forwards import most_forwards
+from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
 
@@ -28,13 +28,7 @@ class Search(Stage[Found]):
 
     def cost(self) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
-        to_search, to_select, to_report = self.documents
-        count = (
-            self.evaluations * to_search
-            + len(HAND_DESIGNED) * (to_search + to_select + to_report)
-            + FINALISTS * to_select
-            + to_report
-        )
+        count = most_forwards(self.settings, self.target_length)
         return Cost((Forwards(self.target_length, count),))
 
     @property

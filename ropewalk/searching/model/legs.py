@@ -28,11 +28,12 @@ from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, r
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
-from ropewalk.progress import Notice, Progress, Status, log_notice, silent
+from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
+from ropewalk.searching.model.forwards import FINALISTS, PUBLISHED, QUICK
 from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
@@ -41,6 +42,7 @@ from ropewalk.searching.model.objectives import (
     Measure,
     ModelObjective,
     loss_of,
+    without_failures,
 )
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.ranks import Ranks
@@ -50,9 +52,6 @@ from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.untrusted import parse_json
 
-QUICK, PUBLISHED = 40, 1344
-"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
-FINALISTS = 4
 ROUNDED = 1.5 / STEPS_PER_UNIT
 """How far the factors of a schedule move at most, as a ratio, when a search rounds them."""
 FIRST_ROUND = 6
@@ -192,7 +191,7 @@ class _Work:
         at_once: int,
     ) -> Leg:
         kind = self.settings.objective
-        kept = _Kept(measure, journal(f"{self.name}-measured.jsonl"))
+        kept = _Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
         first, second, end = np.cumsum(sizes).tolist()
         documents = {
             "search": range(first),
@@ -207,8 +206,8 @@ class _Work:
             found = {}
             some = documents[place]
             for done, (name, schedule) in enumerate(schedules.items()):
-                progress(Status(stage, done / len(schedules)))
-                found[name] = kept.measured(schedule, some)
+                part = share(progress, stage, done / len(schedules), 1 / len(schedules))
+                found[name] = kept.measured(schedule, some, part)
             return found
 
         by_hand = self._by_hand()
@@ -316,9 +315,10 @@ class _Work:
         measured: dict[str, FloatArray] = {}
         while True:
             until = min(len(documents), 2 * done or FIRST_ROUND)
-            progress(Status("selecting", done / len(documents)))
-            for name in left:
-                more = kept.measured(pool[name], documents[done:until])
+            behind, size = done / len(documents), (until - done) / len(documents) / len(left)
+            for number, name in enumerate(left):
+                part = share(progress, "selecting", behind + number * size, size)
+                more = kept.measured(pool[name], documents[done:until], part)
                 measured[name] = np.concatenate([measured[name], more]) if done else more
             done = until
             texts = [text_of(sources[i]) for i in documents[:done]]
@@ -377,24 +377,41 @@ class _Work:
 
 
 class _Kept:
-    """What was measured beside a search, one schedule and set of documents a line."""
+    """What was measured beside a search, one schedule and document a line.
 
-    def __init__(self, measure: Measure, journal: Journal | None) -> None:
-        self._measure, self._journal = measure, journal
+    A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
+    """
+
+    def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
+        self._measure, self._journal, self._at_once = measure, journal, at_once
         self._known: dict[str, FloatArray] = {}
         for record in journal.records if journal else ():
             values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            self._known[str(record["of"])] = values
+            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
 
-    def measured(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
-        key = identity(schedule.to_json(), list(documents))
-        if key not in self._known:
-            self._known[key] = self._measure([schedule], documents)[0]
+    def measured(
+        self,
+        schedule: RotarySchedule,
+        documents: Sequence[int],
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> FloatArray:
+        of_schedule = schedule.to_json()
+        keys = {document: identity(of_schedule, [document]) for document in documents}
+        wanted = [document for document in documents if keys[document] not in self._known]
+        for start in range(0, len(wanted), self._at_once):
+            progress((len(documents) - len(wanted) + start) / len(documents))
+            part = wanted[start : start + self._at_once]
+            rows = self._measure([schedule], part)[0]
+            self._known |= {keys[document]: row for document, row in zip(part, rows, strict=True)}
             if self._journal:
-                rows = self._known[key].tolist()
-                rows = [[None if x != x else x for x in row] for row in rows]
-                self._journal.append([{"of": key, "measured": rows}])
-        return self._known[key]
+                self._journal.append(
+                    {"of": keys[d], "measured": [None if x != x else x for x in row.tolist()]}
+                    for d, row in zip(part, rows, strict=True)
+                )
+        progress(1.0)
+        found = np.stack([self._known[keys[document]] for document in documents])
+        rows_of_all: FloatArray = without_failures(found[None])[0]
+        return rows_of_all
 
 
 def _score(measured: FloatArray, kind: Kind) -> Score:

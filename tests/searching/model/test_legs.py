@@ -158,6 +158,29 @@ def test_the_choice_is_made_by_other_documents_than_those_of_the_search() -> Non
     assert disagree
 
 
+def test_a_kill_costs_one_forward_and_each_forward_moves_the_bar(tmp_path: Path) -> None:
+    model, shown, forwards = tiny.model(), list[Any](), 0
+    journal = Journal(tmp_path / "search-measured.jsonl")
+
+    def killed(module: Any, given: Any) -> None:
+        nonlocal forwards
+        forwards += len(shown) > 0  # proving that the plan works comes before
+        if forwards == 6:
+            raise KeyboardInterrupt
+
+    model.get_input_embeddings().register_forward_pre_hook(killed)
+    with pytest.raises(KeyboardInterrupt):
+        searched(
+            model=model,
+            journal=lambda name: journal if "measured" in name else None,
+            progress=shown.append,
+        )
+    # The first method on three documents, and the second on two.
+    assert len((tmp_path / "search-measured.jsonl").read_text().splitlines()) == 5
+    shares = sorted({status.done for status in shown})
+    assert shares == pytest.approx([n / 3 / len(HAND_DESIGNED) for n in range(6)])
+
+
 def test_what_is_clearly_worse_drops_out_and_no_set_of_documents_meets_another() -> None:
     settings = replace(SETTINGS, documents=(3, 14, 3))
     documents = tiny.documents(12)

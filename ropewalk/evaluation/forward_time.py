@@ -1,0 +1,235 @@
+"""The time that forwards take here: a model timed at two lengths, its arithmetic for all others.
+
+A forward over n tokens multiplies each weight once a token and compares each pair of positions once
+in every head. The first grows with n, the second with n². Two rates, seconds per multiplication of
+either kind, follow from two lengths; timed several times after a warm-up, they give a range.
+Comparing positions is never faster a multiplication than multiplying weights, so where the lengths
+are too short to tell the second rate, the first stands for it.
+
+A model of 135 million parameters takes minutes for one forward at 16k on a CPU, so the lengths are
+as short, and the repetitions as few, as keep the timing itself within a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ropewalk.evaluation.answering import at_once
+from ropewalk.evaluation.scoring import Scorer
+from ropewalk.progress import Notice
+
+REPEATS, FEWEST_REPEATS = 5, 2
+BESIDES = 1.5
+"""The upper end of a range, in parts of the slowest forwards."""
+LONGEST_TIMED = 4096
+"""A longer forward would take as long as what is estimated by it."""
+PROBED = 128
+"""The length of the first forward, which shows what longer ones would take."""
+PATIENCE = 8.0
+"""Seconds that the longest timed forward, and all forwards after the second, may take."""
+LONG, NIGHT = 3600.0, 8 * 3600.0
+"""Seconds beyond which a run is announced, and beyond which a smaller one is proposed."""
+
+
+class Range(NamedTuple):
+    """The least, the middle and the most that several timings lead to, in seconds."""
+
+    low: float
+    middle: float
+    high: float
+
+    def __str__(self) -> str:
+        for unit, seconds in (("hours", 3600), ("minutes", 60)):
+            if self.high >= 2 * seconds:
+                low, high = (f"{end / seconds:.1f}" for end in (self.low, self.high))
+                return f"{low} to {high} {unit}" if high != low else f"{high} {unit}"
+        low_s, high_s = round(self.low), round(self.high)
+        return f"{low_s} to {high_s} s" if high_s > low_s else f"{max(1, high_s)} s"
+
+
+class Rates(NamedTuple):
+    """Seconds per multiplication, of weights and of positions, once for each repetition."""
+
+    by_weight: tuple[float, ...]
+    by_position: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How many multiplications a forward takes."""
+
+    weights: int
+    """That every token is multiplied by: all but the table that tokens are looked up in."""
+    attention: int
+    """Layers times the width of all heads: what a pair of positions costs twice over."""
+
+    @classmethod
+    def of(cls, model: Any) -> Arithmetic:
+        from ropewalk.models.anatomy import anatomy_of
+
+        layers = len(anatomy_of(model).layers)
+        config = model.config.get_text_config()
+        heads = int(config.num_attention_heads)
+        head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        embedded = model.get_input_embeddings()
+        tied = model.get_output_embeddings()
+        weights = sum(p.numel() for p in model.parameters())
+        if tied is None or tied.weight is not embedded.weight:
+            weights -= embedded.weight.numel()
+        return cls(weights, layers * heads * head)
+
+    def by_weight(self, length: int) -> float:
+        return float(self.weights) * length
+
+    def by_position(self, length: int) -> float:
+        return float(self.attention) * length**2  # scores and values, each for half of the pairs
+
+    def seconds(self, length: int, rates: Rates) -> list[float]:
+        """Of one forward, by each repetition."""
+        return [
+            weight * self.by_weight(length) + position * self.by_position(length)
+            for weight, position in zip(*rates, strict=True)
+        ]
+
+    def fitted(self, timed: Sequence[tuple[int, Sequence[float]]]) -> Rates:
+        """The rates that explain two lengths, for each repetition."""
+        (short, first), (long, second) = timed
+        table = np.array(
+            [
+                [self.by_weight(short), self.by_position(short)],
+                [self.by_weight(long), self.by_position(long)],
+            ]
+        )
+        by_weight, by_position = [], []
+        for both in zip(first, second, strict=False):  # one may be repeated less
+            weight, position = np.linalg.solve(table, both)
+            if position < weight:  # the lengths cannot tell: one rate for both
+                weight = position = both[1] / table[1].sum()
+            by_weight.append(float(weight))
+            by_position.append(float(position))
+        return Rates(tuple(by_weight), tuple(by_position))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A model's forwards, as they were timed here."""
+
+    arithmetic: Arithmetic
+    rates: Rates
+    at: tuple[int, int]
+    """The two lengths at which a forward was timed."""
+
+    @classmethod
+    def of(cls, model: Any, window: int, target: int) -> Timed:
+        """Time a model that serves `window` tokens and is to be read at `target`."""
+        arithmetic, scorer = Arithmetic.of(model), Scorer(model)
+        lengths = _timed_lengths(scorer, window, target)
+        rates = arithmetic.fitted([(length, _timed(scorer, length)) for length in lengths])
+        return cls(arithmetic, rates, lengths)
+
+    @classmethod
+    def at_once(cls, model: Any, target: int) -> Timed:
+        """The same by one short forward, at one rate for both kinds of multiplication."""
+        arithmetic = Arithmetic.of(model)
+        length = _probed(target)
+        seconds = _once(Scorer(model), length)
+        rate = seconds / (arithmetic.by_weight(length) + arithmetic.by_position(length))
+        return cls(arithmetic, Rates((rate,), (rate,)), (length, length))
+
+    def range(self, forwards: Sequence[tuple[int, int]], besides: float = 0.0) -> Range:
+        """Of so many forwards of each length, and some seconds besides."""
+        totals = np.full(len(self.rates.by_weight), besides)
+        for length, times in forwards:
+            totals += times * np.array(self.arithmetic.seconds(length, self.rates))
+        return Range(float(totals.min()), float(np.median(totals)), BESIDES * float(totals.max()))
+
+
+def announce(
+    model: Any,
+    window: int,
+    forwards: Sequence[tuple[int, int]],
+    notice: Notice,
+    *,
+    begun: Path | None,
+    what: str,
+    smaller: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    otherwise: str,
+) -> None:
+    """Say before a run that it will take long; beyond a night, name a smaller one that fits.
+
+    One short forward decides whether it may, so a small model is not kept waiting; nor is a run
+    that is resumed, whose file `begun` is there. `otherwise` is said where none fits.
+    """
+    if begun is not None and begun.is_file():
+        return
+    longest = max(length for length, _ in forwards)
+    timed = Timed.at_once(model, longest)
+    if timed.range(forwards).high < LONG:
+        return
+    timed = Timed.of(model, window, longest)
+    expected = timed.range(forwards)
+    if expected.high < LONG:
+        return
+    count = sum(times for _, times in forwards)
+    hours = f"{NIGHT / 3600:.0f} hours"
+    fits = next((f"; {said} fits" for said, own in smaller if timed.range(own).high <= NIGHT), None)
+    if expected.high <= NIGHT:
+        proposed = ""
+    elif fits is not None:
+        proposed = f"{fits} into {hours}"
+    else:
+        forward = timed.range([(longest, 1)])
+        proposed = f"; no such run fits into {hours} (one forward takes {forward}), but {otherwise}"
+    notice(
+        f"{what} takes up to {count:,} forwards of up to {longest:,} tokens from beginning to end, "
+        f"about {expected} on this machine (timed at {timed.at[0]:,} and {timed.at[1]:,} tokens)"
+        f"{proposed}"
+    )
+
+
+def _timed_lengths(scorer: Scorer, window: int, target: int) -> tuple[int, int]:
+    """As long as a timing can bear, and at least twice the probe."""
+    long = min(target, max(LONGEST_TIMED, 2 * min(window, LONGEST_TIMED)))
+    probed = _probed(long)
+    seconds = _once(scorer, probed)
+    while long >= 4 * probed and seconds * long / probed > PATIENCE:
+        long //= 2
+    return min(window, long // 2), long
+
+
+def _probed(longest: int) -> int:
+    return max(2, min(PROBED, longest // 2))
+
+
+def _once(scorer: Scorer, length: int) -> float:
+    """Seconds of one forward over one sequence, after a first one, which is slow."""
+    _score(scorer, length)
+    return _score(scorer, length)
+
+
+def _timed(scorer: Scorer, length: int) -> list[float]:
+    """Seconds for one sequence, in a batch as large as an evaluation's where that is quick."""
+    began = time.perf_counter()
+    one = _once(scorer, length)
+    batch = max(1, min(at_once(length), int(PATIENCE / one)))
+    if batch > 1:
+        _score(scorer, length, batch)  # the first call of a shape is slow
+    seconds: list[float] = []
+    while len(seconds) < FEWEST_REPEATS or (
+        len(seconds) < REPEATS and time.perf_counter() - began < PATIENCE
+    ):
+        seconds.append(_score(scorer, length, batch) / batch)
+    return seconds
+
+
+def _score(scorer: Scorer, length: int, batch: int = 1) -> float:
+    tokens = [np.zeros(length, dtype=np.int64)] * batch
+    began = time.perf_counter()
+    scorer.score(tokens, [length - 1] * batch)
+    return time.perf_counter() - began

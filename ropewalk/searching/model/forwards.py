@@ -1,0 +1,89 @@
+"""How many forwards a search takes, and the sentence that announces a long one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ropewalk.evaluation.forward_time import announce
+from ropewalk.models.load import LoadedModel
+from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.progress import Notice
+from ropewalk.searching.model.settings import SearchSettings, legs_of
+
+QUICK, PUBLISHED = 40, 1344
+"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
+FINALISTS = 4
+FEWER = ((20, None), (10, None))
+"""Evaluations of searches to propose instead of one that takes too long, on as many documents."""
+SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
+"""The same with fewer documents too, which only `rw.search` takes."""
+
+
+def most_forwards(settings: SearchSettings, length: int) -> int:
+    """How many forwards a leg to this length takes at most, those at other lengths left out."""
+    to_search, to_select, to_report = settings.sizes
+    limits = []
+    if settings.evaluations is not None:
+        limits.append(settings.evaluations * to_search)
+    if settings.tokens is not None:
+        limits.append(settings.tokens // length)
+    if not limits:
+        usual = PUBLISHED if settings.strategy == "evolution" else QUICK
+        limits.append(usual * to_search)
+    every_document = to_search + to_select + to_report
+    chosen = to_search + to_report
+    return min(limits) + len(HAND_DESIGNED) * every_document + FINALISTS * to_select + chosen
+
+
+def announce_search(
+    loaded: LoadedModel,
+    settings: SearchSettings,
+    begun: Path | None,
+    notice: Notice,
+    proposed: Sequence[tuple[int, tuple[int, int, int] | None]] = SMALLER,
+) -> None:
+    """Say before the first forward of a long search what it takes and what would fit.
+
+    `begun` is a file that is there once the search has begun.
+    """
+    present = loaded.present_plan
+    start = present.longest(present.extended_layer)
+
+    def forwards(own: SearchSettings) -> list[tuple[int, int]]:
+        found = []
+        for _, leg_start, length in legs_of(start, own):
+            found.append((length, most_forwards(own, length)))
+            original = leg_start.geometry.original_length
+            if length > original:  # the present, the best method and the chosen, on short text
+                found.append((original, 3 * own.sizes[2]))
+        return found
+
+    smaller = []
+    if not settings.as_published:
+        for evaluations, documents in proposed:
+            own = replace(
+                settings,
+                strategy="adaptive",
+                documents=documents or settings.documents,
+                evaluations=evaluations,
+                tokens=None,
+            )
+            said = f"`evaluations` {evaluations}"
+            if documents is not None:
+                said += f" with `documents` {documents} of `rw.search`"
+            if settings.strategy != own.strategy:
+                said += f" and `strategy` {own.strategy}"
+            smaller.append((said, forwards(own)))
+    announce(
+        loaded.model,
+        present.target_length,
+        forwards(settings),
+        notice,
+        begun=begun,
+        what="this search",
+        smaller=smaller,
+        otherwise="`plan` compares methods without a forward, and `evaluate` measures a few of "
+        "them on few `samples`",
+    )

@@ -93,9 +93,10 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
     answerer = InProcess(loaded, conditions, source.places)
-    answerer.check(settings)  # what cannot be read is not timed
+    evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+    evaluation.check_fits()  # what cannot be asked is not timed
     _announce(loaded, settings, len(conditions), asked)
-    yield Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+    yield evaluation
 
 
 def _announce(

@@ -24,6 +24,6 @@ def every() -> Mapping[str, Strategy]:
 
 
 def named(name: str) -> Strategy:
-    if name not in every():
+    if name not in tuple(every()):
         raise UnknownName("strategy", name, tuple(every()))
     return every()[name]

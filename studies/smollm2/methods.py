@@ -227,7 +227,12 @@ def _rows(cells: Sequence[Cell], length: int) -> Iterator[str]:
 
 
 def blocks() -> dict[str, str]:
-    return {PAGE: table(kept())}
+    cells = kept()
+    whole = DOCUMENTS * len(METHODS) * 2
+    told = f"Measured so far: {len(cells)} of {whole} cells (a document, a method and a length)"
+    if len(cells) < whole:
+        told += "; nothing is concluded from a part of them"
+    return {PAGE: f"{told}.\n\n{table(cells)}"}
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def smallest(family: str, room: Path) -> dict[str, Any]:
     asked = gate.sequences(plan, list(range(3, 60)))[:1]
     (answered,) = gate.ask_stock([(out, asked)])
     for part in PARTS:
-        result = gate.compare(model, louder(plan, part), asked, answered.answers)
+        result = gate.agreement_with(model, louder(plan, part), asked, answered.answers)
         if not result.passed:
             usual = result.usual or result.tolerance
             return {"part": part, "distance": result.max_difference / usual}

@@ -208,7 +208,7 @@ ROOMS = {
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
         (
-            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.parity"),
+            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.agreement"),
             "evaluation.statistics",
         ),
         needs=("numpy",),
@@ -279,14 +279,14 @@ ROOMS = {
         (
             *("errors", "extras", "progress", "schedule", "context_plan"),
             *("runtimes", "exporting.manifest"),
-            *("exporting.parity", "exporting.places", "exporting.staging", "exporting.tokens"),
+            *("exporting.agreement", "exporting.places", "exporting.staging", "exporting.tokens"),
             *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
             *("gguf.rewriting", "gguf.settings", "gguf.tensors"),
         ),
         needs=("numpy",),
         wires=True,  # what it is compared with needs torch, and the export does not
     ),
-    "exporting.parity": Row(("errors", "values")),
+    "exporting.agreement": Row(("errors", "values")),
     "exporting.manifest": Row(("errors", "outputs", "untrusted", "values")),
     "exporting.places": Row(("errors", "outputs", "exporting.manifest")),
     "exporting.tokens": Row(),
@@ -298,7 +298,7 @@ ROOMS = {
                 "models.stock_config",
                 "runtimes",
             ),
-            *("exporting.parity", "exporting.manifest", "exporting.places", "exporting.tokens"),
+            *("exporting.agreement", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
@@ -334,7 +334,7 @@ ROOMS = {
     ),
     "audit.result": Row(
         (
-            *("lengths", "values", "exporting.parity", "runtimes", "audit.finding"),
+            *("lengths", "values", "exporting.agreement", "runtimes", "audit.finding"),
             *("audit.files.check", "wheels"),
         ),
     ),
@@ -346,7 +346,7 @@ ROOMS = {
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
-            *("runtimes", "models.families", "exporting.parity", "exporting.tokens"),
+            *("runtimes", "models.families", "exporting.agreement", "exporting.tokens"),
             *("runtimes",),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("gguf.parts", "gguf.settings"),
@@ -371,7 +371,7 @@ ROOMS = {
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page"),
             "evaluation.compared",
-            *("exporting.parity", "runtimes", "evaluation.conditions"),
+            *("exporting.agreement", "runtimes", "evaluation.conditions"),
         ),
         needs=("numpy",),
     ),
@@ -388,7 +388,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
             *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
-            *("exporting.parity", "audit.finding", "audit.files.check", "training.results"),
+            *("exporting.agreement", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
     ),
@@ -403,7 +403,7 @@ ROOMS = {
             *("evaluation.forward_time", "evaluation.statistics"),
             *(
                 "exporting",
-                "exporting.parity",
+                "exporting.agreement",
                 "exporting.manifest",
                 "audit",
                 "audit.finding",
@@ -432,7 +432,7 @@ ROOMS = {
                 "runtimes",
                 "audit.result",
             ),
-            *("exporting.parity", "number_formats.results", "reports"),
+            *("exporting.agreement", "number_formats.results", "reports"),
             "number_formats.conclusion",
         ),
         needs=("numpy",),
@@ -494,7 +494,7 @@ ROOMS = {
             ),
             *("evaluation.compared", "evaluation.conclusion", "evaluation.statistics"),
             *("number_formats.conclusion", "training.results"),
-            *("exporting.parity", "runtimes", "audit.finding", "audit.result"),
+            *("exporting.agreement", "runtimes", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),

@@ -20,7 +20,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve, stated_assumptions
 from ropewalk.planning.base import sufficient_base
-from ropewalk.planning.comparison import Candidate, compare
+from ropewalk.planning.comparison import Candidate, ranking_of
 from ropewalk.planning.extension import chosen_layers
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.runtimes.serving import Serving, serving
@@ -152,7 +152,7 @@ def compare_methods(
             given["base_change"] = {"base": base}
         except MissingExtra as error:  # the other methods need no base
             without["base_change"] = str(error)
-        candidates, refused = compare(
+        candidates, refused = ranking_of(
             present,
             target,
             layer_types=chosen,

@@ -177,7 +177,7 @@ def _of_folder(
         tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "well")
     explained = any(f.wrong and STOCK in f.runtimes for f in found)
     checked = weighed.checked.check
-    if tried.parity is not None:
+    if tried.agreement is not None:
         readings = tuple(replace(r, source=RUN) if r.source == MEASURED else r for r in readings)
         checked = _established(checked, "loaded whole by stock transformers")
     return Audit(
@@ -192,7 +192,7 @@ def _of_folder(
             *(() if explained else tried.findings),
         ),
         compared=meant is not None and not all(reading.unread for reading in readings),
-        parity=tried.parity,
+        agreement=tried.agreement,
         notes=(*notes, *tried.notes),
         wheel=release,
     )
@@ -243,7 +243,7 @@ def _of_file(
     found = [*weighed.findings, *words.findings, *content.findings]
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]
-    parity, checked = None, weighed.check
+    agreement, checked = None, weighed.check
     run = run and llama_cpp.NAME in runtimes
     if run and llama_cpp_run.available() and not broken:
         progress(Status("verify", 0.3, "running llama.cpp"))
@@ -258,12 +258,12 @@ def _of_file(
         else:
             try:
                 with required_by("its own model"):
-                    parity = compared(header, plan.longest())
+                    agreement = compared(header, plan.longest())
             except Unsupported as error:
                 notes += (f"not compared with its weights in transformers: {error}",)
                 notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
-                found += () if parity.passed else (differs(llama_cpp.NAME, parity),)
+                found += () if agreement.passed else (differs(llama_cpp.NAME, agreement),)
     elif run and not broken:
         notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
@@ -274,7 +274,7 @@ def _of_file(
         checks=(checked, words.check, content.check),
         warnings=tuple(found),
         compared=plan is not None,
-        parity=parity,
+        agreement=agreement,
         notes=notes,
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.agreement import Agreement
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
 from ropewalk.runtimes.llama_cpp import NAME
@@ -80,7 +80,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
             )
 
 
-def compared(header: GGUFHeader, schedule: RotarySchedule) -> Parity:
+def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
     """llama.cpp beside the file's own weights under this schedule, beyond the trained length."""
     from ropewalk.exporting import llama_cpp
     from ropewalk.gguf.weights import model_of, stored_type

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import Finding
-from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.agreement import Agreement
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result
@@ -32,7 +32,7 @@ class Audit(Result):
     warnings: tuple[Finding, ...]
     compared: bool
     """There was something to compare the rotation with."""
-    parity: Parity | None = None
+    agreement: Agreement | None = None
     """None: it was not run, or there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
     wheel: WheelReading | None = None
@@ -95,6 +95,6 @@ class Audit(Result):
             text += f"; wrong: {', '.join(names)}"
         elif self.not_established:
             text += f"; not established: {'; '.join(self.not_established)}"
-        if self.parity is not None:
-            text += f"; {self.parity.runtime} gives {self.parity}"
+        if self.agreement is not None:
+            text += f"; {self.agreement.runtime} gives {self.agreement}"
         return f"{text}."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
-from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.agreement import Agreement
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.runtimes.reading import STOCK
 
@@ -29,7 +29,7 @@ MOST_BYTES = 8 * 2**30
 class Trial:
     """What came of it."""
 
-    parity: Parity | None = None
+    agreement: Agreement | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     if checkpoint.bytes(torch.float32) > MOST_BYTES:
         return Trial(notes=("too large to be run here: only its rotary modules were measured",))
     try:
-        parity, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
+        agreement, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
@@ -60,23 +60,23 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         return Trial(notes=(f"the model was not run: {error}",))
     except InputError as error:
         return Trial(findings=(_failed("refused", str(error), "it does not load"),))
-    found = [] if parity.passed else [differs(STOCK, parity)]
+    found = [] if agreement.passed else [differs(STOCK, agreement)]
     if tokens is not None and tokens.error:
         said = f"stock transformers cannot load the tokenizer ({tokens.error})"
         found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
-    return Trial(parity, tuple(found))
+    return Trial(agreement, tuple(found))
 
 
 def _compared(
     checkpoint: Checkpoint, plan: ContextPlan, text: str
-) -> tuple[Parity, gate.Tokens | None]:
+) -> tuple[Agreement, gate.Tokens | None]:
     from ropewalk.exporting import gate
     from ropewalk.exporting.stock_run import settle
 
     model = settle(_loaded(checkpoint.folder))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
-    return gate.compare(model, plan, asked, answered.answers), answered.tokens
+    return gate.agreement_with(model, plan, asked, answered.answers), answered.tokens
 
 
 def _loaded(folder: Path) -> Any:
@@ -93,11 +93,11 @@ def _loaded(folder: Path) -> Any:
         raise InputError(f"transformers cannot load it: {type(error).__name__}: {said}") from None
 
 
-def differs(runtime: str, parity: Parity) -> Finding:
+def differs(runtime: str, agreement: Agreement) -> Finding:
     return _failed(
         "model-differs",
-        f"in {parity.runtime}, {parity.quantity} differ from the planned model's by "
-        f"{parity.max_difference:.3g}, and {parity.tolerance:.2g} is allowed",
+        f"in {agreement.runtime}, {agreement.quantity} differ from the planned model's by "
+        f"{agreement.max_difference:.3g}, and {agreement.tolerance:.2g} is allowed",
         "it does not follow the plan",
         runtime,
     )

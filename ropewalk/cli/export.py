@@ -10,7 +10,7 @@ import typer
 from ropewalk.api.export import Preview, export
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
-from ropewalk.exporting.parity import Exported, NotTheSame
+from ropewalk.exporting.agreement import Exported, NotTheSame
 from ropewalk.runtimes import targets
 
 EXAMPLE = "ropewalk export path/to/model --plan plan.json --runtime vllm -o extended"
@@ -50,8 +50,8 @@ def command(
 
 def _show(exported: Exported) -> None:
     say(f"wrote {exported.path}")
-    if exported.parity is not None:
-        say(f"  {exported.parity.runtime} computes what the plan says: {exported.parity}")
+    if exported.agreement is not None:
+        say(f"  {exported.agreement.runtime} computes what the plan says: {exported.agreement}")
     for warning in exported.warnings:
         say(f"  {warning}")
     if exported.load:

@@ -54,8 +54,8 @@ def _show(found: Audit) -> None:
         if reading.unread:  # its reason stands below
             line = f"{name}: {verdict}, {basis}"
         console.print(f"  {line}", soft_wrap=True)
-    if found.parity is not None:
-        console.print(f"  run in {found.parity.runtime}: {found.parity}", soft_wrap=True)
+    if found.agreement is not None:
+        console.print(f"  run in {found.agreement.runtime}: {found.agreement}", soft_wrap=True)
     if found.wheel is not None:
         _show_wheel(console, found.wheel)
     for check in found.checks:

@@ -17,10 +17,10 @@ from torch import Tensor
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import folding, gate, tokenizer_gate
+from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.tokens import PROBE
@@ -131,11 +131,11 @@ def questions(job: Job) -> Questions:
     return Questions(asked, asked if job.approximations else [])
 
 
-def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Parity, Loss | None]:
+def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agreement, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
     count = len(asked.to_compare)
-    parity = gate.compare(
+    agreement = gate.agreement_with(
         model,
         job.followed,
         asked.to_compare,
@@ -143,9 +143,9 @@ def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Parit
         by_current_length=job.by_current_length,
     )
     if not job.approximations:
-        return parity, None
+        return agreement, None
     logits = [answer.logits for answer in answers[count:]]
-    return parity, divergence(model, job.asked, asked.to_measure, logits)
+    return agreement, divergence(model, job.asked, asked.to_measure, logits)
 
 
 def export_folder(
@@ -182,17 +182,17 @@ def export_folder(
                 raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
-        parity, loss = prove(job, asked, answered.answers)
+        agreement, loss = prove(job, asked, answered.answers)
         exported = Exported(
             target,
             path,
-            parity,
+            agreement,
             (*_caveats(job, loss), *untold, *caveats, *map(_told_left_out, left_out)),
             load,
             overrides if job.rewrite is None else "",
         )
-        if not parity.passed:
-            raise NotTheSame(exported, parity)
+        if not agreement.passed:
+            raise NotTheSame(exported, agreement)
         Manifest.of(folder, lambda done: progress(_hashing(done))).write(folder)
     return exported
 

@@ -5,7 +5,7 @@ biases) multiplied by m². Where every dimension of a head turns and nothing sta
 projection and the rotation, the two are the same, and a model with folded weights needs no runtime
 that knows of attention factors.
 
-The same parity gate stands behind it. Weights times a factor are rounded once more, which would
+The same agreement gate stands behind it. Weights times a factor are rounded once more, which would
 change logits by as much as the gate allows. So each is first compared with the exact product, up to
 its rounding; then the planned model computes with weights that are rounded in the same way.
 """

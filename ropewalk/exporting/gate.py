@@ -34,7 +34,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import fresh_process, stock_run
-from ropewalk.exporting.parity import Parity
+from ropewalk.exporting.agreement import Agreement
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config
 from ropewalk.models.logits import check_finite
@@ -199,14 +199,14 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
         raise
 
 
-def compare(
+def agreement_with(
     model: Any,
     plan: ContextPlan,
     asked: Sequence[GateAsked],
     answers: Sequence[Answer],
     *,
     by_current_length: bool = False,
-) -> Parity:
+) -> Agreement:
     """The planned model beside the answers; raises where the frequencies are not the plan's."""
     import transformers
 
@@ -225,7 +225,7 @@ def compare(
         tolerance,
         lambda: rounding(model, followed, asked, by_current_length=by_current_length),
     )
-    return Parity(
+    return Agreement(
         f"transformers {transformers.__version__}",
         "logits",
         difference,

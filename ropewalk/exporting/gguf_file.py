@@ -18,8 +18,8 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
+from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
 from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
@@ -100,7 +100,7 @@ def export(
     exported = Exported(
         target=TARGET,
         path=out,
-        parity=None,
+        agreement=None,
         warnings=(*warnings, *settings.warnings(model, setting)),
         load=f"llama-server -m {shlex.quote(str(first))} -c {plan.target_length}",
         elsewhere=() if as_folder else modelfile(str(out), plan.target_length),
@@ -117,14 +117,14 @@ def export(
             return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
         progress(Status("export", 0.6, "running llama.cpp"))
         try:
-            parity = _parity(parts, written, schedule, setting, plan.target_length)
+            agreement = _agreement(parts, written, schedule, setting, plan.target_length)
         except CannotLoad as error:
             raise _refused(out, parts, error) from None
         except NotCompared as error:
             return exported.with_warnings((f"not compared: {error}; {_VERIFY}",))
-        exported = replace(exported, parity=parity)
-        if not parity.passed:
-            raise NotTheSame(exported, parity)
+        exported = replace(exported, agreement=agreement)
+        if not agreement.passed:
+            raise NotTheSame(exported, agreement)
     return exported
 
 
@@ -140,7 +140,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
         nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
         try:
-            loss = None if size(parts) > MOST_BYTES else loss_between(parts, schedule, nearest)
+            loss = None if size(parts) > MOST_BYTES else loss_of_nearest(parts, schedule, nearest)
         except InputError:  # it cannot be computed here
             loss = None
         return Cell("approximated", f"{error}; {setting.said}"), loss
@@ -233,13 +233,13 @@ class NotCompared(Exception):
     """Nothing here can say what the file should compute; the file stands without a proof."""
 
 
-def _parity(
+def _agreement(
     parts: Sequence[GGUFHeader],
     written: Path,
     schedule: RotarySchedule,
     setting: Setting,
     length: int,
-) -> Parity:
+) -> Agreement:
     if setting.yarn != 1:  # by flags, llama.cpp serves what YaRN's factor comes to, and no more
         length = min(length, int(schedule.geometry.original_length * setting.yarn))
     run = _on(parts, schedule, length)
@@ -268,7 +268,7 @@ def against_flags(
     tokens: Sequence[int],
     setting: Setting,
     schedule: RotarySchedule,
-) -> Parity:
+) -> Agreement:
     """What llama.cpp said, beside the source in llama.cpp with the setting as flags.
 
     llama.cpp serves no more than the file states, and its bindings override no key: so the source
@@ -284,7 +284,7 @@ def against_flags(
             original_length=schedule.geometry.original_length,
         )
         beside = llama_cpp_run.log_probabilities(copy, tokens, start=said.start, flags=flags)
-    return Parity(
+    return Agreement(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
         max_difference=difference(said, beside),
@@ -366,20 +366,20 @@ def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: Rota
     if size(parts) > MOST_BYTES:
         return "its cost was not measured: the file is too large to be computed here"
     try:
-        loss = loss_between(parts, schedule, nearest)
+        loss = loss_of_nearest(parts, schedule, nearest)
     except InputError as error:  # torch is not here, or its weights are no model that is known
         return f"its cost was not measured: {error}"
     return f"approximation cost: {loss}"
 
 
-def loss_between(
+def loss_of_nearest(
     parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule
 ) -> Loss:
     """The divergence of what the file's weights compute, on a text where llama.cpp is here."""
     with required_by("measuring the cost"):
-        from ropewalk.exporting.gguf_weights import loss_between
+        from ropewalk.exporting.gguf_weights import loss_of_nearest
     length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_TOKENS)
-    return loss_between(parts, schedule, nearest, _text(parts, length))
+    return loss_of_nearest(parts, schedule, nearest, _text(parts, length))
 
 
 def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:

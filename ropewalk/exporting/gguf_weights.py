@@ -12,7 +12,7 @@ from torch import nn
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.parity import Loss, Parity
+from ropewalk.exporting.agreement import Agreement, Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import LogProbabilities
@@ -33,7 +33,7 @@ def against_weights(
     said: LogProbabilities,
     tokens: Sequence[int],
     schedule: RotarySchedule,
-) -> Parity:
+) -> Agreement:
     """What llama.cpp said, beside the source's dequantised weights under the schedule.
 
     llama.cpp rounds what it multiplies with quantised weights. For types of which it is not known
@@ -44,7 +44,7 @@ def against_weights(
     model, asked = model_of(header), np.array(tokens)
     if stored in llama_cpp.TOLERANCES:
         return llama_cpp.beside(model, _plan(schedule), asked, said, stored, check=False)
-    return Parity(
+    return Agreement(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
         max_difference=llama_cpp.difference(model, _plan(schedule), asked, said, check=False),
@@ -68,7 +68,7 @@ def _rounding(
     return llama_cpp.difference(model, present, asked, said, check=False)
 
 
-def loss_between(
+def loss_of_nearest(
     parts: Sequence[GGUFHeader],
     schedule: RotarySchedule,
     nearest: RotarySchedule,

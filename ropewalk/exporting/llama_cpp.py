@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
+from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
 from ropewalk.exporting.approximating import nearest
-from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.gguf import carried, llama_cpp_run
@@ -129,7 +129,7 @@ def export(
     exported = Exported(
         target=TARGET,
         path=Path(out),
-        parity=None,
+        agreement=None,
         warnings=tuple(warnings),
         load=f"llama-cli -m {shlex.quote(str(out))} -c {plan.target_length}",
         elsewhere=modelfile(str(out), plan.target_length),
@@ -147,13 +147,13 @@ def export(
         progress(Status("export", 0.4, "running llama.cpp and the planned model"))
         try:
             with gate.named_as(out, path):
-                parity = _parity(model, plan, path, words)
+                agreement = _agreement(model, plan, path, words)
         except CannotLoad as error:
             told = f"llama.cpp cannot load it: {error.reason}"
             raise GateFailed(f"{out} was not written", [told, _CHECK]) from None
-        exported = replace(exported, parity=parity)
-        if not parity.passed:
-            raise NotTheSame(exported, parity)
+        exported = replace(exported, agreement=agreement)
+        if not agreement.passed:
+            raise NotTheSame(exported, agreement)
     return exported
 
 
@@ -196,7 +196,7 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     return first.schedule
 
 
-def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Parity:
+def _agreement(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Agreement:
     """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
     length = min(model.original_length + BEYOND, plan.target_length - 1)  # it keeps one to write
@@ -222,13 +222,13 @@ def _parity(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenize
 
 
 def _with_rounding(
-    found: Parity,
+    found: Agreement,
     source: GGUFModel,
     model: Any,
     exact: NDArray[np.float64],
     said: LogProbabilities,
     again: Callable[[], NDArray[np.float64]],
-) -> Parity:
+) -> Agreement:
     """The same compared with the model whose weights are rounded as in the file, and stay so.
 
     How far rounding moves the model is measured in transformers alone, so that a file that is
@@ -287,7 +287,7 @@ def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
             handle.remove()
 
 
-def _widened(found: Parity, tolerance: float) -> Parity:
+def _widened(found: Agreement, tolerance: float) -> Agreement:
     """With a measured tolerance, where that is more than the usual one."""
     if tolerance <= found.tolerance:
         return found
@@ -302,7 +302,7 @@ def beside(
     dtype: str,
     *,
     check: bool = True,
-) -> Parity:
+) -> Agreement:
     """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
 
     `check` is that of `install`. It asks for weights whose attention can be seen to turn.
@@ -311,8 +311,8 @@ def beside(
     return _compared(planned, said, tolerance(dtype, len(tokens)))
 
 
-def _compared(planned: NDArray[np.float64], said: LogProbabilities, tolerance: float) -> Parity:
-    return Parity(
+def _compared(planned: NDArray[np.float64], said: LogProbabilities, tolerance: float) -> Agreement:
+    return Agreement(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
         max_difference=float(np.abs(planned - said.values).max()),

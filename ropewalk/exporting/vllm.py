@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
+from ropewalk.exporting.agreement import Exported
 from ropewalk.exporting.folder import export_folder, prepare
-from ropewalk.exporting.parity import Exported
 from ropewalk.models.config import text_config
 from ropewalk.progress import Progress, silent
 from ropewalk.runtimes import every

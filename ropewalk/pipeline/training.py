@@ -32,8 +32,8 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
+from ropewalk.exporting.agreement import Exported
 from ropewalk.exporting.manifest import check_unchanged
-from ropewalk.exporting.parity import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load_stock_config

@@ -133,7 +133,7 @@ class Ranking(NamedTuple):
     refused: Mapping[str, str]
 
 
-def compare(
+def ranking_of(
     present: ContextPlan,
     target_length: int,
     *,

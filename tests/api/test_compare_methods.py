@@ -9,7 +9,7 @@ import ropewalk as rw
 from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.config import load_config
-from ropewalk.planning.comparison import compare
+from ropewalk.planning.comparison import ranking_of
 from ropewalk.progress import Status
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import loadable_by
@@ -132,7 +132,7 @@ def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: 
     planned = rw.plan(gemma, "256k", notice=said.append)
     assert planned.rope_parameters is not None
     assert said.count(why) == 2
-    first, *others = compare(found.present, 2**18).candidates  # nobody was asked
+    first, *others = ranking_of(found.present, 2**18).candidates  # nobody was asked
     assert first.method == "base_change" or (first.schedule.rescale_factors == 1).all()
     assert first.out_of_distribution_pairs == 0, "so a plan that changes nothing is first"
     assert "yarn" in {each.method for each in others[:3]}

@@ -17,7 +17,7 @@ from ropewalk.api.export import Preview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting import fresh_process, llama_cpp
-from ropewalk.exporting.parity import Exported, Loss, NotTheSame, Parity
+from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.outputs import write_atomically
@@ -59,10 +59,10 @@ def test_stock_transformers_turns_by_the_plan(source: str, tmp_path: Path) -> No
         rw.export(source, tmp_path / "plan.json", out, "transformers", progress=stages.append)
     )
     assert isinstance(made, Exported)
-    assert made.parity is not None
-    assert made.parity.passed
-    assert made.parity.quantity == "logits"
-    assert made.parity.tokens > TARGET
+    assert made.agreement is not None
+    assert made.agreement.passed
+    assert made.agreement.quantity == "logits"
+    assert made.agreement.tokens > TARGET
     assert stages[0].detail == "writing"
     assert made.summary().startswith(f"Wrote {out} for transformers; transformers ")
 
@@ -141,8 +141,8 @@ def test_what_fails_the_gate_raises_with_what_was_measured(
     spoil_exports(monkeypatch)
     with pytest.raises(NotTheSame, match="was not written: its logits in transformers") as caught:
         rw.export(source, planned(source, "yarn"), tmp_path / "out", "transformers")
-    assert caught.value.parity == check_result(caught.value.exported).parity
-    assert not caught.value.parity.passed
+    assert caught.value.agreement == check_result(caught.value.exported).agreement
+    assert not caught.value.agreement.passed
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,11 +153,11 @@ def test_llama_cpp_compares_log_probabilities(
     monkeypatch.setattr(llama_cpp, "BEYOND", 40)
     plan = extend_plan(present_plan(rw.load("bundled").model.config), 1024, "ntk_mixed")
     made = check_result(rw.export("bundled", plan, tmp_path / "model.gguf", "llama.cpp"))
-    assert made.parity is not None
-    assert made.parity.passed
-    assert made.parity.quantity == "log-probabilities"
+    assert made.agreement is not None
+    assert made.agreement.passed
+    assert made.agreement.quantity == "log-probabilities"
     assert "logits" not in made.summary()
-    assert rw.verify(made.path, plan=plan).parity is not None
+    assert rw.verify(made.path, plan=plan).agreement is not None
 
 
 def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
@@ -276,9 +276,9 @@ def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
 
 
 def test_numbers_that_are_none_are_no_agreement() -> None:
-    nan = Parity("transformers", "logits", float("nan"), 1e-5, WINDOW)
+    nan = Agreement("transformers", "logits", float("nan"), 1e-5, WINDOW)
     assert not nan.passed
     text = json.dumps(nan.to_json(), allow_nan=False)
-    assert Parity.from_json(json.loads(text)) == nan
+    assert Agreement.from_json(json.loads(text)) == nan
     with pytest.raises(InvalidValue, match="passed"):
-        Parity.from_json({**json.loads(text), "passed": True})
+        Agreement.from_json({**json.loads(text), "passed": True})

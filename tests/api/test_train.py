@@ -68,8 +68,8 @@ def test_a_run_ends_in_a_proven_model_with_its_plan(done: Trained, model: Path) 
     assert [step.step for step in stage.steps] == list(range(1, STEPS + 1))
     assert stage.steps[-1].tokens == STEPS * 2 * TARGET
     assert stage.steps[-1].loss < stage.steps[0].loss - 1
-    assert done.exported.parity is not None
-    assert done.exported.parity.passed
+    assert done.exported.agreement is not None
+    assert done.exported.agreement.passed
     assert ContextPlan.read(run / "model" / "plan.json") == done.plan
     written = resolve(str(run / "model")).present_plan
     assert written.rotates_like(done.plan)
@@ -405,8 +405,8 @@ def test_the_rounding_of_trained_weights_is_told_or_left_out(
     assert {weight.dtype for weight in weights.values()} == {written}
     loaded = AutoModelForCausalLM.from_pretrained(run / "model")
     assert loaded.dtype == written
-    assert found.exported.parity is not None
-    assert found.exported.parity.passed
+    assert found.exported.agreement is not None
+    assert found.exported.agreement.passed
 
 
 def test_a_store_that_was_overwritten_is_not_trained_on(model: Path, tmp_path: Path) -> None:

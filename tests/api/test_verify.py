@@ -40,7 +40,7 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
     assert found.verdict == "not established", "there are neither weights nor a tokenizer"
     assert {found.verdict_in(name) for name in found.runtimes} == {"well"}
     assert found.target == "transformers folder"
-    assert found.parity is None, "there are no weights to run"
+    assert found.agreement is None, "there are no weights to run"
     assert {name: reading.source for name, reading in found.runtimes.items()} == {
         "transformers": "measured",
         "vllm": "by its rules, not run",
@@ -113,10 +113,10 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     assert found.verdict == "well"
     assert found.runtimes["transformers"].basis == "run"
     assert found.runtimes["vllm"].basis == "by its rules"
-    assert found.parity is not None
-    assert found.parity.passed
-    assert found.parity.quantity == "logits"
-    assert found.parity.tokens > 512, "beyond the trained length"
+    assert found.agreement is not None
+    assert found.agreement.passed
+    assert found.agreement.quantity == "logits"
+    assert found.agreement.tokens > 512, "beyond the trained length"
     assert "compared with its own plan.json" in found.notes
     run = "running stock transformers and the planned model"
     assert list(dict.fromkeys(seen)) == ["reading", "reading weights", run]
@@ -140,7 +140,7 @@ def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> N
     weights.write_bytes(weights.read_bytes()[:-1000])
     found = rw.verify(folder)
     assert wrong(found) == {"weights-damaged"}
-    assert found.parity is None, "what is damaged is not run"
+    assert found.agreement is None, "what is damaged is not run"
     assert rw.verify(folder, run=False).wrong == found.wrong
 
 

@@ -226,8 +226,8 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     assert header.architecture == "llama"
     assert compared(header, schedule).passed
     found = audit(out, plan=plan)
-    assert found.parity is not None
-    assert found.parity.passed
+    assert found.agreement is not None
+    assert found.agreement.passed
     assert found.warnings == ()
     if dtype == "F32":
         assert not compared(header, replace(schedule, attention_scaling=1.2)).passed
@@ -248,9 +248,9 @@ def test_a_file_with_a_layer_that_attends_by_nothing_is_compared_too(
     )
     out = tmp_path / "model.gguf"
     unproven(llama_cpp.export)(str(folder), plan, out)
-    parity = audit(out, plan=plan).parity
-    assert parity is not None
-    assert parity.passed
+    agreement = audit(out, plan=plan).agreement
+    assert agreement is not None
+    assert agreement.passed
 
 
 def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_failed_gate_exits_with_1_says_so_in_json_and_leaves_nothing(
         export(source, "--plan", plan, "--runtime", "transformers", "-o", out, "--json")
     assert caught.value.exit_status == 1
     (said,) = caught.value.__notes__
-    assert json.loads(said)["parity"]["passed"] is False
+    assert json.loads(said)["agreement"]["passed"] is False
     assert not out.exists()
 
 

@@ -122,7 +122,7 @@ def test_every_stage_leaves_its_result(done: tuple[Path, str]) -> None:
         assert f"{name}  " in said
     exported = json.loads((run / "export.json").read_text())["result"]["written"]
     assert [each["target"] for each in exported] == ["transformers", "llama.cpp"]
-    assert all(each["parity"]["passed"] for each in exported)
+    assert all(each["agreement"]["passed"] for each in exported)
     assert (run / "figures" / "by-length.png").exists()
 
 

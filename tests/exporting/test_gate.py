@@ -12,8 +12,8 @@ import torch
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import gate, transformers
+from ropewalk.exporting.agreement import Exported, NotTheSame
 from ropewalk.exporting.gate import named_as
-from ropewalk.exporting.parity import Exported, NotTheSame
 from ropewalk.exporting.staging import staged
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
@@ -49,14 +49,14 @@ def test_the_tolerance_is_the_rounding_of_what_the_model_computes(tmp_path: Path
                     weight.mul_(gain)
         model.save_pretrained(source)
         plan = extend_plan(present_plan(source), 256, "yarn")
-        made[gain] = transformers.export(str(source), plan, tmp_path / f"out {gain}").parity
+        made[gain] = transformers.export(str(source), plan, tmp_path / f"out {gain}").agreement
         assert made[gain].passed
         loaded = read_model(source, torch.float32)
         sequence = gate.sequences(plan, list(range(3, 60)))[0]
         made[gain, "rounding"] = gate.rounding(loaded, plan, [sequence])
         answers = _answers(tmp_path / f"out {gain}", [sequence])
-        assert gate.compare(loaded, plan, [sequence], answers).passed
-        assert not gate.compare(loaded, _louder(plan, 0.01), [sequence], answers).passed
+        assert gate.agreement_with(loaded, plan, [sequence], answers).passed
+        assert not gate.agreement_with(loaded, _louder(plan, 0.01), [sequence], answers).passed
     assert made[0.2, "rounding"] < gate.TOLERANCE
     assert made[1.0, "rounding"] > 4 * made[0.2, "rounding"]
 
@@ -69,16 +69,16 @@ def test_faults_between_the_tolerance_and_a_hundred_times_it_fail(tmp_path: Path
         tiny_model(family).save_pretrained(source)
         setting = {"factors": [3.0] * 8, "attention_factor": 1.2}
         plan = extend_plan(present_plan(source), 256, "longrope", setting)
-        made = transformers.export(str(source), plan, out).parity
+        made = transformers.export(str(source), plan, out).agreement
         assert made is not None
         assert made.passed
         loaded, asked = read_model(source, torch.float32), gate.sequences(plan, range(3, 60))[:1]
         answers = _answers(out, asked)
-        far = gate.compare(loaded, _louder(plan, 1e-3), asked, answers)
+        far = gate.agreement_with(loaded, _louder(plan, 1e-3), asked, answers)
         assert far.usual is None  # beyond all that rounding could explain
         for size in sizes:
             by = 1e-3 * size * far.tolerance / far.max_difference
-            found = gate.compare(loaded, _louder(plan, by), asked, answers)
+            found = gate.agreement_with(loaded, _louder(plan, by), asked, answers)
             assert size / 2 < found.max_difference / far.tolerance < 100
             assert not found.passed
             assert found.usual == pytest.approx(far.tolerance, rel=0.01)

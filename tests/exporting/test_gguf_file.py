@@ -27,8 +27,8 @@ from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.exporting import gguf_file, llama_cpp
+from ropewalk.exporting.agreement import Agreement, Exported
 from ropewalk.exporting.gguf_file import export
-from ropewalk.exporting.parity import Exported, Parity
 from ropewalk.gguf import rewriting, settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
@@ -95,9 +95,9 @@ def plan_of(path: Path, method: str, length: int = TARGET, **parameters: object)
     return rw.plan(path, length, method, parameters=parameters).plan
 
 
-def proven(exported: Exported) -> Parity:
-    assert exported.parity is not None
-    return exported.parity
+def proven(exported: Exported) -> Agreement:
+    assert exported.agreement is not None
+    return exported.agreement
 
 
 def copied(one: Path, other: Path) -> Iterator[str]:
@@ -142,10 +142,10 @@ def test_and_up_to_the_target(stored: str, method: str, sources: Path, tmp_path:
 def _follows_flags(stored: str, method: str, sources: Path, tmp_path: Path) -> None:
     source, out = sources / f"{stored}.gguf", tmp_path / "out.gguf"
     before = source.read_bytes()
-    parity = proven(export(source, plan_of(source, method), out))
+    agreement = proven(export(source, plan_of(source, method), out))
     # The same llama.cpp on the same weights: nothing but a float's way into a key is between them.
-    assert parity.max_difference < 1e-4 < parity.tolerance
-    assert parity.tokens == gguf_file.BEYOND >= QUICK
+    assert agreement.max_difference < 1e-4 < agreement.tolerance
+    assert agreement.tokens == gguf_file.BEYOND >= QUICK
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
     assert source.read_bytes() == before
     assert read_header(out).values["llama.context_length"] == TARGET
@@ -171,9 +171,9 @@ def _follows_factors(stored: str, sources: Path, tmp_path: Path) -> None:
         BUNDLED,
         {FULL_ATTENTION: (PlanStep(TARGET, searched(named_plan("plain").longest(), TARGET)),)},
     )
-    parity = proven(export(source, plan, out))
-    assert parity.passed
-    assert parity.tolerance == llama_cpp.TOLERANCES[stored]
+    agreement = proven(export(source, plan, out))
+    assert agreement.passed
+    assert agreement.tolerance == llama_cpp.TOLERANCES[stored]
     assert FREQUENCIES in read_header(out).tensors
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
     np.testing.assert_allclose(
@@ -187,9 +187,9 @@ def test_factors_on_four_bits_are_within_what_the_source_is_off(
     """How far llama.cpp rounds with such weights is measured, on the source as it is."""
     source, out = sources / "Q4_0.gguf", tmp_path / "out.gguf"
     plan = plan_of(source, "ntk_mixed", 4096)
-    parity = proven(export(source, plan, out))
-    assert parity.passed
-    assert 0.05 < parity.tolerance < 3
+    agreement = proven(export(source, plan, out))
+    assert agreement.passed
+    assert 0.05 < agreement.tolerance < 3
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
     assert audit(out, run=False).verdict != "wrong"
     honest = settings.changes
@@ -251,8 +251,8 @@ def of_blocks(path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("method", [*METHODS, "ntk_mixed"])
 def test_k_quants_follow_the_plan(kind: str, method: str, tmp_path: Path) -> None:
     source, out = of_blocks(tmp_path / "a.gguf", kind), tmp_path / "b.gguf"
-    parity = proven(export(source, plan_of(source, method), out))
-    assert parity.passed
+    agreement = proven(export(source, plan_of(source, method), out))
+    assert agreement.passed
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
 
 
@@ -385,7 +385,7 @@ def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> 
         longest = replace(plan.longest(), attention_scaling=1.1)
         plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(longer, longest),)})
     exported = export(source, plan, out, overwrite=True)
-    assert exported.parity is None or exported.parity.passed
+    assert exported.agreement is None or exported.agreement.passed
     found = rw.inspect(out).schedule
     np.testing.assert_allclose(found.rescale_factors, plan.longest().rescale_factors, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(plan.longest().attention_scaling)
@@ -530,7 +530,7 @@ def test_a_folder_for_the_comparison_without_room_is_named(
 
     monkeypatch.setattr(shutil, "disk_usage", free)
     exported = export(source, asked, tmp_path / "b.gguf")
-    assert exported.parity is None
+    assert exported.agreement is None
     assert any(f"not compared: {small}: the comparison needs" in w for w in exported.warnings)
     monkeypatch.setattr(shutil, "disk_usage", usage)
     real = rewriting.join

@@ -20,8 +20,8 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
-from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.gguf import carried, families, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
@@ -56,9 +56,9 @@ def bundled() -> LoadedModel:
     return load(BUNDLED, dtype="float32", device="cpu")
 
 
-def proven(exported: Exported) -> Parity:
-    assert exported.parity is not None
-    return exported.parity
+def proven(exported: Exported) -> Agreement:
+    assert exported.agreement is not None
+    return exported.agreement
 
 
 def fields(path: Path) -> dict[str, Any]:
@@ -81,18 +81,18 @@ def test_the_bundled_model_computes_the_plan_far_beyond_its_window(
 ) -> None:
     made = export(BUNDLED, named_plan(name), tmp_path / "model.gguf")
     assert f"PARAMETER num_ctx {named_plan(name).target_length}" in made.elsewhere[0]
-    parity = proven(made)
-    assert parity.passed
-    assert parity.tolerance == TOLERANCES["F32"] == 1e-3
-    assert parity.tokens > BEYOND == 500
-    assert parity.runtime.startswith("llama.cpp (xllamacpp 20")
+    agreement = proven(made)
+    assert agreement.passed
+    assert agreement.tolerance == TOLERANCES["F32"] == 1e-3
+    assert agreement.tokens > BEYOND == 500
+    assert agreement.runtime.startswith("llama.cpp (xllamacpp 20")
 
 
 @pytest.mark.parametrize("dtype", ["F16", pytest.param("BF16", marks=pytest.mark.slow), "Q8_0"])
 def test_rounded_types_are_within_what_their_rounding_costs(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "model.gguf"
-    parity = proven(export(BUNDLED, named_plan("searched"), out, dtype=dtype))
-    assert TOLERANCES["F32"] < parity.max_difference <= parity.tolerance == TOLERANCES[dtype]
+    agreement = proven(export(BUNDLED, named_plan("searched"), out, dtype=dtype))
+    assert TOLERANCES["F32"] < agreement.max_difference <= agreement.tolerance == TOLERANCES[dtype]
     kinds = {tensor.tensor_type.name for tensor in tensors(out).values()}
     assert kinds == {"F32", dtype}
     assert tensors(out)["rope_freqs.weight"].tensor_type.name == "F32"
@@ -185,7 +185,7 @@ def test_without_llama_cpp_nothing_is_claimed(
 ) -> None:
     monkeypatch.setattr(llama_cpp_run, "available", lambda: False)
     exported = export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
-    assert exported.parity is None
+    assert exported.agreement is None
     assert any(
         "written, and not run: " in warning and "pip install 'ropewalk[gguf]'" in warning
         for warning in exported.warnings

@@ -32,8 +32,8 @@ def test_falcon_loads_though_its_class_computes_the_head_size(method: str, tmp_p
     source = str(tmp_path / "falcon")
     plan = extend_plan(present_plan(source), TARGET, method)
     made = vllm.export(source, plan, tmp_path / "out")
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
     assert "head_dim" not in load_config(tmp_path / "out")
     assert rw.verify(tmp_path / "out", run=False).verdict != "wrong"
 

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting import folder, fresh_process, gate, transformers
+from ropewalk.exporting.agreement import NotTheSame
 from ropewalk.exporting.folder import prepare
-from ropewalk.exporting.parity import NotTheSame
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes.configs import stock_config
@@ -115,8 +115,8 @@ def test_and_of_all_other_families(
 
 
 def _computes(method: str, job: folder.Job, place: Path, asked: Any, answers: Any) -> None:
-    parity, loss = folder.prove(job, asked, answers)
-    assert parity.passed, parity
+    agreement, loss = folder.prove(job, asked, answers)
+    assert agreement.passed, agreement
     assert (loss is None) == (method != "dynamic_ntk")
     if loss is not None:
         assert loss.nats > 1e-6
@@ -139,12 +139,12 @@ def test_the_gate_sees_another_plan(written: dict[tuple[str, str], Any]) -> None
     (step,) = job.followed.steps()
     louder = replace(step, schedule=replace(step.schedule, attention_scaling=1.101))
     plan = replace(job.followed, schedules={"full_attention": (louder,)})
-    parity, _ = folder.prove(replace(job, followed=plan), asked, answers)
-    assert not parity.passed
+    agreement, _ = folder.prove(replace(job, followed=plan), asked, answers)
+    assert not agreement.passed
     first, *rest = answers
     unreal = replace(first, logits=first.logits / 0 * 0)
-    parity, _ = folder.prove(job, asked, [unreal, *rest])
-    assert not parity.passed
+    agreement, _ = folder.prove(job, asked, [unreal, *rest])
+    assert not agreement.passed
 
 
 def test_both_places_and_explicit_head_size(written: dict[tuple[str, str], Any]) -> None:
@@ -182,13 +182,13 @@ def test_queries_grow_in_an_export_as_the_model_was_trained(
     assert load_config(tmp_path / "out")["rope_parameters"]["llama_4_scaling_beta"] == 0.3
     asked = folder.questions(job)
     [given] = gate.ask_stock([(tmp_path / "out", [*asked.to_compare, *asked.to_measure])])
-    parity, _ = folder.prove(job, asked, given.answers)
-    assert parity.passed, parity
+    agreement, _ = folder.prove(job, asked, given.answers)
+    assert agreement.passed, agreement
     (step,) = plan.steps()
     still = PlanStep(step.up_to_length, replace(step.schedule, log_n=None))
     other = replace(job, followed=replace(plan, schedules={"full_attention": (still,)}))
-    parity, _ = folder.prove(other, asked, given.answers)
-    assert not parity.passed
+    agreement, _ = folder.prove(other, asked, given.answers)
+    assert not agreement.passed
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +208,8 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
     plan = plan_for(llama, "yarn+resonance")
     out = tmp_path / "out"
     made = transformers.export(llama, plan, out)
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
     assert made.path == out
     assert ContextPlan.read(out / "plan.json") == plan
     for path in Path(llama).glob("*.safetensors"):
@@ -226,8 +226,8 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
     made = transformers.export(
         llama, plan, tmp_path / "out", dtype="float32", fold=True, v4_keys=True
     )
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
     config = load_config(tmp_path / "out")
     assert config["rope_scaling"]["rope_type"] == "longrope"  # YaRN has a factor of its own
     assert config["rope_scaling"]["attention_factor"] == 1
@@ -249,8 +249,8 @@ def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None
     source = saved(tmp_path / "source", family)
     plan = plan_for(source, "longrope")
     made = transformers.export(source, plan, tmp_path / "out", v4_keys=True)
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
 
 
 @pytest.mark.usefixtures("in_process")
@@ -264,8 +264,8 @@ def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
 def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "mixtral")
     made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
 
 
 @pytest.mark.usefixtures("in_process")
@@ -275,9 +275,9 @@ def test_a_failing_gate_leaves_nothing(
     spoil_exports(monkeypatch)
     with pytest.raises(NotTheSame, match="was not written") as caught:
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
-    parity = caught.value.exported.parity
-    assert parity is not None
-    assert not parity.passed
+    agreement = caught.value.exported.agreement
+    assert agreement is not None
+    assert not agreement.passed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -77,8 +77,8 @@ def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: 
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "yarn+resonance")
     made = vllm.export(source, plan, tmp_path / "out", engine=engine)
-    assert made.parity is not None
-    assert made.parity.passed
+    assert made.agreement is not None
+    assert made.agreement.passed
     assert any("not verified" in warning for warning in made.warnings)
     said = shlex.split(made.load)
     assert str(tmp_path / "out") in said
@@ -127,8 +127,8 @@ def test_queries_grow_by_the_length_that_they_were_trained_with(
     present, yarn = present_plan(source), method == "yarn"
     plan = extend_plan(present, 2 * present.target_length, method, from_original=yarn)
     exported = rw.export(source, plan, tmp_path / "out", engine)
-    assert exported.parity is not None
-    assert exported.parity.passed
+    assert exported.agreement is not None
+    assert exported.agreement.passed
     config = load_config(tmp_path / "out")
     assert config["original_max_position_embeddings"] == 8, "by which SGLang counts steps"
     loses = engine == "sglang" and not yarn

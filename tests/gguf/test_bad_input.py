@@ -245,7 +245,7 @@ def test_a_type_that_nobody_knows_is_copied(tmp_path: Path) -> None:
     path = raw_file(tmp_path / "a.gguf", OTHER, [NORM, ("odd", (3,), 4711, b"?" * 77)])
     plan = rw.plan(path, "1k", "linear").plan
     exported = unproven(rw.export)(path, plan, tmp_path / "b.gguf", "llama.cpp")
-    assert exported.parity is None
+    assert exported.agreement is None
     assert any("written, and not run" in warning for warning in exported.warnings)
     assert b"?" * 77 in (tmp_path / "b.gguf").read_bytes()
 

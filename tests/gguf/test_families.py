@@ -24,8 +24,8 @@ from ropewalk.api.verify import verify
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
 from ropewalk.exporting.llama_cpp import TOLERANCES, export
-from ropewalk.exporting.parity import Exported, NotTheSame, Parity
 from ropewalk.gguf import families
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
@@ -60,10 +60,10 @@ def with_factors(folder: Path) -> ContextPlan:
     return replace(plan, schedules={**plan.schedules, FULL_ATTENTION: (PlanStep(TARGET, found),)})
 
 
-def proven(exported: Exported) -> Parity:
-    assert exported.parity is not None
-    assert exported.parity.passed
-    return exported.parity
+def proven(exported: Exported) -> Agreement:
+    assert exported.agreement is not None
+    assert exported.agreement.passed
+    return exported.agreement
 
 
 def test_the_page_names_every_family() -> None:
@@ -89,10 +89,10 @@ def test_every_family_computes_every_method_in_llama_cpp(
     kind: str, method: str, tmp_path: Path
 ) -> None:
     folder, out = tiny(tmp_path / "model", kind), tmp_path / "model.gguf"
-    parity = proven(export(folder, planned(folder, method), out))
+    agreement = proven(export(folder, planned(folder, method), out))
     usual = max(TOLERANCES["F32"], family(kind).tolerance)
-    assert parity.tolerance == pytest.approx(usual)
-    assert parity.max_difference < usual / 3
+    assert agreement.tolerance == pytest.approx(usual)
+    assert agreement.max_difference < usual / 3
     assert fields(out)["general.architecture"] == family(kind).architectures[0]
     audit = verify(out)
     assert audit.verdict == "well"
@@ -458,16 +458,16 @@ def test_rounding_excuses_no_fault(
 ) -> None:
     folder, out = tiny(tmp_path / "model", kind), tmp_path / "model.gguf"
     plan = planned(folder, "yarn")
-    parity = proven(export(folder, plan, out, dtype=dtype))
-    assert parity.median_difference is not None
-    assert parity.median_tolerance is not None
-    assert "half of them within" in str(parity)
+    agreement = proven(export(folder, plan, out, dtype=dtype))
+    assert agreement.median_difference is not None
+    assert agreement.median_tolerance is not None
+    assert "half of them within" in str(agreement)
     own, honest = family(kind), setting_in
     for place in (families, gguf_model, llama_cpp):
         monkeypatch.setattr(place, "family", lambda kind: with_gate_for_up(own))
     with pytest.raises(NotTheSame) as caught:
         export(folder, plan, out, dtype=dtype, overwrite=True)
-    wrong = caught.value.parity
+    wrong = caught.value.agreement
     assert wrong.median_difference is not None
     assert wrong.median_difference > 1.5 * (wrong.median_tolerance or 0)
     monkeypatch.undo()

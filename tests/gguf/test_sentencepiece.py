@@ -110,7 +110,7 @@ def test_added_tokens_made_of_spaces_are_pieces_and_others_stand_apart(gemma: Pa
 
 def test_the_gate_passes_gemma(gemma: Path, tmp_path: Path) -> None:
     exported = export(gemma, named_plan("plain", gemma), tmp_path / "model.gguf")
-    assert exported.parity is not None
+    assert exported.agreement is not None
     assert RUNS_IN_THE_TEXT in exported.warnings
 
 
@@ -139,7 +139,7 @@ def test_spaces_that_differ_are_warned_of_and_the_rest_is_compared(
         tiny_folder(tmp_path / "model"), normalizer=None, pre_tokenizer=METASPACE
     )
     exported = export(folder, named_plan("searched", folder), tmp_path / "model.gguf")
-    assert exported.parity is not None
+    assert exported.agreement is not None
     assert OTHER_SPACES in exported.warnings
 
 

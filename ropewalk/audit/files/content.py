@@ -78,7 +78,7 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
     """A GGUF file beside the digest in its metadata."""
-    seal = carried.compare(header, progress)
+    seal = carried.seal_of(header, progress)
     size = header.values.get(carried.SIZE)
     if seal == "of another file" and isinstance(size, int) and ends_at(header, size):
         more = header.path.stat().st_size - size

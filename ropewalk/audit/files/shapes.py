@@ -35,7 +35,7 @@ class Compared:
     """Of the embedding: every token must have one."""
 
 
-def compare(tensors: Shapes, config: Config) -> Compared:
+def check_shapes(tensors: Shapes, config: Config) -> Compared:
     """The names and shapes of all tensors, beside those that the config asks for."""
     reader = ConfigReader(config)
     embeddings = sorted(filter(None, map(_EMBEDDING.fullmatch, tensors)), key=lambda m: m.end())

@@ -13,7 +13,7 @@ from pathlib import Path
 from ropewalk.audit.files.check import Checked, unknown, well, wrong
 from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
-from ropewalk.audit.files.shapes import compare, quantised
+from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
@@ -103,7 +103,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     where = SINGLE if len(files) == 1 else f"{len(files)} files"
     said = f"{len(tensors):,} tensors in {where}, whole by their headers"
     try:
-        compared = compare(tensors, config)
+        compared = check_shapes(tensors, config)
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ropewalk.errors import InputError
 from ropewalk.evaluation.served.client import Refused
-from ropewalk.evaluation.served.fingerprint import Fingerprint, Observed, Verdict, compare
+from ropewalk.evaluation.served.fingerprint import Fingerprint, Observed, Verdict, judged
 from ropewalk.evaluation.served.probes import Probe
 from ropewalk.evaluation.served.server import Server
 
@@ -36,7 +36,7 @@ def check(
     if all(seen.refused for seen in observed):
         raise InputError(f"{server.client.where}: refuses every probe: {observed[0].refused}")
     server.check_unchanged()
-    return compare(fingerprint, observed, server.info)
+    return judged(fingerprint, observed, server.info)
 
 
 def _ask(server: Server, fingerprint: Fingerprint, probe: Probe) -> Observed:

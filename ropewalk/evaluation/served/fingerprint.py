@@ -299,7 +299,7 @@ class _Compared(NamedTuple):
         return self.distance > self.threshold
 
 
-def compare(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo) -> Verdict:
+def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo) -> Verdict:
     """What a server's answers to the probes of a fingerprint come to."""
     kinds = np.array([probe.kind for probe in fingerprint.probes])
     compared = _compared(fingerprint, observed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ropewalk.pipeline.results import Compared, Ranked
 from ropewalk.pipeline.stage import Stage, Work
-from ropewalk.planning.comparison import compare
+from ropewalk.planning.comparison import ranking_of
 from ropewalk.progress import Progress, share
 
 
@@ -17,7 +17,7 @@ class Compare(Stage[Compared]):
     result_type = Compared
 
     def run(self, work: Work, progress: Progress) -> Compared:
-        found = compare(
+        found = ranking_of(
             work.present,
             work.target_length,
             layer_types=(work.present.extended_layer,),

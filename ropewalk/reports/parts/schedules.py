@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.parity import Exported
+from ropewalk.exporting.agreement import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.reports.page.blocks import (
@@ -146,8 +146,8 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
     blocks: list[Block] = []
     for each in written:
         proof = "It was not run here, so nothing is proven."
-        if each.parity is not None:
-            proof = f"{each.parity.runtime} gives {each.parity}."
+        if each.agreement is not None:
+            proof = f"{each.agreement.runtime} gives {each.agreement}."
         blocks.append(Paragraph(f"{each.path.name} is for {each.target}. {proof}"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
         blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))

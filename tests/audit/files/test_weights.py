@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ropewalk.audit.files.finite import not_finite
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.audit.files.safetensors import read_header
-from ropewalk.audit.files.shapes import USUAL, compare
+from ropewalk.audit.files.shapes import USUAL, check_shapes
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import ConfigReader
@@ -357,13 +357,13 @@ def test_the_usual_naming_holds_for_the_families(family: str) -> None:
     model = tiny_model(family)
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     config = json.loads(model.config.to_json_string(use_diff=False))
-    found = compare(shapes, config)
+    found = check_shapes(shapes, config)
     assert (found.problems, found.unknown) == ((), "")
     assert found.rows == config["vocab_size"]
     for key in ("vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers"):
         if key == "num_attention_heads" and family == "gpt_neox":
             continue  # its queries are as wide as the model, however many heads there are
-        assert compare(shapes, {**config, key: config[key] + 1}).problems, key
+        assert check_shapes(shapes, {**config, key: config[key] + 1}).problems, key
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

@@ -18,8 +18,8 @@ from ropewalk.evaluation.served.fingerprint import (
     Fingerprint,
     Observed,
     Verdict,
-    compare,
     distance,
+    judged,
 )
 from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.outputs import UNSIGNED, is_ours, signed
@@ -185,7 +185,7 @@ def test_the_distance_of_probabilities() -> None:
 
 def test_the_plan_itself_and_its_rounding_are_healthy(own: Fingerprint) -> None:
     for answers in (own.answers, *own.healthy):
-        verdict = compare(own, seen(own, answers), INFO)
+        verdict = judged(own, seen(own, answers), INFO)
         assert (verdict.status, verdict.causes) == ("same", ())
         assert verdict.distance <= verdict.threshold / (MARGIN - 1)
     check_result(verdict)
@@ -195,7 +195,7 @@ def test_every_cause_is_detected_and_named(own: Fingerprint) -> None:
     assert len(own.candidates) > 25
     told: dict[str, str] = {}
     for candidate in own.candidates:
-        verdict = compare(own, seen(own, candidate.answers), INFO)
+        verdict = judged(own, seen(own, candidate.answers), INFO)
         told[candidate.told] = verdict.status
         if verdict.status == "deviates":
             (cause,) = verdict.causes
@@ -215,7 +215,7 @@ def test_a_cause_is_named_though_some_probes_are_not_answered(own: Fingerprint) 
             answer._replace(top=None) if i in unanswered else answer
             for i, answer in enumerate(seen(own, candidate.answers))
         ]
-        verdict = compare(own, observed, INFO)
+        verdict = judged(own, observed, INFO)
         assert sum(probe.distance is None for probe in verdict.probes) == len(unanswered)
         if verdict.status == "deviates":
             assert candidate.told in verdict.causes[0].told
@@ -237,15 +237,15 @@ def test_counts_come_before_answers(own: Fingerprint) -> None:
         "template": [n + 9 for n in lengths],
     }
     for name, change in cases.items():
-        verdict = compare(own, read(change), INFO)
+        verdict = judged(own, read(change), INFO)
         assert names(verdict) == [name]
-    assert "cuts prompts to 600 tokens" in compare(own, read(cases["truncation"]), INFO).summary()
+    assert "cuts prompts to 600 tokens" in judged(own, read(cases["truncation"]), INFO).summary()
     for name, change in (
         ("bos", [n - 1 for n in lengths]),
         ("bos", [n + 1 for n in lengths]),
         ("tokenizer", [n + i for i, n in enumerate(lengths)]),
     ):
-        assert names(compare(own, read(change, ("text",)), INFO)) == [name]
+        assert names(judged(own, read(change, ("text",)), INFO)) == [name]
 
 
 def test_refusals_beyond_a_length(own: Fingerprint) -> None:
@@ -254,9 +254,9 @@ def test_refusals_beyond_a_length(own: Fingerprint) -> None:
         Observed(None, None, "too long") if probe.length > 700 else s
         for probe, s in zip(own.probes, well, strict=True)
     ]
-    (cause,) = compare(own, observed, replace(INFO, length=700)).causes
+    (cause,) = judged(own, observed, replace(INFO, length=700)).causes
     assert cause.told == "stops at 700 tokens (too long)"
-    (cause,) = compare(own, observed, replace(INFO, length=None)).causes
+    (cause,) = judged(own, observed, replace(INFO, length=None)).causes
     assert cause.told.startswith("refuses prompts of ")
 
 
@@ -267,7 +267,7 @@ def test_a_prompt_that_is_lengthened_may_be_refused_for_it(own: Fingerprint) -> 
         else s._replace(read=probe.length + 3)
         for probe, s in zip(own.probes, seen(own, own.answers), strict=True)
     ]
-    assert names(compare(own, observed, replace(INFO, length=made.TARGET))) == ["template"]
+    assert names(judged(own, observed, replace(INFO, length=made.TARGET))) == ["template"]
 
 
 def test_other_tokens_of_text_by_the_same_count(own: Fingerprint) -> None:
@@ -275,7 +275,7 @@ def test_other_tokens_of_text_by_the_same_count(own: Fingerprint) -> None:
         _shifted(answer) if probe.kind == "text" else answer
         for probe, answer in zip(own.probes, seen(own, own.answers), strict=True)
     ]
-    assert names(compare(own, observed, INFO)) == ["tokenizer"]
+    assert names(judged(own, observed, INFO)) == ["tokenizer"]
 
 
 def _shifted(answer: Observed) -> Observed:
@@ -285,7 +285,7 @@ def _shifted(answer: Observed) -> Observed:
 
 def test_weights_answer_single_tokens(own: Fingerprint) -> None:
     shuffled = [_shifted(answer) for answer in seen(own, own.answers)]
-    (cause,) = compare(own, shuffled, INFO).causes
+    (cause,) = judged(own, shuffled, INFO).causes
     assert cause.name == "weights"
     assert "has other weights" in cause.told
 
@@ -295,7 +295,7 @@ def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
         _shifted(answer) if probe.kind == "context" and probe.length > 700 else answer
         for probe, answer in zip(own.probes, seen(own, own.answers), strict=True)
     ]
-    (cause,) = compare(own, observed, INFO).causes
+    (cause,) = judged(own, observed, INFO).causes
     assert (cause.name, cause.certain) == ("unknown", False)
     lengths = [probe.length for probe in own.probes if probe.kind == "context"]
     before, after = max(n for n in lengths if n <= 700), min(n for n in lengths if n > 700)
@@ -304,7 +304,7 @@ def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
 
 def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> None:
     observed = [Observed(probe.length, None) for probe in own.probes]
-    verdict = compare(own, observed, INFO)
+    verdict = judged(own, observed, INFO)
     assert verdict.status == "unknown"
     assert "gives no log-probabilities" in verdict.summary()
 
@@ -318,7 +318,7 @@ def test_a_server_that_answers_few_probes_is_not_judged(own: Fingerprint) -> Non
             answer if probe.length <= longest or probe.kind == "text" else answer._replace(top=None)
             for probe, answer in zip(own.probes, well, strict=True)
         ]
-        verdict = compare(own, observed, INFO)
+        verdict = judged(own, observed, INFO)
         assert verdict.status == status
         count = sum(length > longest for length in lengths)
         if status == "unknown":
@@ -359,7 +359,7 @@ def test_no_cause_is_named_that_explains_little(
     own: Fingerprint, told: str, share: float, named: str
 ) -> None:
     single = replace(own, candidates=tuple(c for c in own.candidates if c.told == told))
-    (cause,) = compare(single, between(own, told, share), INFO).causes
+    (cause,) = judged(single, between(own, told, share), INFO).causes
     assert cause.name == named
     if cause.certain:
         assert cause.told == f"answers like the plan {told}"
@@ -376,11 +376,11 @@ def test_one_cause_is_named_before_two_that_explain_as_much(own: Fingerprint) ->
     (single,) = (c for c in own.candidates if c.told == "with 4 times its base")
     pair = replace(single, name="factor and base", told="with two faults")
     for candidates in ((pair, single), (single, pair)):
-        (cause,) = compare(
+        (cause,) = judged(
             replace(own, candidates=candidates), seen(own, single.answers), INFO
         ).causes
         assert (cause.told, cause.certain) == ("answers like the plan with 4 times its base", True)
-    (cause,) = compare(replace(own, candidates=(pair,)), seen(own, single.answers), INFO).causes
+    (cause,) = judged(replace(own, candidates=(pair,)), seen(own, single.answers), INFO).causes
     assert cause.name == "factor and base"
 
 

@@ -514,7 +514,7 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
         "full_attention", (PlanStep(TARGET, found.legs[0].baselines["linear"].schedule),)
     )
     exported = transformers.export(str(tmp_path / "model"), linear, tmp_path / "out")
-    assert exported.parity is not None
-    assert exported.parity.passed
+    assert exported.agreement is not None
+    assert exported.agreement.passed
     again = present_plan(str(tmp_path / "out")).longest("full_attention")
     assert again.inverse_frequencies.tolist() == linear.longest().inverse_frequencies.tolist()

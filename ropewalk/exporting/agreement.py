@@ -18,7 +18,7 @@ Quantity = Literal["logits", "log-probabilities"]
 
 
 @dataclass(frozen=True, eq=False)
-class Parity(Value):
+class Agreement(Value):
     """How far the numbers of a runtime are from those of the planned model."""
 
     runtime: str
@@ -114,7 +114,7 @@ class Exported(Result):
     target: str
     """The runtime that it was written for."""
     path: Path
-    parity: Parity | None
+    agreement: Agreement | None
     """None: nothing here can run that runtime."""
     warnings: tuple[str, ...] = ()
     load: str = ""
@@ -140,11 +140,11 @@ class Exported(Result):
 
     def summary(self) -> str:
         wrote = f"Wrote {self.path} for {self.target}"
-        if self.parity is None:
+        if self.agreement is None:
             return f"{wrote}; it was not run here, and nothing is proven."
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
-        return f"{wrote}; {self.parity.runtime} gives {self.parity}.{warned}"
+        return f"{wrote}; {self.agreement.runtime} gives {self.agreement}.{warned}"
 
 
 def _in_modelfile(path: Path) -> str:
@@ -159,16 +159,16 @@ def _bound(difference: float) -> float:
 class NotTheSame(GateFailed):
     """What was written computes something else: it has been removed, and this is the proof."""
 
-    def __init__(self, exported: Exported, parity: Parity) -> None:
-        self.exported, self.parity = exported, parity
+    def __init__(self, exported: Exported, agreement: Agreement) -> None:
+        self.exported, self.agreement = exported, agreement
         super().__init__(
             f"{exported.path} was not written",
             [
-                f"its {parity.quantity} in {parity.runtime} differ from the planned model's by "
-                f"{parity.max_difference:.3g} over {parity.tokens} tokens, "
-                f"and the tolerance is {parity.allowed}{parity.by_median}"
+                f"its {agreement.quantity} in {agreement.runtime} differ from the planned "
+                f"model's by {agreement.max_difference:.3g} over {agreement.tokens} tokens, "
+                f"and the tolerance is {agreement.allowed}{agreement.by_median}"
             ],
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NotTheSame, (self.exported, self.parity)
+        return NotTheSame, (self.exported, self.agreement)

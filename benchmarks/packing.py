@@ -28,6 +28,7 @@ import numpy as np
 from benchmarks.machine import machine, measured_on
 from docs.figures import Sentence
 from ropewalk.data import store
+from ropewalk.data.corpora import MANIFEST
 from ropewalk.data.packing import IntArray, pack
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens, Windows, WindowSettings
@@ -129,7 +130,7 @@ def _store(folder: Path, own: IntArray) -> TokenStore:
             "domains": ["text"],
             "shards": [shard],
         }
-        directory.write(store.MANIFEST, json.dumps(manifest))
+        directory.write(MANIFEST, json.dumps(manifest))
     return TokenStore(folder)
 
 

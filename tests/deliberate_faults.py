@@ -740,7 +740,7 @@ UNSEEN: dict[str, Fault] = {
         "factor = torch.log(positions.to(torch.float32).clamp(min=1)) / math",
         (
             "tests/models/test_install.py",
-            "tests/models/test_verify.py",
+            "tests/models/test_following.py",
         ),
     ),
     "a GGUF file's attention factor replaces YaRN's": Fault(

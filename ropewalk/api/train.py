@@ -538,7 +538,7 @@ class _Text:
     @classmethod
     def of(cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str) -> _Text:
         from ropewalk.api.data import ALONE
-        from ropewalk.data.store import MANIFEST
+        from ropewalk.data.corpora import MANIFEST
 
         if corpus is None:
             raise InputError("give text to train on, or a folder of tokens (`corpus`)")

@@ -19,6 +19,8 @@ from ropewalk.untrusted import parse_json
 STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
 HELD_OUT_FOLDER = Path(__file__).parent / HELD_OUT.replace("-", "_")
+MANIFEST = "manifest.json"
+"""By which a folder of tokens is known."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
 TEXT_FIELD = "text"
 
@@ -85,8 +87,6 @@ def standard_library() -> Iterator[Document]:
 def _folder(path: Path) -> Iterator[Document]:
     files = sorted(p for p in path.rglob("*") if p.suffix.lower() in TEXT_ENDINGS and p.is_file())
     if not files:
-        from ropewalk.data.store import MANIFEST
-
         if (path / MANIFEST).is_file():
             raise InputError(
                 f"{path}: is a folder of tokens, not of text; `ropewalk train` reads one such "

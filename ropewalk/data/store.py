@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import MANIFEST, Document
 from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Progress, Status, silent
@@ -32,7 +32,7 @@ from ropewalk.run_directory import Journal, RunDirectory
 from ropewalk.untrusted import Fields, read_json
 
 FORMAT = "ropewalk-tokens-1"
-MANIFEST, SHARDS, COMMAND = "manifest.json", "shards.jsonl", "data build"
+SHARDS, COMMAND = "shards.jsonl", "data build"
 SHARD = 2**24
 """Tokens from which on a shard is written."""
 BATCH = 2**22

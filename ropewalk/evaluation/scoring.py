@@ -48,7 +48,7 @@ class Scorer:
         self._in_chunks = in_chunks
         self._reader = Reader(model)
         self._head = Head(model)
-        self._head.verify()
+        self._head.check()
 
     @torch.no_grad()
     def score(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> list[TokenScores]:

@@ -31,10 +31,10 @@ from ropewalk.models.anatomy import (
     anatomy_of,
     default_kind,
 )
+from ropewalk.models.following import follows
 from ropewalk.models.logits import check_finite
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
-from ropewalk.models.verify import verify
 from ropewalk.schedule import RotarySchedule
 
 
@@ -77,7 +77,7 @@ def install(
     model._ropewalk = installation  # type: ignore[assignment]
     if check:
         try:
-            found = verify(
+            found = follows(
                 model,
                 plan,
                 length=length,

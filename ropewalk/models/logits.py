@@ -37,7 +37,7 @@ class Head:
         return self._finish(self.projection(hidden))
 
     @torch.no_grad()
-    def verify(self) -> None:
+    def check(self) -> None:
         """Whether body and head together give what the model itself gives."""
         tokens = torch.arange(8).remainder(self.vocabulary).unsqueeze(0).to(self._model.device)
         whole = self._model(input_ids=tokens, use_cache=False).logits

@@ -37,7 +37,7 @@ def prepare_loss(model: Any) -> None:
             "not; set it to False in the model's config, or train with transformers.Trainer"
         )
     head = Head(model)
-    head.verify()
+    head.check()
 
     def loss(self: Any, targets_BL: Tensor, inputs: dict[str, Any]) -> Tensor:
         hidden = head.body(**inputs, use_cache=False).last_hidden_state.flatten(0, 1)

@@ -55,7 +55,7 @@ class LayerTypeCheck:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Following:
     """What was compared, and every problem by name."""
 
     model: str
@@ -78,14 +78,14 @@ class Verification:
         return {"passed": self.passed, **dataclasses.asdict(self)}
 
 
-def verify(
+def follows(
     model: nn.Module,
     plan: ContextPlan,
     *,
     length: int | None = None,
     exact_angles: bool = False,
     by_current_length: bool = False,
-) -> Verification:
+) -> Following:
     """Compare what the model does with the plan; the arguments are those of `install`.
 
     A stock model that follows nothing but its config can be verified too, with `by_current_length`
@@ -118,7 +118,7 @@ def verify(
         ):
             checks += [check] if check else []
             problems += [f"{layer_type} at length {own}: {problem}" for problem in found]
-    return Verification(
+    return Following(
         model=anatomy.present.model,
         plan_id=plan.id,
         checks=tuple(checks),

@@ -19,9 +19,9 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models import queries
 from ropewalk.models.config import present_plan
+from ropewalk.models.following import Following, follows
 from ropewalk.models.install import applied, install
 from ropewalk.models.stock_config import with_plan
-from ropewalk.models.verify import Verification, verify
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.models.tiny import FAMILIES, WINDOW, thinned, tiny_model, tokens
@@ -48,7 +48,7 @@ def short_and_long(model: Any) -> ContextPlan:
 
 def problems(model: Any, plan: ContextPlan, **more: Any) -> str:
     """What the gate says of a model that was tampered with, after it passed as installed."""
-    return " | ".join(verify(model, plan, **more).problems)
+    return " | ".join(follows(model, plan, **more).problems)
 
 
 def rotary_of(model: Any) -> Any:
@@ -148,7 +148,7 @@ class TestPlantedFaults:
         install(two_types, plan)
         present = present_plan(two_types.config).longest(forgotten)
         set_frequencies(two_types, present, prefix=f"{forgotten}_")
-        found = verify(two_types, plan).problems
+        found = follows(two_types, plan).problems
         assert len(found) == 1
         assert found[0].startswith(f"{forgotten} at length {TARGET}: cos and sin are off")
         assert "as if nothing had been installed" in found[0]
@@ -197,7 +197,7 @@ class TestPlantedFaults:
             return factors if positions[0, 0] == 0 else torch.ones_like(factors)
 
         monkeypatch.setattr(queries, "_log_n", only_without_cache)
-        found = verify(model, plan).problems
+        found = follows(model, plan).problems
         assert len(found) == 1
         assert "decoding through the cache differs from a full recompute" in found[0]
 
@@ -247,7 +247,7 @@ class TestPlantedFaults:
 @pytest.mark.parametrize("family", thinned(FAMILIES))
 def test_every_stock_family_follows_its_own_config(family: str) -> None:
     model = tiny_model(family)
-    assert verify(model, present_plan(model.config)).problems == ()
+    assert follows(model, present_plan(model.config)).problems == ()
 
 
 PLAIN = present_plan(tiny_model().config).longest()
@@ -286,9 +286,9 @@ def test_stock_longrope_passes_only_where_schedules_may_change_with_the_length()
     config = type(tiny_model().config).from_dict(with_plan(tiny_model().config, plan))
     stock = type(tiny_model())(config)
     stock.load_state_dict(tiny_model().state_dict())
-    as_one = verify(stock, plan)
+    as_one = follows(stock, plan)
     assert "decoding through the cache differs" in " ".join(as_one.problems)
-    by_length = verify(stock, plan, by_current_length=True)
+    by_length = follows(stock, plan, by_current_length=True)
     assert by_length.passed
     assert [check.length for check in by_length.checks] == [WINDOW, TARGET]
     assert "differs from a full recompute" in by_length.notes[0]
@@ -300,7 +300,7 @@ def test_the_tolerance_follows_the_law_of_float32_and_exact_angles_need_none() -
     results = {}
     for exact in (False, True):
         with applied(model, plan, exact_angles=exact):
-            (results[exact],) = verify(model, plan, exact_angles=exact).checks
+            (results[exact],) = follows(model, plan, exact_angles=exact).checks
     assert results[False].cos_sin_error > 1e-4 > 1e-6 > results[True].cos_sin_error
     assert results[False].cos_sin_error <= results[False].cos_sin_tolerance < 131072 * 2.0**-22
     with applied(model, plan):
@@ -312,19 +312,19 @@ def test_settings_that_change_nothing_are_named(model: Any) -> None:
     idle = replace(plain, kept_initial_positions=4, log_n=LogN("beyond", TARGET), length=TARGET)
     plan = one_schedule(idle)
     with applied(model, plan):
-        found = verify(model, plan)
+        found = follows(model, plan)
     assert found.passed
     assert len(found.unchanged) == 2
     assert "kept_initial_positions = 4 keeps angles that no factor changes" in found.unchanged[0]
     assert f"log-n beyond {TARGET} changes nothing up to {TARGET}" in found.unchanged[1]
     busy = one_schedule(replace(yarn(model, log_n="beyond").longest(), kept_initial_positions=4))
     with applied(model, busy):
-        assert verify(model, busy).unchanged == ()
+        assert follows(model, busy).unchanged == ()
 
 
 def test_a_layer_type_that_no_layer_follows_is_named() -> None:
     model = tiny_model("gemma3_text", layer_types=["full_attention"] * 3)
-    assert verify(model, yarn(model)).unchanged == (
+    assert follows(model, yarn(model)).unchanged == (
         "sliding_attention: the model has no layer that follows it",
     )
 
@@ -346,13 +346,13 @@ def test_a_failed_gate_names_all_problems_and_leaves_the_model_as_it_was(
 def test_verification_leaves_no_trace(model: Any) -> None:
     model.train()
     states = [(dict(m.__dict__), len(m._forward_pre_hooks)) for m in model.modules()]
-    verify(model, present_plan(model.config))
+    follows(model, present_plan(model.config))
     assert [(dict(m.__dict__), len(m._forward_pre_hooks)) for m in model.modules()] == states
 
 
 def test_a_verification_is_json() -> None:
     model = tiny_model()
-    result: Verification = verify(model, present_plan(model.config))
+    result: Following = follows(model, present_plan(model.config))
     value = json.loads(json.dumps(result.to_json()))
     assert value["passed"] is True
     assert value["checks"][0]["layer_type"] == FULL_ATTENTION
@@ -361,5 +361,5 @@ def test_a_verification_is_json() -> None:
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_lengths_of_a_few_tokens_can_be_verified(length: int) -> None:
     model = tiny_model(max_position_embeddings=length)
-    (check,) = verify(model, present_plan(model.config)).checks
+    (check,) = follows(model, present_plan(model.config)).checks
     assert (check.cache_error is None) == (length < 3)

@@ -27,7 +27,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.evaluation.statistics import Interval, mean_interval
+from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
@@ -191,11 +191,13 @@ def mean(cells: Sequence[Cell], method: str, length: int, what: str, less: str =
         return None
     texts = {cell.document: text_of(cell.source) for cell in cells}
     clusters = [texts[i] for i in found]
-    return Mean(
-        float(np.mean(list(found.values()))),
-        mean_interval(list(found.values()), clusters=clusters),
-        len(found),
-    )
+    if what == "right" and not less:  # a share keeps a width where all documents agree
+        own = {c.document: c.right for c in cells if (c.method, c.length) == (method, length)}
+        facts = [(float(right), texts[i]) for i, each in own.items() for right in each]
+        interval = rate_interval([right for right, _ in facts], [text for _, text in facts])
+    else:
+        interval = mean_interval(list(found.values()), clusters=clusters)
+    return Mean(float(np.mean(list(found.values()))), interval, len(found))
 
 
 def table(cells: Sequence[Cell]) -> str:

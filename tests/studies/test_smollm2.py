@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from studies.smollm2.methods import DOCUMENTS, METHODS, SHORT, TARGET, Cell, kept, mean, table
+from studies.smollm2.cells import DOCUMENTS, Cell, kept
+from studies.smollm2.methods import CELLS, METHODS, SHORT, TARGET, mean, table
 
 
 def cell(document: int, method: str, right: int) -> Cell:
@@ -17,7 +18,7 @@ def cell(document: int, method: str, right: int) -> Cell:
 
 
 def test_the_committed_cells_are_each_there_once_and_of_the_same_facts() -> None:
-    cells = kept()
+    cells = kept(CELLS)
     assert len({each.key for each in cells}) == len(cells) > 0
     for each in cells:
         assert each.method in METHODS

@@ -1,0 +1,153 @@
+"""Where retrieval ends in the model as it is: by distance, by length, and what theory said of it.
+
+    make real                                the model, once
+    python -m studies.smollm2.distance       runs what is missing: about an hour of one core
+    python -m studies.smollm2.distance --report
+
+The documents of `methods`, cut to lengths around the window of 8,192, are read by the unextended
+model, one forward each. A fact's distance is that to the end of its document, where the questions
+stand. The predictions were written down in docs/smollm2.md before the first run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.searching.model.planted import text_of
+from ropewalk.theory.decay import decay
+from studies.smollm2.cells import DOCUMENTS, Asked, Cell, documents, fill, kept
+from studies.smollm2.methods import CELLS as BY_METHOD
+from studies.smollm2.model import ready
+
+CELLS = Path(__file__).with_name("distance.jsonl")
+PAGE = "docs/smollm2.md"
+WINDOW = 8192
+LENGTHS = (2048, 6144, 8192, 9216, 12288)
+"""With 4k and 16k, which `methods` has measured."""
+EFFECTIVE = 3616
+"""What `ropewalk inspect` says of this model; a test compares it."""
+THREADS = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="stop after so many")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    asked = parser.parse_args()
+    if not asked.report:
+        run(asked.documents)
+    print(blocks()[PAGE])
+
+
+def run(count: int) -> None:
+    torch.set_num_threads(THREADS)
+    loaded = load(str(ready()), dtype="float32", device="cpu")
+    wanted = (
+        Asked(number, "none", loaded.present_plan, document)
+        for number, by_length in enumerate(documents(loaded, LENGTHS)[:count])
+        for document in by_length.values()
+    )
+    fill(CELLS, loaded, wanted)
+
+
+def effective_length(loaded: LoadedModel) -> int | None:
+    """By Eq. 17 of Men et al., as `inspect` says it."""
+    return decay(loaded.present_plan.longest(), WINDOW).effective_length
+
+
+def cells() -> list[Cell]:
+    """Those of the unextended model at all lengths."""
+    own = [cell for cell in (*kept(CELLS), *kept(BY_METHOD)) if cell.method == "none"]
+    return sorted(own, key=lambda cell: (cell.length, cell.document))
+
+
+class Rate(NamedTuple):
+    """The share of facts retrieved; texts are clusters."""
+
+    right: int
+    facts: int
+    interval: Interval | None
+
+    def __str__(self) -> str:
+        if not self.facts:
+            return "–"
+        told = f"{self.right} of {self.facts}"
+        if self.interval is None:
+            return told
+        low, high = self.interval
+        return f"{self.right / self.facts:.0%} ({100 * low:.0f} to {100 * high:.0f}), {told}"
+
+
+def retrieved(own: Sequence[Cell], within: Callable[[float], bool]) -> Rate:
+    """Of the facts at these distances."""
+    found = [
+        (float(right), text_of(cell.source))
+        for cell in own
+        for right, depth in zip(cell.right, cell.depths, strict=True)
+        if within((1 - depth) * cell.length)
+    ]
+    values, texts = [right for right, _ in found], [text for _, text in found]
+    return Rate(int(sum(values)), len(found), rate_interval(values, texts) if found else None)
+
+
+def far_less_half_of_near(own: Sequence[Cell]) -> tuple[float, Interval | None]:
+    """The rate beyond the effective length, less half of that within it: by document, its mean."""
+    found, texts = [], []
+    for cell in own:
+        far = [(1 - depth) * cell.length > EFFECTIVE for depth in cell.depths]
+        if not any(far) or all(far):
+            continue
+        right = np.array(cell.right, dtype=float)
+        found.append(float(right[far].mean() - right[np.logical_not(far)].mean() / 2))
+        texts.append(text_of(cell.source))
+    value = float(np.mean(found)) if found else float("nan")
+    return value, mean_interval(found, clusters=texts) if found else None
+
+
+def table(own: Sequence[Cell]) -> str:
+    rows = [
+        f"| length | documents | all facts | nearer than {EFFECTIVE:,} | from there to {WINDOW:,} "
+        f"| beyond {WINDOW:,} | loss of the text |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for length in sorted({cell.length for cell in own}):
+        here = [cell for cell in own if cell.length == length]
+        parts = [
+            f"{length:,}",
+            str(len(here)),
+            str(retrieved(here, lambda distance: True)),
+            str(retrieved(here, lambda distance: distance <= EFFECTIVE)),
+            str(retrieved(here, lambda distance: EFFECTIVE < distance <= WINDOW)),
+            str(retrieved(here, lambda distance: distance > WINDOW)),
+            f"{np.mean([cell.text for cell in here]):.2f}",
+        ]
+        rows.append(f"| {' | '.join(parts)} |")
+    return "\n".join(rows) + "\n"
+
+
+def blocks() -> dict[str, str]:
+    own = cells()
+    count = len(kept(CELLS))
+    told = f"Measured so far: {count} of {DOCUMENTS * len(LENGTHS)} cells of its own.\n\n"
+    within = [cell for cell in own if cell.length in (6144, 8192)]
+    value, interval = far_less_half_of_near(within)
+    said = ""
+    if interval is not None:
+        low, high = (100 * end for end in interval)
+        said = (
+            f"\nPrediction 1, over texts: the rate beyond {EFFECTIVE:,} less half of that within "
+            f"it is {100 * value:+.0f} points ({low:+.0f} to {high:+.0f}).\n"
+        )
+    return {PAGE: f"{told}{table(own)}{said}"}
+
+
+if __name__ == "__main__":
+    main()

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.number_formats.runner import Measurement, cut
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.theory.decay import decay
+from studies.smollm2 import distance, precision
 from studies.smollm2.cells import DOCUMENTS, Cell, kept
 from studies.smollm2.methods import CELLS, METHODS, SHORT, TARGET, mean, table
 
@@ -45,3 +54,60 @@ def test_a_share_that_is_the_same_everywhere_keeps_a_width() -> None:
     assert own.interval is not None
     assert own.interval[1] > 0.02
     assert "| linear | 16k | 6 | 0% (0 to" in table([cell(i, "linear", 0) for i in range(6)])
+
+
+def test_the_effective_length_is_what_theory_says_of_this_geometry() -> None:
+    schedule = RotarySchedule.plain(RotaryGeometry(64, 64, 100_000.0, distance.WINDOW))
+    assert decay(schedule, distance.WINDOW).effective_length == distance.EFFECTIVE
+
+
+def test_the_committed_cells_of_distance_are_of_the_model_as_it_is() -> None:
+    cells = kept(distance.CELLS)
+    assert len({each.key for each in cells}) == len(cells)
+    for each in cells:
+        assert each.method == "none"
+        assert each.length in distance.LENGTHS
+    known = {each.document: each.source for each in kept(CELLS)}
+    assert all(known.get(each.document, each.source) == each.source for each in cells)
+
+
+def test_facts_are_counted_by_their_distance() -> None:
+    own = [cell(0, "none", 3)._replace(length=8192, depths=(0.9, 0.8, 0.7, 0.6, 0.4, 0.3, 0.2, 0))]
+    near = distance.retrieved(own, lambda far: far <= distance.EFFECTIVE)
+    beyond = distance.retrieved(own, lambda far: far > distance.EFFECTIVE)
+    assert (near.right, near.facts, beyond.right, beyond.facts) == (3, 4, 0, 4)
+    value, _ = distance.far_less_half_of_near(own)
+    assert value == pytest.approx(-0.375)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> LoadedModel:
+    return load("bundled", dtype="float32", device="cpu")
+
+
+def test_activations_are_those_of_every_layer_but_the_last(bundled: LoadedModel) -> None:
+    encoder = Encoder(bundled.tokenizer, bundled.vocabulary)
+    sequences = list(cut(encoder, list(read_documents(HELD_OUT)), 64, 2))
+    largest, median = precision.activations(bundled, sequences)
+    assert largest.shape == (bundled.model.config.num_hidden_layers - 1, 64)
+    assert (largest > median[:, None]).all()
+
+
+def test_what_is_told_of_a_part_can_be_read_back(bundled: LoadedModel) -> None:
+    settings = replace(
+        precision.PARTS["shifts"], length=32, lengths=(32,), shifts=(0, 8, 50), anchored=False
+    )
+    measurement = Measurement(bundled, list(read_documents(HELD_OUT)), settings)
+    found = measurement.run()
+    told = precision.told_of(found)
+    arm = told["arms"]["bf16, given"]
+    assert arm["strays"].mean > 0
+    assert arm["predicted"].mean <= 1
+    said = precision.sink(bundled, measurement.sequences, found)
+    assert said["heads"] == 12
+    assert -1 <= said["rank_correlation"] <= 1
+
+
+def test_a_rank_correlation_is_of_ranks() -> None:
+    assert precision.spearman(np.arange(5.0), np.exp(np.arange(5.0))) == pytest.approx(1)
+    assert precision.spearman(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)

@@ -792,11 +792,11 @@ UNSEEN: dict[str, Fault] = {
         ("tests/exporting/test_folding.py",),
     ),
     "a moved export is loaded from where it was": Fault(
-        "ropewalk/exporting/agreement.py",
+        "ropewalk/exporting/exported.py",
         "load=self.load.replace(shlex.quote(str(self.path)), shlex.quote(str(path))),",
         "load=self.load,",
         (
-            "tests/exporting/test_agreement.py",
+            "tests/exporting/test_exported.py",
             "tests/api/test_export.py",
         ),
     ),

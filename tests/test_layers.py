@@ -47,6 +47,7 @@ ROOMS = {
     "scaling": Row(VALUES, needs=("numpy",)),
     "outputs": Row(("errors",)),
     "run_directory": Row(("errors", "options", "outputs", "untrusted")),
+    "agreement": Row(("values",)),
     "records": Row(("errors", "values")),
     "data": Row(
         (
@@ -62,7 +63,7 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "models.config", "models.placement"),
-            *("models.logits", "models.source"),
+            *("agreement", "models.logits", "models.source"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
@@ -208,7 +209,7 @@ ROOMS = {
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
         (
-            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.agreement"),
+            *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.exported"),
             "evaluation.statistics",
         ),
         needs=("numpy",),
@@ -279,14 +280,15 @@ ROOMS = {
         (
             *("errors", "extras", "progress", "schedule", "context_plan"),
             *("runtimes", "exporting.manifest"),
-            *("exporting.agreement", "exporting.places", "exporting.staging", "exporting.tokens"),
+            *("agreement", "exporting.exported", "exporting.places", "exporting.staging"),
+            "exporting.tokens",
             *("gguf.carried", "gguf.header", "gguf.llama_cpp_run", "gguf.parts"),
             *("gguf.rewriting", "gguf.settings", "gguf.tensors"),
         ),
         needs=("numpy",),
         wires=True,  # what it is compared with needs torch, and the export does not
     ),
-    "exporting.agreement": Row(("errors", "values")),
+    "exporting.exported": Row(("agreement", "errors", "values")),
     "exporting.manifest": Row(("errors", "outputs", "untrusted", "values")),
     "exporting.places": Row(("errors", "outputs", "exporting.manifest")),
     "exporting.tokens": Row(),
@@ -298,8 +300,8 @@ ROOMS = {
                 "models.stock_config",
                 "runtimes",
             ),
-            *("exporting.agreement", "exporting.manifest", "exporting.places", "exporting.tokens"),
-            *("exporting.staging", "exporting.fresh_process"),
+            *("exporting.exported", "exporting.manifest", "exporting.places", "exporting.tokens"),
+            *("agreement", "exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
             *("gguf", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
         ),
@@ -334,7 +336,7 @@ ROOMS = {
     ),
     "audit.result": Row(
         (
-            *("lengths", "values", "exporting.agreement", "runtimes", "audit.finding"),
+            *("agreement", "lengths", "values", "runtimes", "audit.finding"),
             *("audit.files.check", "wheels"),
         ),
     ),
@@ -346,7 +348,7 @@ ROOMS = {
         (
             *(*VALUES, "progress", "context_plan", "scaling", "theory", "models"),
             *("models.assumptions", "models.config", "models.source", "exporting"),
-            *("runtimes", "models.families", "exporting.agreement", "exporting.tokens"),
+            *("agreement", "runtimes", "models.families", "exporting.tokens"),
             *("runtimes",),
             *("gguf", "gguf.header", "gguf.carried", "gguf.llama_cpp_run", "gguf.rotation"),
             *("gguf.parts", "gguf.settings"),
@@ -371,7 +373,7 @@ ROOMS = {
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page"),
             "evaluation.compared",
-            *("exporting.agreement", "runtimes", "evaluation.conditions"),
+            *("exporting.exported", "runtimes", "evaluation.conditions"),
         ),
         needs=("numpy",),
     ),
@@ -388,7 +390,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
             *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
-            *("exporting.agreement", "audit.finding", "audit.files.check", "training.results"),
+            *("exporting.exported", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
     ),
@@ -403,7 +405,7 @@ ROOMS = {
             *("evaluation.forward_time", "evaluation.statistics"),
             *(
                 "exporting",
-                "exporting.agreement",
+                "exporting.exported",
                 "exporting.manifest",
                 "audit",
                 "audit.finding",
@@ -432,7 +434,7 @@ ROOMS = {
                 "runtimes",
                 "audit.result",
             ),
-            *("exporting.agreement", "number_formats.results", "reports"),
+            *("exporting.exported", "number_formats.results", "reports"),
             "number_formats.conclusion",
         ),
         needs=("numpy",),
@@ -494,7 +496,7 @@ ROOMS = {
             ),
             *("evaluation.compared", "evaluation.conclusion", "evaluation.statistics"),
             *("number_formats.conclusion", "training.results"),
-            *("exporting.agreement", "runtimes", "audit.finding", "audit.result"),
+            *("exporting.exported", "runtimes", "audit.finding", "audit.result"),
             *("audit.files.check", "data", "pipeline.settings", "number_formats.results"),
         ),
         needs=("numpy", "typer"),

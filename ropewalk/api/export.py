@@ -17,7 +17,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
-from ropewalk.exporting.agreement import Exported, Loss
+from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype

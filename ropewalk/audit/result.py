@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ropewalk.agreement import Agreement
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import Finding
-from ropewalk.exporting.agreement import Agreement
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropewalk.agreement import Agreement
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
-from ropewalk.exporting.agreement import Agreement
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.runtimes.reading import STOCK
 

@@ -10,7 +10,7 @@ import typer
 from ropewalk.api.export import Preview, export
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
-from ropewalk.exporting.agreement import Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.runtimes import targets
 
 EXAMPLE = "ropewalk export path/to/model --plan plan.json --runtime vllm -o extended"

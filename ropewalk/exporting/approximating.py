@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
-from ropewalk.exporting.agreement import Loss
+from ropewalk.exporting.exported import Loss
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
 from ropewalk.runtimes.features import check_plan, expressible

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import folding, gate, tokenizer_gate
-from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
 from ropewalk.exporting.approximating import divergence, warnings
+from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged

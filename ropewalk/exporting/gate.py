@@ -30,11 +30,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import fresh_process, stock_run
-from ropewalk.exporting.agreement import Agreement
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config
 from ropewalk.models.logits import check_finite

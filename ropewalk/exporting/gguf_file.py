@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
-from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
+from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.agreement import Agreement, Loss
+from ropewalk.exporting.exported import Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import LogProbabilities

@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
-from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
 from ropewalk.exporting.approximating import nearest
+from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.gguf import carried, llama_cpp_run

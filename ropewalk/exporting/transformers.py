@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.progress import Progress, silent
 from ropewalk.runtimes.configs import stock_config

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.models.config import text_config
 from ropewalk.progress import Progress, silent

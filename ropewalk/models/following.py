@@ -15,7 +15,6 @@ law pair by pair, so it is loose only where a stock module can do no better; the
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ropewalk.agreement import Agreement, Quantity
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
@@ -36,31 +36,13 @@ FLOAT32 = 2.0**-23  # from 1 to the next float32
 
 
 @dataclass(frozen=True)
-class LayerTypeCheck:
-    """What the layers of one type do at one length: of each figure, that of the worst layer."""
-
-    layer_type: str
-    layers: int
-    length: int
-    cos_sin_error: float
-    """Where it is largest beside its tolerance."""
-    cos_sin_tolerance: float
-    at_position: int
-    attention_scaling: float
-    """As measured in cos and sin."""
-    logit_error: float
-    """In parts of the largest logit that a query and a key of these norms could have."""
-    cache_error: float | None
-    """Of a query or key that came through the cache, in parts of its mean norm."""
-
-
-@dataclass(frozen=True)
 class Following:
     """What was compared, and every problem by name."""
 
     model: str
     plan_id: str
-    checks: tuple[LayerTypeCheck, ...]
+    agreements: tuple[Agreement, ...]
+    """Of the layers of each type at each length, by the worst of these layers."""
     problems: tuple[str, ...]
     unchanged: tuple[str, ...]
     """Settings of the plan that make no difference here."""
@@ -75,7 +57,15 @@ class Following:
             raise GateFailed(f"{self.model} does not follow plan {self.plan_id}", self.problems)
 
     def to_json(self) -> dict[str, object]:
-        return {"passed": self.passed, **dataclasses.asdict(self)}
+        return {
+            "passed": self.passed,
+            "model": self.model,
+            "plan_id": self.plan_id,
+            "agreements": [each.to_json() for each in self.agreements],
+            "problems": self.problems,
+            "unchanged": self.unchanged,
+            "notes": self.notes,
+        }
 
 
 def follows(
@@ -102,7 +92,7 @@ def follows(
             "schedules are chosen by the current length: keys in the cache keep the rotation of "
             "their time, so decoding past the end of a step differs from a full recompute",
         )
-    checks: list[LayerTypeCheck] = []
+    agreements: list[Agreement] = []
     problems: list[str] = []
     if not anatomy.layers:
         problems.append("no attention layer of this model can be examined")
@@ -113,15 +103,15 @@ def follows(
             )
             for layer_type in plan.schedules
         }
-        for layer_type, check, found in _inspect(
+        for layers, compared, found in _inspect(
             probe, targets, through_cache=not by_current_length
         ):
-            checks += [check] if check else []
-            problems += [f"{layer_type} at length {own}: {problem}" for problem in found]
+            agreements += compared
+            problems += [f"{layers}: {problem}" for problem in found]
     return Following(
         model=anatomy.present.model,
         plan_id=plan.id,
-        checks=tuple(checks),
+        agreements=tuple(agreements),
         problems=tuple(problems),
         unchanged=tuple(_unchanged(plan, anatomy, lengths)),
         notes=notes,
@@ -190,7 +180,7 @@ class _Deviation:
 
 def _inspect(
     probe: Probe, targets: dict[str, _Target], *, through_cache: bool
-) -> Iterator[tuple[str, LayerTypeCheck | None, list[str]]]:
+) -> Iterator[tuple[str, list[Agreement], list[str]]]:
     """Run the model once (twice with the cache), and compare what every layer does."""
     positions = next(iter(targets.values())).positions
     (heard,) = probe.forward(positions)
@@ -203,6 +193,7 @@ def _inspect(
         first = min(max(1, bisect_left(positions, original)), last - 1)
         pieces = probe.forward(positions, cuts=(first, last))
     for layer_type, target in targets.items():
+        name = f"{layer_type} at length {target.length}"
         layers = [layer for layer in probe.layers if layer.layer_type == layer_type]
         own = {layer: heard[layer] for layer in layers if layer in heard}
         problems = []
@@ -212,7 +203,7 @@ def _inspect(
                 "attention interface, so what they do cannot be read"
             )
         if not own:
-            yield layer_type, None, problems
+            yield name, [], problems
             continue
         rotation = max(
             (_Rotation.compared(target, sound) for sound in own.values()),
@@ -220,7 +211,6 @@ def _inspect(
         )
         problems += rotation.problems(target)
         logits = [_logits(target, probe, layer, sound) for layer, sound in own.items()]
-        problems += _spoken(logits)
         cached = [
             _cached(
                 sound, [piece[layer] for piece in pieces], first=bool(layer.module.layer_idx == 0)
@@ -228,19 +218,18 @@ def _inspect(
             for layer, sound in own.items()
             if pieces
         ]
-        problems += _spoken(cached)
-        check = LayerTypeCheck(
-            layer_type=layer_type,
-            layers=len(layers),
-            length=target.length,
-            cos_sin_error=rotation.error,
-            cos_sin_tolerance=rotation.tolerance,
-            at_position=rotation.at_position,
-            attention_scaling=rotation.scaling,
-            logit_error=max(deviation.error for deviation in logits),
-            cache_error=max((deviation.error for deviation in cached), default=None),
+        compared: list[tuple[Quantity, _Deviation | _Rotation]] = [("cos and sin", rotation)]
+        if cached:
+            compared.append(("queries and keys through the cache", _worst(cached)))
+        compared.append(("attention logits", _worst(logits)))
+        yield (
+            name,
+            [
+                Agreement(name, quantity, each.error, each.tolerance, len(positions))
+                for quantity, each in compared
+            ],
+            [*problems, *_spoken(logits), *_spoken(cached)],
         )
-        yield layer_type, check, problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,8 +407,11 @@ def _spoken(deviations: list[_Deviation]) -> list[str]:
     beyond = [deviation for deviation in deviations if not deviation.error <= deviation.tolerance]
     if not beyond:
         return []
-    worst = max(beyond, key=lambda deviation: deviation.error / deviation.tolerance)
-    return [f"{worst.problem}, in {len(beyond)} of {len(deviations)} layers"]
+    return [f"{_worst(beyond).problem}, in {len(beyond)} of {len(deviations)} layers"]
+
+
+def _worst(deviations: list[_Deviation]) -> _Deviation:
+    return max(deviations, key=lambda deviation: deviation.error / deviation.tolerance)
 
 
 def _rotating(heard: Heard, still: Heard) -> float:

@@ -16,7 +16,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY
 from ropewalk.reports.extend import MethodBars, extension_figure

@@ -32,7 +32,7 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting import transformers as exporting
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.reports.training import Curve, training_figure
 from ropewalk.untrusted import Fields

@@ -13,11 +13,12 @@ from transformers import AutoConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import ropewalk as rw
+from ropewalk.agreement import Agreement
 from ropewalk.api.export import Preview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting import fresh_process, llama_cpp
-from ropewalk.exporting.agreement import Agreement, Exported, Loss, NotTheSame
+from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
 from ropewalk.outputs import write_atomically

@@ -14,7 +14,7 @@ from ropewalk.api.export import Preview
 from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.training.results import Trained
 
 

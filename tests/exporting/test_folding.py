@@ -13,7 +13,7 @@ from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, Unsupported
 from ropewalk.exporting import folding, vllm
-from ropewalk.exporting.agreement import NotTheSame
+from ropewalk.exporting.exported import NotTheSame
 from ropewalk.exporting.folding import fold
 from ropewalk.exporting.transformers import export
 from ropewalk.models.checkpoint import Checkpoint

@@ -12,7 +12,7 @@ import torch
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.exporting import gate, transformers
-from ropewalk.exporting.agreement import Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.gate import named_as
 from ropewalk.exporting.staging import staged
 from ropewalk.models.config import present_plan

@@ -23,11 +23,12 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
+from ropewalk.agreement import Agreement
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.exporting import gguf_file, llama_cpp
-from ropewalk.exporting.agreement import Agreement, Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.gguf_file import export
 from ropewalk.gguf import rewriting, settings
 from ropewalk.gguf.architectures import architecture

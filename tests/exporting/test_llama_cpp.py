@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
+from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -20,7 +21,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.gguf import carried, families, llama_cpp_run
 from ropewalk.gguf import model as gguf_model

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting import folder, fresh_process, gate, transformers
-from ropewalk.exporting.agreement import NotTheSame
+from ropewalk.exporting.exported import NotTheSame
 from ropewalk.exporting.folder import prepare
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.scaling import linear, ntk, ntk_mixed, yarn

@@ -19,12 +19,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
 
 import ropewalk as rw
+from ropewalk.agreement import Agreement
 from ropewalk.api.export import export as export_for
 from ropewalk.api.verify import verify
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.agreement import Agreement, Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.llama_cpp import TOLERANCES, export
 from ropewalk.gguf import families
 from ropewalk.gguf import model as gguf_model

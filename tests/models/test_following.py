@@ -290,7 +290,9 @@ def test_stock_longrope_passes_only_where_schedules_may_change_with_the_length()
     assert "decoding through the cache differs" in " ".join(as_one.problems)
     by_length = follows(stock, plan, by_current_length=True)
     assert by_length.passed
-    assert [check.length for check in by_length.checks] == [WINDOW, TARGET]
+    assert list(dict.fromkeys(each.runtime for each in by_length.agreements)) == [
+        f"{FULL_ATTENTION} at length {length}" for length in (WINDOW, TARGET)
+    ]
     assert "differs from a full recompute" in by_length.notes[0]
 
 
@@ -300,9 +302,11 @@ def test_the_tolerance_follows_the_law_of_float32_and_exact_angles_need_none() -
     results = {}
     for exact in (False, True):
         with applied(model, plan, exact_angles=exact):
-            (results[exact],) = follows(model, plan, exact_angles=exact).checks
-    assert results[False].cos_sin_error > 1e-4 > 1e-6 > results[True].cos_sin_error
-    assert results[False].cos_sin_error <= results[False].cos_sin_tolerance < 131072 * 2.0**-22
+            results[exact] = follows(model, plan, exact_angles=exact).agreements[0]
+    assert {each.quantity for each in results.values()} == {"cos and sin"}
+    assert results[False].max_difference > 1e-4 > 1e-6 > results[True].max_difference
+    assert results[False].passed
+    assert results[False].tolerance < 131072 * 2.0**-22
     with applied(model, plan):
         assert "cos and sin are off" in problems(model, plan, exact_angles=True)
 
@@ -355,11 +359,15 @@ def test_a_verification_is_json() -> None:
     result: Following = follows(model, present_plan(model.config))
     value = json.loads(json.dumps(result.to_json()))
     assert value["passed"] is True
-    assert value["checks"][0]["layer_type"] == FULL_ATTENTION
+    assert [(each["quantity"], each["passed"]) for each in value["agreements"]] == [
+        ("cos and sin", True),
+        ("queries and keys through the cache", True),
+        ("attention logits", True),
+    ]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_lengths_of_a_few_tokens_can_be_verified(length: int) -> None:
     model = tiny_model(max_position_embeddings=length)
-    (check,) = follows(model, present_plan(model.config)).checks
-    assert (check.cache_error is None) == (length < 3)
+    compared = {each.quantity for each in follows(model, present_plan(model.config)).agreements}
+    assert ("queries and keys through the cache" in compared) == (length >= 3)

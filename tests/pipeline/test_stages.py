@@ -18,7 +18,7 @@ from ropewalk.evaluation.conclusion import concluded
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.statistics import t_interval
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.extend import Extended

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.reports.page.blocks import (

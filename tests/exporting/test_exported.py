@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.exporting.agreement import Exported
+from ropewalk.exporting.exported import Exported
 from ropewalk.runtimes.files import modelfile
 
 

@@ -1,0 +1,96 @@
+"""What an export comes to: the proof that it follows the plan, and what an approximation costs.
+
+Light values: reading them back needs no runtime.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ropewalk.agreement import Agreement, bound
+from ropewalk.errors import GateFailed
+from ropewalk.values import Result, Unbounded, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Loss(Value):
+    """The measured cost of an approximation."""
+
+    nats: Unbounded
+    """How far the next-token distributions lie apart: mean Kullback-Leibler divergence a token."""
+    max_logit_difference: Unbounded
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "nats", bound(self.nats))
+        object.__setattr__(self, "max_logit_difference", bound(self.max_logit_difference))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nats:.2g} nats per token on average, logits by up to "
+            f"{self.max_logit_difference:.2g}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Exported(Result):
+    """What was written, and the proof that it follows the plan."""
+
+    target: str
+    """The runtime that it was written for."""
+    path: Path
+    agreement: Agreement | None
+    """None: nothing here can run that runtime."""
+    warnings: tuple[str, ...] = ()
+    load: str = ""
+    """The command or the line of Python that loads it."""
+    overrides: str = ""
+    """The command that runs the source itself under the plan, where its weights are unchanged."""
+    elsewhere: tuple[str, ...] = ()
+    """The commands that load it in another runtime that takes the same file: Ollama."""
+
+    def with_warnings(self, more: tuple[str, ...]) -> Exported:
+        return replace(self, warnings=(*more, *self.warnings))
+
+    def moved(self, folder: Path) -> Exported:
+        """The same in another folder: a run directory may have moved."""
+        path = folder / self.path.name
+        before, now = (_in_modelfile(each) for each in (self.path, path))
+        return replace(
+            self,
+            path=path,
+            load=self.load.replace(shlex.quote(str(self.path)), shlex.quote(str(path))),
+            elsewhere=tuple(line.replace(before, now) for line in self.elsewhere),
+        )
+
+    def summary(self) -> str:
+        wrote = f"Wrote {self.path} for {self.target}"
+        if self.agreement is None:
+            return f"{wrote}; it was not run here, and nothing is proven."
+        count = len(self.warnings)
+        warned = f" {count} warning{'s' * (count > 1)}." if count else ""
+        return f"{wrote}; {self.agreement.runtime} gives {self.agreement}.{warned}"
+
+
+def _in_modelfile(path: Path) -> str:
+    return f"FROM {path}" if path.is_absolute() else f"FROM ./{path}"
+
+
+class NotTheSame(GateFailed):
+    """What was written computes something else: it has been removed, and this is the proof."""
+
+    def __init__(self, exported: Exported, agreement: Agreement) -> None:
+        self.exported, self.agreement = exported, agreement
+        super().__init__(
+            f"{exported.path} was not written",
+            [
+                f"its {agreement.quantity} in {agreement.runtime} differ from the planned "
+                f"model's by {agreement.max_difference:.3g} over {agreement.tokens} tokens, "
+                f"and the tolerance is {agreement.allowed}{agreement.by_median}"
+            ],
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotTheSame, (self.exported, self.agreement)

@@ -92,7 +92,7 @@ figures: $(INSTALLED)
 figures-check: $(INSTALLED)
 	$(BIN)/python -m docs.figures --check
 	$(BIN)/python -m pytest tests/test_documents.py tests/test_errors_page.py \
-	  tests/models/test_install.py tests/exporting/test_features.py
+	  tests/models/test_install.py tests/runtimes/test_features.py
 
 clean:
 	rm -rf $(VENV) $(EVAL) $(TRL) runs build dist

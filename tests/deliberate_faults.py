@@ -35,8 +35,8 @@ REWRITING = ("tests/gguf/test_rewriting.py",)
 FINGERPRINT = ("tests/evaluation/served/test_fingerprint.py",)
 REPORT = ("tests/reports",)
 GGUF_EXPORT = ("tests/exporting/test_gguf_file.py",)
-CLASSES = ("tests/exporting/test_model_classes.py",)
-SERVING = ("tests/exporting/test_serving.py",)
+CLASSES = ("tests/runtimes/test_model_classes.py",)
+SERVING = ("tests/runtimes/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
@@ -804,7 +804,7 @@ UNSEEN: dict[str, Fault] = {
         "ropewalk/runtimes/transformers.py",
         'is not None:\n        what += ", and remove rope_scaling"',
         'is None:\n        what += ", and remove rope_scaling"',
-        ("tests/exporting/test_serving.py",),
+        ("tests/runtimes/test_serving.py",),
     ),
     "a chunk's targets are those of the tokens before": Fault(
         "ropewalk/evaluation/scoring.py",

@@ -366,6 +366,9 @@ ROOMS = {
         needs=("numpy",),
         lazily=("matplotlib",),
     ),
+    "run_on_disk": Row(
+        ("errors", "untrusted", "values", "context_plan", "records", "run_directory")
+    ),
     "reports.page": Row(("errors", "lengths", "outputs")),
     "reports.parts": Row(
         (
@@ -382,7 +385,7 @@ ROOMS = {
             *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
             *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
             *("searching.model.results", "training.results", "reports.page", "reports.parts"),
-            *("evaluation.conclusion", "number_formats.conclusion"),
+            *("evaluation.conclusion", "number_formats.conclusion", "run_on_disk"),
         ),
         needs=("numpy",),
     ),
@@ -419,7 +422,7 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            *("options", "outputs", "data"),
+            *("options", "outputs", "data", "run_on_disk"),
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(

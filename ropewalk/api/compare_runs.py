@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
 from ropewalk.api.common import as_path
 from ropewalk.errors import InputError
@@ -21,11 +21,9 @@ from ropewalk.evaluation.results import (
 )
 from ropewalk.options import Argument
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
-from ropewalk.run_directory import RECORDS, RESULTS, read_configuration, read_journal, read_versions
-from ropewalk.untrusted import Fields, read_json, text_value
-
-if TYPE_CHECKING:
-    pass
+from ropewalk.run_directory import RECORDS, RESULTS
+from ropewalk.run_on_disk import RunOnDisk
+from ropewalk.untrusted import Fields, text_value
 
 SAME = (
     *("tasks", "lengths", "samples", "seed", "mode"),
@@ -34,11 +32,8 @@ SAME = (
 """What decides the samples of a run, and how their answers are read."""
 
 
-class _Run(NamedTuple):
-    path: Path
-    configuration: dict[str, object]
-    versions: dict[str, str]
-    records: list[EvalRecord]
+class _Run(RunOnDisk):
+    """A finished evaluation, whose results follow from its records."""
 
     @property
     def subjects(self) -> dict[str, Subject]:
@@ -84,29 +79,23 @@ def compare_runs(
 
 
 def _read(path: Path) -> _Run:
-    """A finished evaluation, whose results follow from its records."""
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder; give the run directory of `ropewalk evaluate`")
-    command, configuration = read_configuration(path)
-    if command != "evaluate":
-        raise InputError(f"{path}: is a run of {command}, not of evaluate; give one of evaluate")
-    if not (path / RESULTS).exists():
+    run = _Run.read(path)
+    if run.command != "evaluate":
+        raise InputError(
+            f"{path}: is a run of {run.command}, not of evaluate; give one of evaluate"
+        )
+    found = run.result(RESULTS, Evaluated)
+    if found is None:
         raise InputError(
             f"{path}: is unfinished (it has no {RESULTS}); start the same evaluation again to "
             "finish it"
         )
-    found = Evaluated.from_json(read_json(path / RESULTS), f"{path / RESULTS}: ")
-    lines = read_journal(path / RECORDS)
-    records = [
-        EvalRecord.from_json(line, f"{path / RECORDS}: record {i}")
-        for i, line in enumerate(lines, start=1)
-    ]
-    if not _same_values(summarise(records), found.results):
+    if not _same_values(summarise(run.records), found.results):
         raise InputError(
             f"{path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, or "
             "evaluate again"
         )
-    return _Run(path, configuration, read_versions(path), records)
+    return run
 
 
 def _same_values(computed: Sequence[EvalResult], stored: Sequence[EvalResult]) -> bool:

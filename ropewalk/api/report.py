@@ -57,12 +57,12 @@ def report(
     from ropewalk.reports.commands.evaluate import evaluated
     from ropewalk.reports.page.html import document, is_page
     from ropewalk.reports.parts import comparison, places
-    from ropewalk.reports.parts.folder import RunFolder
+    from ropewalk.run_on_disk import RunOnDisk
 
     paths = [as_path(run, "run"), *([] if other is None else [as_path(other, "other")])]
     if out is None and len(paths) == 2:
         raise InputError("the report of two runs needs a file to be written to; give it (`out`)")
-    folders = [RunFolder.read(path) for path in paths]
+    folders = [RunOnDisk.read(path) for path in paths]
     place = paths[0] / PAGE if out is None else as_path(out, "out")
     check_file(place, key="out", overwrite=overwrite)
     if place.exists() and not overwrite and not is_page(place):

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from ropewalk.errors import InputError
 from ropewalk.reports.page.blocks import Page
-from ropewalk.reports.parts.folder import RunFolder
+from ropewalk.run_on_disk import RunOnDisk
 
 
 def commands() -> tuple[str, ...]:
@@ -18,7 +18,7 @@ def commands() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def page_of(run: RunFolder) -> Page:
+def page_of(run: RunOnDisk) -> Page:
     """The page of a run, finished or not."""
     if run.command not in commands():
         raise InputError(

@@ -9,11 +9,11 @@ from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
 from ropewalk.reports.parts import measured, schedules
-from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.run_directory import RECORDS, RESULTS
+from ropewalk.run_on_disk import RunOnDisk
 
 
-def page(run: RunFolder) -> Page:
+def page(run: RunOnDisk) -> Page:
     found = evaluated(run)
     results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
@@ -36,7 +36,7 @@ def page(run: RunFolder) -> Page:
     )
 
 
-def evaluated(run: RunFolder) -> Evaluated | None:
+def evaluated(run: RunOnDisk) -> Evaluated | None:
     """Its result, where it is finished. Files of two models in one folder are refused."""
     found = run.result(RESULTS, Evaluated)
     own = run.configuration.get("weights_sha256")
@@ -81,7 +81,7 @@ def _compared(found: Evaluated) -> Section:
     return Section("Methods compared", (table,))
 
 
-def _plans(run: RunFolder) -> dict[str, ContextPlan]:
+def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:
     conditions = run.configuration.get("conditions")
     found = {}
     for i, each in enumerate(conditions if isinstance(conditions, list) else []):

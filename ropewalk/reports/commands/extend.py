@@ -20,14 +20,14 @@ from ropewalk.pipeline.results import (
 from ropewalk.records import NLL
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.reports.parts import measured, schedules, training
-from ropewalk.reports.parts.folder import RunFolder
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
 
 
-def page(run: RunFolder) -> Page:
+def page(run: RunOnDisk) -> Page:
     def stage(name: str, kind: type[R]) -> R | None:
         file = run.path / f"{name}.json"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
@@ -59,7 +59,7 @@ def _name(inspected: Inspected | None) -> str:
     return "A model" if inspected is None else inspected.model
 
 
-def _target(run: RunFolder) -> str:
+def _target(run: RunOnDisk) -> str:
     target = run.configuration.get("target_length")
     return format_length(target) if isinstance(target, int) else "more"
 
@@ -78,13 +78,13 @@ def _verdict(inspected: Inspected | None, evaluated: EvaluatedExtension | None) 
     return told
 
 
-def _so_far(run: RunFolder) -> list[Section]:
+def _so_far(run: RunOnDisk) -> list[Section]:
     """What was scored before the evaluation ended."""
     section = measured.by_task(summarise(run.records), None)
     return [section._replace(title="Scored so far, by context length", command=run.made_by)]
 
 
-def _measured(run: RunFolder, evaluated: EvaluatedExtension) -> list[Section]:
+def _measured(run: RunOnDisk, evaluated: EvaluatedExtension) -> list[Section]:
     at = evaluated.original_length
     first = Section(
         "Retrieval and perplexity",
@@ -105,13 +105,13 @@ def _measured(run: RunFolder, evaluated: EvaluatedExtension) -> list[Section]:
     return [section._replace(command=run.made_by) for section in sections]
 
 
-def _trained(trained: Training, run: RunFolder) -> Section:
+def _trained(trained: Training, run: RunOnDisk) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
     return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
 
 
-def _short(short: ShortText, run: RunFolder, evaluated: EvaluatedExtension | None) -> Section:
+def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | None) -> Section:
     rows = tuple(
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
@@ -148,7 +148,7 @@ def _ranked(compared: Compared) -> Section:
     return Section("Methods by theory", (table,))
 
 
-def _exported(run: RunFolder, exports: Exports, verified: Verified | None) -> Section:
+def _exported(run: RunOnDisk, exports: Exports, verified: Verified | None) -> Section:
     written = [each.moved(run.path) for each in exports.written]
     folder = next((each.path for each in written if each.target == "transformers"), None)
     section = schedules.loading(written, run.plan, folder)

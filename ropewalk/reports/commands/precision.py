@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ropewalk.number_formats.conclusion import Precision
 from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
-from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.run_directory import RESULTS
+from ropewalk.run_on_disk import RunOnDisk
 
 
-def page(run: RunFolder) -> Page:
+def page(run: RunOnDisk) -> Page:
     found = run.result(RESULTS, Precision)
     if found is None:
         return Page("Precision", "Unfinished: nothing was measured yet.", (), (), (RESULTS,))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ropewalk.lengths import format_length
 from ropewalk.reports.page.blocks import Page
 from ropewalk.reports.parts import schedules
-from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.run_directory import RESULTS
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
 
 
-def page(run: RunFolder) -> Page:
+def page(run: RunOnDisk) -> Page:
     found = run.result(RESULTS, Found)
     if found is None:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))

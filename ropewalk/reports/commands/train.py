@@ -7,12 +7,12 @@ from dataclasses import replace
 from ropewalk.lengths import format_length
 from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.parts import schedules, training
-from ropewalk.reports.parts.folder import RunFolder
 from ropewalk.run_directory import RESULTS
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.training.results import JOURNAL, Step, Trained
 
 
-def page(run: RunFolder) -> Page:
+def page(run: RunOnDisk) -> Page:
     found = run.result(RESULTS, Trained)
     stages = _so_far(run)
     if found is not None:
@@ -35,7 +35,7 @@ def page(run: RunFolder) -> Page:
     )
 
 
-def _so_far(run: RunFolder) -> list[tuple[str, tuple[Step, ...]]]:
+def _so_far(run: RunOnDisk) -> list[tuple[str, tuple[Step, ...]]]:
     """The steps of each stage in the journal."""
     stages: dict[int, list[Step]] = {}
     for i, line in enumerate(run.lines(JOURNAL), start=1):

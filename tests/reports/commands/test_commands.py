@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk import run_on_disk
 from ropewalk.reports import commands
-from ropewalk.reports.parts import folder
 from ropewalk.untrusted import read_json
 from tests.evaluation import tiny
 
@@ -31,6 +31,6 @@ def test_the_results_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         reads.append(file.name)
         return read_json(file, max_bytes=max_bytes)
 
-    monkeypatch.setattr(folder, "read_json", counting)
+    monkeypatch.setattr(run_on_disk, "read_json", counting)
     assert "kv" in rw.report(run).path.read_text()
     assert reads == ["results.json"]

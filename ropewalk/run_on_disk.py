@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError
@@ -27,14 +27,14 @@ MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunOnDisk:
     path: Path
     command: str
     configuration: Mapping[str, object]
     versions: Mapping[str, str]
 
     @classmethod
-    def read(cls, path: Path) -> RunFolder:
+    def read(cls, path: Path) -> Self:
         if not path.is_dir():
             raise InputError(f"{path}: is not a folder; give a run directory")
         if not (path / CONFIGURATION).is_file():

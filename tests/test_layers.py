@@ -165,7 +165,7 @@ ROOMS = {
     "evaluation.served": Row(
         (
             *(*VALUES, "values", "outputs", "context_plan", "planning", "run_directory", "data"),
-            *("records", "evaluation", "evaluation.settings"),
+            *("records", "evaluation", "evaluation.settings", "runtimes"),
         ),
         needs=("numpy",),
     ),

@@ -9,8 +9,9 @@
 
 That is enough for a runtime that is only read: `verify --runtime name` judges folders by it. One
 that exports are written for says more: `cell`, what it makes of a feature of a plan; `serve`, the
-lines that start it; `writer`, the function that writes an export for it, which is imported when it
-is called and may need torch. Whether it is run here the writer and the audit know.
+lines that start it; `server`, how that says what it is; `writer`, the function that writes an
+export for it, which is imported when it is called and may need torch. Whether it is run here the
+writer and the audit know.
 
 A runtime differs from transformers in which keys it reads, not in the formulas behind them. So its
 rules leave out of a setting what the runtime does not see, put in what it would fill in, and hand
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ropewalk.models.source import Source
     from ropewalk.runtimes.features import Cell, Feature
     from ropewalk.runtimes.reading import Reading
+    from ropewalk.runtimes.servers import Speech
     from ropewalk.runtimes.serving import Serving
 
 
@@ -63,6 +65,8 @@ class Runtime:
     """It chooses its class by the model type; else by `architectures`."""
     loads_files: bool = False
     """It loads GGUF files."""
+    server: Speech | None = None
+    """How its server says what it is."""
 
     def write(self, *arguments: Any, **options: Any) -> Any:
         """Write an export for it."""
@@ -87,6 +91,20 @@ def targets() -> tuple[str, ...]:
 def rules() -> dict[str, Callable[..., Reading]]:
     """Every version of every runtime, with its reader of a folder's config."""
     return {name: read for each in every().values() for name, read in each.versions.items()}
+
+
+def served_by(owner: str) -> Speech | None:
+    """How the server speaks that gives this as the owner of its models."""
+    return next((speech for speech in _speeches() if speech.owner == owner), None)
+
+
+def spoken(kind: str) -> Speech | None:
+    """How the servers of a kind speak."""
+    return next((speech for speech in _speeches() if speech.kind == kind), None)
+
+
+def _speeches() -> list[Speech]:
+    return [each.server for each in every().values() if each.server is not None]
 
 
 def of_version(name: str) -> Runtime:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
@@ -26,6 +28,7 @@ from ropewalk.runtimes.reading import (
     share,
     without,
 )
+from ropewalk.runtimes.servers import Asking, Speech, members, plain
 from ropewalk.schedule import RotarySchedule
 
 NAME = "llama.cpp"
@@ -157,6 +160,23 @@ def _is_own_attention(setting: Mapping[str, object]) -> bool:
     return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
 
 
+_TOLD = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
+
+
+def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    props = members(server.get("/props"))
+    settings = members(props.get("default_generation_settings"))
+    meta = members(entry.get("meta"))
+    file = props.get("model_path")
+    return {
+        "version": props.get("build_info"),
+        "length": settings.get("n_ctx"),
+        **plain({"slots": props.get("total_slots")}),
+        **plain({"file": PurePosixPath(file).name if isinstance(file, str) else None}),
+        **plain({key: meta.get(key) for key in _TOLD}),
+    }
+
+
 RUNTIME = Runtime(
     NAME,
     {NAME: read},
@@ -165,4 +185,5 @@ RUNTIME = Runtime(
     serve=lambda plan, source: files.served(plan, source)[0],
     writer="ropewalk.exporting.llama_cpp:write",
     loads_files=True,
+    server=Speech("llama.cpp", "llamacpp", _tell),
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
@@ -22,6 +23,7 @@ from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.runtimes import Runtime, files
 from ropewalk.runtimes.model_classes import architecture
 from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
+from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 NAME = "ollama"
 _LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")
@@ -136,10 +138,22 @@ def _converted(name: str, scaling: Config, base: object) -> Config:
     return {}
 
 
+def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    shown = members(server.post("/api/show", {"model": name}))
+    details, about = members(shown.get("details")), members(shown.get("model_info"))
+    trained = next((v for k, v in about.items() if k.endswith(".context_length")), None)
+    return {
+        "version": members(server.get("/api/version")).get("version"),
+        **plain({"trained_length": trained, "parameters": shown.get("parameters")}),
+        **plain({key: details.get(key) for key in ("quantization_level", "family")}),
+    }
+
+
 RUNTIME = Runtime(
     NAME,
     {NAME: read},
     place=4,
     serve=lambda plan, source: files.served(plan, source)[1],
     loads_files=True,
+    server=Speech("Ollama", "library", _tell, takes_tokens=False),
 )

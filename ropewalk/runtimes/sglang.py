@@ -20,6 +20,7 @@ from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_t
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import model_class
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
 
@@ -76,6 +77,20 @@ def line(folder: str, length: int, overrides: Config | None) -> str:
     )
 
 
+# What its server says of itself, where that decides answers.
+_FLAGS = (
+    *("context_length", "dtype", "kv_cache_dtype", "quantization", "attention_backend"),
+    *("json_model_override_args", "tp_size", "disable_radix_cache", "max_req_input_len"),
+)
+
+
+def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    told = members(server.get("/get_server_info") or server.get("/server_info"))
+    length = entry.get("max_model_len") or told.get("context_length")
+    own = {"version": told.get("version"), "length": length}
+    return {**own, **plain({key: told.get(key) for key in ("model_path", *_FLAGS)})}
+
+
 RUNTIME = Runtime(
     "sglang",
     {"sglang": read},
@@ -85,4 +100,6 @@ RUNTIME = Runtime(
     line=line,
     accepts=accepts,
     writer="ropewalk.exporting.vllm:to_sglang",
+    # A generation_config.json may hold another.
+    server=Speech("SGLang", "sglang", _tell, asked={"repetition_penalty": 1.0}),
 )

@@ -22,6 +22,7 @@ from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import model_class
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
@@ -103,6 +104,12 @@ def line(folder: str, length: int, overrides: Config | None) -> str:
     return f"vllm serve {shlex.quote(folder)} --max-model-len {length}{extra}"
 
 
+def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    version = members(server.get("/version")).get("version")
+    own = {"version": version, "length": entry.get("max_model_len")}
+    return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
+
+
 RUNTIME = Runtime(
     "vllm",
     {"vllm": read, "vllm-2025": read_2025},
@@ -112,4 +119,11 @@ RUNTIME = Runtime(
     line=line,
     accepts=accepts,
     writer="ropewalk.exporting.vllm:export",
+    server=Speech(
+        "vLLM",
+        "vllm",
+        _tell,
+        asked={"repetition_penalty": 1.0},  # a generation_config.json may hold another
+        asked_for_top={"return_tokens_as_token_ids": True},
+    ),
 )

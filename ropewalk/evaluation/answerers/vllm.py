@@ -20,7 +20,7 @@ from ropewalk.evaluation.conditions import default_lengths
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.samples import Sample
-from ropewalk.evaluation.served.server import VLLM, ServerInfo
+from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.models.config import present_plan
@@ -87,7 +87,7 @@ class Engine(Answerer):
         self.encoder = Encoder(engine.get_tokenizer())
         told = {name: str(getattr(config, name, None)) for name in SETTINGS}
         version = str(self._vllm.__version__)
-        self.server = ServerInfo("this process", VLLM, version, self.model, self.longest, told)
+        self.server = ServerInfo("this process", "vLLM", version, self.model, self.longest, told)
 
     @property
     def subjects(self) -> Sequence[Subject]:

@@ -1,19 +1,15 @@
 """An OpenAI-compatible server: what it is, and its answers to prompts of tokens or of text.
 
-    llama.cpp   /props says its context and the file; takes tokens
-    vLLM        /version, and max_model_len among its models; takes tokens
-    SGLang      /get_server_info says its flags; takes tokens
-    Ollama      /api/version and /api/show; takes text alone
-
-Of other servers only what `/v1/models` says is known. Every answer must say how many tokens it read
-(`usage.prompt_tokens`): that shows a cut prompt, a second BOS, and a template nobody asked for.
+What a runtime's server says of itself, and what it takes, stands in the runtime's own module
+(`runtimes/`). Of other servers only what `/v1/models` says is known. Every answer must say how many
+tokens it read (`usage.prompt_tokens`): that shows a cut prompt, a second BOS, and a template nobody
+asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName, printable
@@ -21,9 +17,11 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.run_directory import differences
+from ropewalk.runtimes import served_by, spoken
+from ropewalk.runtimes.servers import Asking, Speech, members, plain
 from ropewalk.values import Value
 
-LLAMA_CPP, VLLM, SGLANG, OLLAMA, OTHER = "llama.cpp", "vLLM", "SGLang", "Ollama", "unknown kind"
+OTHER = "unknown kind"
 TOP = 20
 """Alternatives to ask for: the most that vLLM gives unless it is told otherwise."""
 FEWER = 5
@@ -33,13 +31,6 @@ MOST_NAMED = 1000
 MOST_WRITTEN = 1000
 """Characters of a token that are believed."""
 MOST_TEXT = 300
-_OWNERS = {"llamacpp": LLAMA_CPP, "vllm": VLLM, "sglang": SGLANG, "library": OLLAMA}
-# What SGLang says of itself, where that decides answers.
-_SGLANG_FLAGS = (
-    *("context_length", "dtype", "kv_cache_dtype", "quantization", "attention_backend"),
-    *("json_model_override_args", "tp_size", "disable_radix_cache", "max_req_input_len"),
-)
-_LLAMA_CPP_META = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +83,7 @@ class ChangedModel(ServerError):
 def discover(client: Client, model: str | None = None) -> ServerInfo:
     """What a server is, by its own words."""
     listed = client.get("/v1/models")
-    models = [_object(entry) for entry in _list(_object(listed).get("data"))]
+    models = [members(entry) for entry in _list(members(listed).get("data"))]
     models = [entry for entry in models if isinstance(entry.get("id"), str)]
     names = [entry["id"] for entry in models]
     if model is None and len(names) != 1:
@@ -110,13 +101,12 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
             "model_name", name, f"must have from 1 to {MOST_TEXT} characters", "check the server"
         )
     entry = next((e for e in models if e["id"] == name), {})
-    kind = _OWNERS.get(str(entry.get("owned_by")), OTHER)
-    told = _TELLERS.get(kind, _other)(client, entry, name)
-    found = dict(told)
+    speech = served_by(str(entry.get("owned_by"))) or _UNCLAIMED
+    found = dict(speech.tell(client, entry, name))
     version, length = found.pop("version", None), found.pop("length", None)
     return ServerInfo(
         url=str(client.where),
-        kind=kind,
+        kind=speech.kind,
         version=_short(version) if isinstance(version, str) else "",
         model=name,
         length=length if type(length) is int and 0 < length <= MAX_LENGTH else None,
@@ -124,63 +114,16 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
     )
 
 
-def _llama_cpp(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
-    props = _object(client.get("/props"))
-    settings = _object(props.get("default_generation_settings"))
-    meta = _object(entry.get("meta"))
-    file = props.get("model_path")
-    return {
-        "version": props.get("build_info"),
-        "length": settings.get("n_ctx"),
-        **_plain({"slots": props.get("total_slots")}),
-        **_plain({"file": PurePosixPath(file).name if isinstance(file, str) else None}),
-        **_plain({key: meta.get(key) for key in _LLAMA_CPP_META}),
-    }
-
-
-def _vllm(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
-    version = _object(client.get("/version")).get("version")
-    own = {"version": version, "length": entry.get("max_model_len")}
-    return {**own, **_plain({key: entry.get(key) for key in ("root", "parent")})}
-
-
-def _sglang(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
-    told = _object(client.get("/get_server_info") or client.get("/server_info"))
-    length = entry.get("max_model_len") or told.get("context_length")
-    own = {"version": told.get("version"), "length": length}
-    return {**own, **_plain({key: told.get(key) for key in ("model_path", *_SGLANG_FLAGS)})}
-
-
-def _ollama(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
-    shown = _object(client.post("/api/show", {"model": name}))
-    details, about = _object(shown.get("details")), _object(shown.get("model_info"))
-    trained = next((v for k, v in about.items() if k.endswith(".context_length")), None)
-    return {
-        "version": _object(client.get("/api/version")).get("version"),
-        **_plain({"trained_length": trained, "parameters": shown.get("parameters")}),
-        **_plain({key: details.get(key) for key in ("quantization_level", "family")}),
-    }
-
-
-def _other(client: Client, entry: dict[str, Any], name: str) -> dict[str, object]:
-    length = entry.get("max_model_len") or entry.get("context_length")
-    return {"length": length, **_plain({"owned_by": entry.get("owned_by")})}
-
-
-_TELLERS = {LLAMA_CPP: _llama_cpp, VLLM: _vllm, SGLANG: _sglang, OLLAMA: _ollama}
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _plain(members: Mapping[str, object]) -> dict[str, object]:
-    """Those that are a number, a text or a truth value."""
-    return {k: v for k, v in members.items() if isinstance(v, str | int | float | bool)}
+def _other(client: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    length = entry.get("max_model_len") or entry.get("context_length")
+    return {"length": length, **plain({"owned_by": entry.get("owned_by")})}
+
+
+_UNCLAIMED = Speech(OTHER, "", _other)
 
 
 def _short(text: str) -> str:
@@ -213,13 +156,17 @@ class Server:
         `trial`: some tokens to try with.
         """
         server = cls(client, discover(client, model), encoder)
-        server.takes_tokens = server.info.kind != OLLAMA and server._accepts(trial)
+        server.takes_tokens = server.speech.takes_tokens and server._accepts(trial)
         if not server.takes_tokens and encoder is None:
             raise InputError(
                 f"{client.where}: takes no tokens, only text; give the model's tokenizer "
                 "(`tokenizer`)"
             )
         return server
+
+    @property
+    def speech(self) -> Speech:
+        return spoken(self.info.kind) or _UNCLAIMED
 
     def check_unchanged(self) -> None:
         """Refuse a server that says of itself what it did not say before."""
@@ -274,12 +221,9 @@ class Server:
             "seed": 0,
             "stream": False,
         }
-        if self.info.kind in (VLLM, SGLANG):  # a generation_config.json may hold another
-            asked["repetition_penalty"] = 1.0
+        asked.update(self.speech.asked)
         if top:
-            asked["logprobs"] = self.top
-            if self.info.kind == VLLM:
-                asked["return_tokens_as_token_ids"] = True
+            asked |= {"logprobs": self.top, **self.speech.asked_for_top}
         answer = self._read(self._ask(asked))
         if len(answer.text) > count * MOST_WRITTEN:
             raise self._odd(f"has {len(answer.text):,} characters for {count:,} tokens")
@@ -327,10 +271,10 @@ class Server:
         return answer
 
     def _read(self, answer: dict[str, Any]) -> Answer:
-        choice = _object(next(iter(_list(answer.get("choices"))), None))
+        choice = members(next(iter(_list(answer.get("choices"))), None))
         if not isinstance(choice.get("text"), str):
             raise self._odd("has no choices[0].text")
-        read = _object(answer.get("usage")).get("prompt_tokens")
+        read = members(answer.get("usage")).get("prompt_tokens")
         if type(read) is not int or not 0 <= read <= MAX_LENGTH:
             raise self._odd(
                 "has no usage.prompt_tokens, without which a cut prompt would not be noticed"
@@ -345,14 +289,14 @@ class Server:
 
     def _top(self, given: object) -> tuple[tuple[int, float], ...] | None:
         """The alternatives of the first token, from any of the forms that servers use."""
-        told = _object(given)
+        told = members(given)
         content, rows = _list(told.get("content")), _list(told.get("top_logprobs"))
         named: list[tuple[object, object, object]] = []
         if content:
-            entries = map(_object, _list(_object(content[0]).get("top_logprobs")))
+            entries = map(members, _list(members(content[0]).get("top_logprobs")))
             named = [(e.get("id"), e.get("token"), e.get("logprob")) for e in entries]
         elif rows:
-            named = [(None, spelled, value) for spelled, value in _object(rows[0]).items()]
+            named = [(None, spelled, value) for spelled, value in members(rows[0]).items()]
         if len(named) > MOST_NAMED:
             raise self._odd(
                 f"names {len(named):,} alternatives of a token, and {self.top} are asked for"

@@ -11,9 +11,6 @@ from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, ServerError, address
 from ropewalk.evaluation.served.server import (
-    OLLAMA,
-    SGLANG,
-    VLLM,
     ChangedModel,
     Miscounted,
     Server,
@@ -213,9 +210,9 @@ def test_what_servers_reveal(encoder: Encoder) -> None:
         )
 
     for owner, kind, version, length, revealed in (
-        ("vllm", VLLM, "0.33.0", 4096, {"root": "/models/x"}),
-        ("sglang", SGLANG, "0.5.23", 4096, {"kv_cache_dtype": "fp8_e5m2"}),
-        ("library", OLLAMA, "0.40", None, {"parameters": "num_ctx 4096"}),
+        ("vllm", "vLLM", "0.33.0", 4096, {"root": "/models/x"}),
+        ("sglang", "SGLang", "0.5.23", 4096, {"kv_cache_dtype": "fp8_e5m2"}),
+        ("library", "Ollama", "0.40", None, {"parameters": "num_ctx 4096"}),
     ):
         models = lambda owner=owner: listed(  # noqa: E731
             "m", owner=owner, max_model_len=4096, root="/models/x"

@@ -1,0 +1,44 @@
+"""How the OpenAI-compatible server of a runtime says what it is, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Asking(Protocol):
+    """A connection to a server."""
+
+    def get(self, path: str) -> object: ...
+
+    def post(self, path: str, body: dict[str, object]) -> object: ...
+
+
+@dataclass(frozen=True)
+class Speech:
+    """The dialect of one runtime's server. Of one that no runtime claims, little is known."""
+
+    kind: str
+    """The runtime's name in words."""
+    owner: str
+    """What it gives as `owned_by` of each of its models."""
+    tell: Callable[[Asking, Mapping[str, Any], str], dict[str, object]]
+    """From its entry of a model, and that model's name: its `version`, the `length` that it serves,
+    and whatever else it says of its settings."""
+    takes_tokens: bool = True
+    """Prompts may be tokens; else they are text alone."""
+    asked: Mapping[str, object] = field(default_factory=dict)
+    """What a request needs besides OpenAI's own fields, to be answered greedily."""
+    asked_for_top: Mapping[str, object] = field(default_factory=dict)
+    """What it needs so that the alternatives of a token are named by number."""
+
+
+def members(value: object) -> dict[str, Any]:
+    """Those of an object; of what is none, no members."""
+    return value if isinstance(value, dict) else {}
+
+
+def plain(value: Mapping[str, object]) -> dict[str, object]:
+    """The members that are a number, a text or a truth value."""
+    return {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}

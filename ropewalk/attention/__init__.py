@@ -13,9 +13,9 @@ from ropewalk.attention.layout import AttentionLayout
 
 if TYPE_CHECKING:
     from ropewalk.attention.engines import ENGINES, choose
-    from ropewalk.attention.interface import register, verify
+    from ropewalk.attention.interface import check_apart, register
 
-__all__ = ["ENGINES", "AttentionLayout", "choose", "register", "verify"]
+__all__ = ["ENGINES", "AttentionLayout", "check_apart", "choose", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
         from ropewalk.attention import engines
 
         return getattr(engines, name)
-    if name in ("register", "verify"):
+    if name in ("check_apart", "register"):
         from ropewalk.attention import interface
 
         return getattr(interface, name)

@@ -306,8 +306,8 @@ def mask(**arguments: Any) -> DeferredMask | Tensor | None:
 
 
 @torch.no_grad()
-def verify(model: PreTrainedModel) -> None:
-    """Verify on this model that documents do not see each other, or raise.
+def check_apart(model: PreTrainedModel) -> None:
+    """Check on this model that documents do not see each other, or raise.
 
     Some architectures do not pass a forward call's arguments on to their attention, and some mix
     tokens outside attention (convolutions, recurrent layers). Neither raises an error by itself.

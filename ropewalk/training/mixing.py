@@ -37,7 +37,7 @@ def check_mixing(model: Any) -> None:
             f"see each other: {shown}; train it outside ropewalk, on windows of one document "
             "each, or choose another model"
         )
-    interface.verify(model)
+    interface.check_apart(model)
 
 
 def _leaking(model: Any) -> list[str]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto import CONFIG_MAPPING
 
-from ropewalk.attention import AttentionLayout, interface, register, verify
+from ropewalk.attention import AttentionLayout, check_apart, interface, register
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -356,24 +356,24 @@ def test_attention_that_looks_both_ways_is_refused() -> None:
         )
 
 
-# --- verify ----------------------------------------------------------------------------------
+# --- documents apart -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_verify_finds_documents_apart(family: str) -> None:
+def test_check_finds_documents_apart(family: str) -> None:
     model = tiny(family).train()
-    verify(model)
+    check_apart(model)
     assert model.training
 
 
 @pytest.mark.parametrize("family", ["stablelm", "nemotron"])
-def test_verify_finds_families_that_drop_the_layout(family: str) -> None:
+def test_check_finds_families_that_drop_the_layout(family: str) -> None:
     """They do not hand a forward call's arguments on to their attention."""
     with pytest.raises(Unsupported, match="lets documents see each other"):
-        verify(tiny(family))
+        check_apart(tiny(family))
 
 
-def test_verify_finds_tokens_mixed_outside_attention() -> None:
+def test_check_finds_tokens_mixed_outside_attention() -> None:
     model = tiny("llama")
     mixing = nn.Conv1d(32, 32, kernel_size=2, padding=1)
     embed = model.get_input_embeddings().forward
@@ -384,19 +384,19 @@ def test_verify_finds_tokens_mixed_outside_attention() -> None:
 
     model.get_input_embeddings().forward = mixed
     with pytest.raises(Unsupported, match="lets documents see each other"):
-        verify(model)
+        check_apart(model)
 
 
 @pytest.mark.parametrize("family", ["gptj", "mpt", "bloom"])
-def test_verify_finds_families_without_the_interface(family: str) -> None:
+def test_check_finds_families_without_the_interface(family: str) -> None:
     register()
     config = CONFIG_MAPPING[family](vocab_size=32, hidden_size=32, n_layer=1, n_head=2)
     model = AutoModelForCausalLM.from_config(config)
     model.set_attn_implementation("ropewalk")
     with pytest.raises(InvalidValue, match="attn_implementation = 'eager'"):
-        verify(model)
+        check_apart(model)
 
 
-def test_verify_needs_our_implementation() -> None:
+def test_check_needs_our_implementation() -> None:
     with pytest.raises(InvalidValue, match=r"'sdpa'.*set_attn_implementation\('ropewalk'\)"):
-        verify(tiny("llama", "sdpa"))
+        check_apart(tiny("llama", "sdpa"))

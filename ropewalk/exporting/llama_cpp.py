@@ -204,7 +204,7 @@ def _agreement(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFToken
     start = max(0, length - BEYOND - _WITHIN)
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
-    with llama_cpp_run.running(path, length=length + 1, threads=torch.get_num_threads()) as llama:
+    with llama_cpp_run.running(path, length=length + 1) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         said = llama.log_probabilities(tokens.tolist(), start=start)
     exact = _planned(loaded.model, plan, tokens, said)

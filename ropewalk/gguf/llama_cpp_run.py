@@ -42,6 +42,8 @@ _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 """What llama.cpp writes before a complaint: when, and how grave it is."""
 _INVALID = "has invalid data"
 """What it says of a tensor whose numbers are NaN or infinite."""
+_SMALL = 64 * 2**20
+"""Bytes of a file whose threads would mostly wait for each other."""
 _DYING = 1.0
 """Seconds to wait for the end of a process that no longer answers."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
@@ -81,11 +83,10 @@ def log_probabilities(
     *,
     start: int = 0,
     top: int = TOP,
-    threads: int = 1,
     flags: Flags | None = None,
 ) -> LogProbabilities:
     """What llama.cpp says may follow each token from position `start` on."""
-    with running(path, length=len(tokens) + 1, threads=threads, flags=flags) as llama:
+    with running(path, length=len(tokens) + 1, flags=flags) as llama:
         return llama.log_probabilities(tokens, start=start, top=top)
 
 
@@ -135,15 +136,13 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def running(
-    path: str | Path, *, length: int, threads: int = 1, flags: Flags | None = None
-) -> Iterator[LlamaCpp]:
+def running(path: str | Path, *, length: int, flags: Flags | None = None) -> Iterator[LlamaCpp]:
     """llama.cpp with this file loaded, until the end of the `with` block.
 
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
     itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
-    with serving(path, length=length, threads=threads, flags=flags) as served:
+    with serving(path, length=length, flags=flags) as served:
         yield LlamaCpp(Path(path), served)
 
 
@@ -152,7 +151,6 @@ def serving(
     path: str | Path,
     *,
     length: int,
-    threads: int,
     exact: bool = True,
     keeps_prompts: bool = True,
     flags: Flags | None = None,
@@ -171,7 +169,7 @@ def serving(
         "path": str(Path(path).resolve()),
         "name": Path(path).name,
         "length": length,
-        "threads": threads,
+        "threads": _threads(Path(path)),
         "exact": exact,
         "keeps_prompts": keeps_prompts,
     }
@@ -197,6 +195,11 @@ def serving(
                 yield Serving(address, process, complaints)
             finally:
                 process.kill()
+
+
+def _threads(path: Path) -> int:
+    """As many as there are cores, for a model that has work for them."""
+    return 1 if path.stat().st_size < _SMALL else os.cpu_count() or 1
 
 
 class LlamaCpp:

@@ -100,7 +100,7 @@ def check() -> list[tuple[str, float]]:
     loaded = load(str(FOLDER), dtype="float32", device="cpu")
     scorer = Scorer(loaded.model)
     found = []
-    with llama_cpp_run.serving(FILE, length=512, threads=2, exact=False, keeps_prompts=False) as it:
+    with llama_cpp_run.serving(FILE, length=512, exact=False, keeps_prompts=False) as it:
         client = Client.of(it.address, 600.0)
         server = Server.open(client, None, [1, 2])
         for prompt in PROMPTS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 PLACE = 2
 _TOKENIZER = "tokenizer.ggml."
 _TOKENS = "tokenizer.ggml.tokens"
-_SMALL = 64 * 2**20
-"""Bytes."""
 _LONGEST_ANSWER = 86400.0
 """Seconds. The server is on this machine, and an end of it is noticed at once."""
 
@@ -166,7 +163,6 @@ def _served(
     with llama_cpp_run.serving(
         files[0],
         length=max(settings.lengths),
-        threads=_threads(files),
         exact=False,  # a file is measured as it is served
         # Several questions on one text are what keeping it is for; else answers must not depend on
         # those before, which a run that goes on does not ask again.
@@ -185,12 +181,6 @@ def _served(
                 f"{files[0]}: llama.cpp ended while it ran: {reason}; the same command goes on "
                 "from its `run`, if it has one; give shorter lengths if memory ran out"
             ) from None
-
-
-def _threads(files: Sequence[Path]) -> int:
-    """As many as there are cores; of a small model they would mostly wait for each other."""
-    size = sum(file.stat().st_size for file in files)
-    return 1 if size < _SMALL else os.cpu_count() or 1
 
 
 def _check_model(header: GGUFHeader) -> None:

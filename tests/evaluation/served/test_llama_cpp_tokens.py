@@ -22,7 +22,7 @@ TEXTS = ("", "a", "def f(x):\n    return x\n\n", "key QX4821", "straße 🙂 \t 
 
 def test_its_tokens_are_those_of_the_folder(tmp_path: Path) -> None:
     path = made.gguf(tmp_path / "model.gguf", dtype="Q8_0")
-    with serving(path, length=256, threads=1) as llama:
+    with serving(path, length=256) as llama:
         assert urlsplit(llama.address).hostname == "127.0.0.1"
         found = encoder_of(Client(address(llama.address)), 1024, "digest")
         own = Encoder(load_tokenizer(BUNDLED_FOLDER), 1024)

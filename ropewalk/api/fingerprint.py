@@ -10,6 +10,7 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
+    Length,
     OwnTokenizer,
     PlanLike,
     ServedName,
@@ -17,6 +18,7 @@ from ropewalk.api.common import (
     TextField,
     Timeout,
     as_documents,
+    as_length,
     as_path,
     as_plan,
 )
@@ -41,6 +43,9 @@ def fingerprint(
     plan: Annotated[
         PlanLike | None, Option("The plan that is served (default: the model as it stands).")
     ] = None,
+    length: Annotated[
+        Length | None, Option("The longest probe (default: up to the plan's target).")
+    ] = None,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     seed: Annotated[int, Option("Seed of the probes.")] = 0,
@@ -55,7 +60,8 @@ def fingerprint(
 
     The probes are beginnings of one text of `corpus` up to the plan's target, single tokens and
     short texts. They are answered as planned, as healthy servers round, and under each known cause
-    of deviation: about sixty forwards over the target length. `check_server` compares a server with
+    of deviation: about sixty forwards over `length`. What a server does to longer prompts alone is
+    not seen. `check_server` compares a server with
     the result, on any machine: no weights are needed then.
     """
     with called("fingerprint", fingerprint, locals()):
@@ -63,6 +69,7 @@ def fingerprint(
         given = None if plan is None else as_plan(plan)
         if given is not None:
             check_measured(given.target_length, "plan")
+        longest = None if length is None else as_length(length)
         documents = as_documents(corpus, field, notice)
         runnable(
             model,
@@ -76,7 +83,9 @@ def fingerprint(
         from ropewalk.models.load import load
 
         loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-        return reference.fingerprint(loaded, given, documents, seed, share(progress, "fingerprint"))
+        return reference.fingerprint(
+            loaded, given, documents, seed, longest, share(progress, "fingerprint"), notice
+        )
 
 
 def check_server(

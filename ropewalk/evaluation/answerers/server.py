@@ -126,7 +126,9 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             allow_download=asked.allow_download,
         )
         progress = share(asked.progress, "fingerprint")
-        return reference.fingerprint(loaded, plan, asked.documents, asked.seed, progress)
+        return reference.fingerprint(
+            loaded, plan, asked.documents, asked.seed, progress=progress, notice=asked.notice
+        )
 
     def compared(directory: RunDirectory | None) -> Verdict | None:
         """The verdict on the server, kept in the run; of a run that goes on, its own."""

@@ -125,7 +125,10 @@ def probe_lengths(original: int, target: int) -> tuple[int, ...]:
     longest = target - 1
     if longest < 2 * SHORTEST:
         raise InvalidValue(
-            "plan", target, f"a fingerprint needs {2 * SHORTEST + 1} tokens", "plan for more"
+            "length",
+            target,
+            f"a fingerprint needs {2 * SHORTEST + 1} tokens",
+            "give more, and plan for more",
         )
     inside = min(original, longest)
     within = CONTEXTS if longest <= original else CONTEXTS // 3

@@ -1,7 +1,7 @@
 """The fingerprint of a planned model in process: its answers to the probes, under every cause.
 
 All probes but a few tokens are beginnings of one text, so that each cause costs one forward over
-the target length.
+the longest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
 from ropewalk.evaluation.served import rounding
@@ -30,9 +31,10 @@ from ropewalk.evaluation.served.fingerprint import (
     Candidate,
     Fingerprint,
 )
-from ropewalk.evaluation.served.probes import SINGLE, TEXTS, Draft, Probe, draft
+from ropewalk.evaluation.served.probes import SHORTEST, SINGLE, TEXTS, Draft, Probe, draft
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
+from ropewalk.progress import Notice
 
 Rows = list[NDArray[np.float64]]
 
@@ -52,19 +54,39 @@ def fingerprint(
     plan: ContextPlan | None,
     documents: Sequence[Document],
     seed: int = 0,
+    length: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
+    notice: Notice = lambda told: None,
 ) -> Fingerprint:
-    """The answers of a model under a plan, or as it is, and under all that may go wrong."""
+    """The answers of a model under a plan, or as it is, and under all that may go wrong.
+
+    `length` is the longest probe, where that is not the plan's target.
+    """
     present = loaded.present_plan
     planned = plan or present
-    check_memory(loaded.model, planned.target_length, "plan")
+    longest = planned.target_length
+    if length is not None and length > longest:
+        raise InvalidValue(
+            "length", length, f"the plan ends at {longest:,} tokens", "give at most its target"
+        )
+    longest = length or longest
+    check_memory(loaded.model, longest, "plan" if length is None else "length")
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
-    drafted = draft(
-        encoder, Haystack(documents), present.original_length, planned.target_length, seed
-    )
+    drafted = draft(encoder, Haystack(documents), present.original_length, longest, seed)
     asking = _Asking(loaded, encoder)
-    probes = asking.chosen(drafted, planned)
     ways = _ways(loaded.model, planned, present, encoder)
+    halves = [longest >> i for i in range(1, longest.bit_length()) if longest >> i >= 4 * SHORTEST]
+    announce(
+        loaded.model,
+        present.target_length,
+        [(longest, len(ways) + 1)],
+        notice,
+        begun=None,
+        what="this fingerprint",
+        smaller=[(f"`length` {half}", [(half, len(ways) + 1)]) for half in halves],
+        otherwise="a faster machine may make it, for a server anywhere",
+    )
+    probes = asking.chosen(drafted, planned)
     answers = []
     for i, way in enumerate(ways):
         answers.append(asking.answers(way, drafted.tokens, probes))
@@ -142,7 +164,7 @@ class _Asking:
                     probes.append(Probe("token", 1, (token,)))
         count = len(probes)
         for text, tokens in drafted.texts:
-            if len(probes) < count + TEXTS and len(tokens) < planned.target_length:
+            if len(probes) < count + TEXTS and len(tokens) <= len(drafted.tokens):
                 with self._under(planned, len(tokens)):
                     suits = self._is_text(self._row(tokens))
                 if suits:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import ropewalk as rw
 from ropewalk.context_plan import FULL_ATTENTION, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
@@ -44,6 +45,16 @@ def test_lengths_reach_the_target_and_the_original_length(original: int, target:
     assert lengths[0] > SHORTEST
     assert len(lengths) <= CONTEXTS
     assert min(original, target - 1) in lengths
+
+
+def test_probes_end_at_the_length_that_is_asked_for() -> None:
+    """Of a model whose forwards are slow, a shorter fingerprint is what can be had."""
+    own, whole = rw.fingerprint(BUNDLED, plan=made.plan(), length=128), made.fingerprint()
+    assert max(probe.length for probe in own.probes) == 127 == len(own.sequence)
+    assert (own.target_length, own.plan_id) == (made.TARGET, made.plan().id)
+    assert [cause.name for cause in own.candidates] == [cause.name for cause in whole.candidates]
+    with pytest.raises(InvalidValue, match="length = 2048: the plan ends at 1,024 tokens"):
+        rw.fingerprint(BUNDLED, plan=made.plan(), length="2k")
 
 
 def test_a_target_too_short_is_refused() -> None:

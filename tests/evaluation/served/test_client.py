@@ -236,6 +236,9 @@ def raw(*parts: bytes, forever: bytes = b"") -> Iterator[str]:
                 own.sendall(b"".join(parts))
                 while forever:
                     own.sendall(forever)
+                own.shutdown(socket.SHUT_WR)
+                while own.recv(65536):  # closed with bytes unread, it would reset the connection
+                    pass
 
     threading.Thread(target=serve, daemon=True).start()
     with listening:

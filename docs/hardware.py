@@ -27,8 +27,9 @@ def operations(length: int) -> float:
 
 def extend() -> tuple[float, int, int]:
     """Operations of `extend` with its defaults, forwards of the search and of each length."""
-    settings = settings_for(present_plan(catalogue.find(MODEL).config), TARGET)
-    costs = {type(stage): stage.cost() for stage in stages(settings)}
+    present = present_plan(catalogue.find(MODEL).config)
+    window = present.target_length
+    costs = {type(each): each.cost(window) for each in stages(settings_for(present, TARGET))}
     total = sum(operations(n) * times for c in costs.values() for n, times in c.forwards)
     searched = sum(times for _, times in costs[Search].forwards)
     [evaluated] = {times for _, times in costs[Evaluate].forwards}

@@ -178,13 +178,15 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
     from ropewalk.evaluation.forward_time import announce
     from ropewalk.pipeline.stages import stages
 
+    window = start.loaded.present_plan.target_length
+
     def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
-        return [each for stage in stages(own) for each in stage.cost().forwards]
+        return [each for stage in stages(own) for each in stage.cost(window).forwards]
 
     fewer = replace(settings, evaluations=10, samples=2)
     announce(
         start.loaded.model,
-        start.loaded.present_plan.target_length,
+        window,
         forwards(settings),
         notice,
         begun=run / CONFIGURATION,

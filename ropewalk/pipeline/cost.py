@@ -64,7 +64,7 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
     window, target = loaded.present_plan.target_length, settings.target_length
     timed = Timed.of(loaded.model, window, target)
     to_do = stages(settings)
-    costs = [each.cost() for each in to_do]
+    costs = [each.cost(window) for each in to_do]
     start = _fresh_process() if any(cost.processes for cost in costs) else 0.0
     rows = []
     for each, cost in zip(to_do, costs, strict=True):

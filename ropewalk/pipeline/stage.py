@@ -80,8 +80,8 @@ class Stage(Generic[R]):
     does: ClassVar[str]
     result_type: ClassVar[type[Result]]
 
-    def cost(self) -> Cost:
-        """What it will take, for `--dry-run`."""
+    def cost(self, window: int) -> Cost:
+        """What it will take, for `--dry-run`; `window` is what the model serves now."""
         return Cost()
 
     def check(self, start: Start) -> None:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from docs.figures import Picture, paragraph
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import mean_interval, rate_interval
 from ropewalk.models.load import LoadedModel, load
@@ -27,11 +29,21 @@ from ropewalk.searching.model.planted import text_of
 from studies.smollm2.cells import DOCUMENTS, LONGEST, Asked, Cell, Mean, documents, fill, kept
 from studies.smollm2.model import ready
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CELLS = Path(__file__).with_name("cells.jsonl")
 PAGE = "docs/smollm2.md"
 METHODS = ("none", "linear", "ntk", "yarn", "llama3")
 TARGET, SHORT = LONGEST, 4096
 THREADS = 2
+PREDICTED = ("yarn", "llama3", "ntk", "linear")
+"""By `ropewalk plan`, for use without training, from the best."""
+PICTURE = "docs/images/smollm2.png"
+SHOWN = (
+    "SmolLM2-135M-Instruct in Q4_1, trained for 8k: facts retrieved and loss of the text at 4k and "
+    "16k, by method, with 95% intervals"
+)
 
 
 def main() -> None:
@@ -120,13 +132,107 @@ def _rows(cells: Sequence[Cell], length: int) -> Iterator[str]:
         yield f"| {' | '.join(parts)} |"
 
 
+def order(cells: Sequence[Cell]) -> str:
+    """Whether any pair of methods stands the other way round than `plan` has them, surely."""
+    against, apart = [], []
+    for i, better in enumerate(PREDICTED):
+        for worse in PREDICTED[i + 1 :]:
+            own = mean(cells, better, TARGET, "right", worse)
+            if own is None or own.interval is None:
+                continue
+            low, high = own.interval
+            if high < 0:
+                against.append(f"{worse} over {better}")
+            elif low > 0:
+                apart.append(f"{better} over {worse}")
+    surely = f"the differences that are decided: {', '.join(apart)}" if apart else "none is decided"
+    if against:
+        return f"The order of `plan` fails: {', '.join(against)}; of the others, {surely}."
+    return f"No difference contradicts the order of `plan` ({', '.join(PREDICTED)}); {surely}."
+
+
 def blocks() -> dict[str, str]:
     cells = kept(CELLS)
     whole = DOCUMENTS * len(METHODS) * 2
     told = f"Measured so far: {len(cells)} of {whole} cells (a document, a method and a length)"
     if len(cells) < whole:
-        told += "; nothing is concluded from a part of them"
-    return {PAGE: f"{told}.\n\n{table(cells)}"}
+        return {PAGE: f"{told}; nothing is concluded from a part of them.\n\n{table(cells)}"}
+    primary = mean(cells, "yarn", TARGET, "right", "linear")
+    assert primary is not None
+    said = f"Facts retrieved at 16k, YaRN less linear: {primary.shown(100, '+.0f')} points. "
+    said += order(cells)
+    return {
+        PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](images/smollm2.png)\n",
+        "README.md": f"{paragraph(first_figure(cells))}\n\n![{SHOWN}]({PICTURE})\n",
+    }
+
+
+def first_figure(cells: Sequence[Cell]) -> str:
+    """What README says first."""
+    text, facts = (
+        {method: mean(cells, method, TARGET, what) for method in ("none", "yarn", "linear")}
+        for what in ("text", "right")
+    )
+
+    def shown(own: Mean | None, *form: Any) -> str:
+        assert own is not None
+        return own.shown(*form)
+
+    apart = mean(cells, "yarn", TARGET, "right", "linear")
+    return (
+        "SmolLM2-135M-Instruct (135 million parameters, Q4_1, window 8k) read at 16k without "
+        f"training: the loss of the text is {shown(text['none'], 1, '.2f')} nats per token as the "
+        f"model is, {shown(text['linear'], 1, '.2f')} under linear scaling, and "
+        f"{shown(text['yarn'], 1, '.2f')} under YaRN, which retrieves "
+        f"{shown(facts['yarn'], 100, '.0f', '%')} of {8 * DOCUMENTS} hidden facts; YaRN less "
+        f"linear: {shown(apart, 100, '+.0f')} points. {DOCUMENTS} documents, 95% intervals over "
+        "texts; `make real`, then `python -m studies.smollm2.methods` repeats it "
+        "([all of it](docs/smollm2.md))."
+    )
+
+
+def pictures() -> dict[str, Picture]:
+    cells = kept(CELLS)
+    if len(cells) < DOCUMENTS * len(METHODS) * 2:
+        return {}
+    return {PICTURE: Picture(drawn(cells))}
+
+
+def drawn(cells: Sequence[Cell]) -> Figure:
+    """Both lengths beside each other: what is retrieved, and the loss of the text."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    panels = zip(
+        figure.subplots(1, 2),
+        (("right", 100, "facts retrieved, %"), ("text", 1, "loss of the text, nats per token")),
+        strict=True,
+    )
+    for axes, (what, times, label) in panels:
+        for i, (length, color) in enumerate(((SHORT, "0.7"), (TARGET, "C0"))):
+            found = [mean(cells, method, length, what) for method in METHODS]
+            own = [each for each in found if each is not None]
+            values = [times * each.value for each in own]
+            ends = [each.interval or (each.value, each.value) for each in own]
+            errors = [
+                [value - times * low for value, (low, _) in zip(values, ends, strict=True)],
+                [times * high - value for value, (_, high) in zip(values, ends, strict=True)],
+            ]
+            places = [x + 0.38 * (i - 0.5) for x in range(len(METHODS))]
+            axes.bar(
+                places,
+                values,
+                0.36,
+                yerr=errors,
+                color=color,
+                label=f"{length // 1024}k",
+                capsize=3,
+            )
+        axes.set_xticks(range(len(METHODS)), METHODS)
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
 
 
 if __name__ == "__main__":

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
+from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.runner import Measurement, cut
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.decay import decay
-from studies.smollm2 import distance, precision
+from studies.smollm2 import distance, precision, served
 from studies.smollm2.cells import DOCUMENTS, Cell, kept
-from studies.smollm2.methods import CELLS, METHODS, SHORT, TARGET, mean, table
+from studies.smollm2.methods import (
+    CELLS,
+    METHODS,
+    PREDICTED,
+    SHORT,
+    TARGET,
+    drawn,
+    mean,
+    order,
+    table,
+)
 
 
 def cell(document: int, method: str, right: int) -> Cell:
@@ -54,6 +66,38 @@ def test_a_share_that_is_the_same_everywhere_keeps_a_width() -> None:
     assert own.interval is not None
     assert own.interval[1] > 0.02
     assert "| linear | 16k | 6 | 0% (0 to" in table([cell(i, "linear", 0) for i in range(6)])
+
+
+def test_an_order_fails_only_by_a_difference_that_is_decided() -> None:
+    rights = dict(zip(PREDICTED, (5, 4, 4, 1), strict=True))
+    cells = [cell(i, method, n + i % 2) for method, n in rights.items() for i in range(6)]
+    held = order(cells)
+    assert held.startswith("No difference contradicts")
+    assert "yarn over linear" in held
+    assert "llama3 over ntk" not in held
+    worse = [each._replace(right=(False,) * 8) if each.method == "yarn" else each for each in cells]
+    assert "fails: llama3 over yarn, ntk over yarn, linear over yarn" in order(worse)
+
+
+def test_the_picture_has_a_bar_for_each_method_and_length() -> None:
+    cells = [
+        cell(i, method, 3)._replace(length=length)
+        for method in METHODS
+        for length in (SHORT, TARGET)
+        for i in range(6)
+    ]
+    assert [len(axes.patches) for axes in drawn(cells).axes] == [2 * len(METHODS)] * 2
+
+
+def test_a_step_is_measured_with_the_processes_it_starts() -> None:
+    step = served.Step("", "inspect llama-3-8b --json")
+    found = served.measured(step)
+    assert found["of the command"]["peak GiB"] > 0.01
+    assert found["of the command"]["CPU minutes"] >= 0
+    own = served._usage(os.getpid())
+    assert 0.01 < own["peak GiB"] < 64
+    with pytest.raises(RopewalkError, match="inspect nothing ended with"):
+        served.measured(served.Step("", "inspect nothing"))
 
 
 def test_the_effective_length_is_what_theory_says_of_this_geometry() -> None:

@@ -52,7 +52,7 @@ class Evaluate(Stage[EvaluatedExtension]):
     def settings(self) -> EvaluationSettings:
         return EvaluationSettings(self.tasks, self.lengths, self.samples, self.seed)
 
-    def cost(self) -> Cost:
+    def cost(self, window: int) -> Cost:
         # At most; with the model as it is and the searched one.
         methods = 1 if self.trained else 2 + len(HAND_DESIGNED)
         count = methods * len(self.tasks) * self.samples

@@ -13,11 +13,16 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp, transformers
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.pipeline.results import Exports
-from ropewalk.pipeline.stage import Cost, Stage, Start, Work
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.progress import Progress, Status
 
 FOLDER, FILE = "model", "model.gguf"
+
+
+def in_llama_cpp(window: int) -> tuple[Forwards, ...]:
+    """What a comparison with llama.cpp takes: one forward of ours, and its own on fewer threads."""
+    return (Forwards(window + llama_cpp.BEYOND, 4),)
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,8 @@ class Export(Stage[Exports]):
     does = "a transformers folder and a GGUF file, each loaded back and compared"
     result_type = Exports
 
-    def cost(self) -> Cost:
-        return Cost(processes=2)
+    def cost(self, window: int) -> Cost:
+        return Cost(in_llama_cpp(window), processes=2)
 
     def check(self, start: Start) -> None:
         Checkpoint.open(start.source)

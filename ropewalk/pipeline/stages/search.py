@@ -26,7 +26,7 @@ class Search(Stage[Found]):
     does = "rescale factors and attention scaling, starting from the hand-designed methods"
     result_type = Found
 
-    def cost(self) -> Cost:
+    def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
         return Cost((Forwards(self.target_length, count),))

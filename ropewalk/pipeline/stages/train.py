@@ -54,7 +54,7 @@ class Train(Stage[Training]):
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
 
-    def cost(self) -> Cost:
+    def cost(self, window: int) -> Cost:
         return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
 
     def check(self, start: Start) -> None:

@@ -9,7 +9,7 @@ from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.pipeline.results import Verified, VerifiedFile
 from ropewalk.pipeline.stage import Cost, Stage, Work
-from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.export import Export, in_llama_cpp
 from ropewalk.progress import Progress, Status
 
 
@@ -19,8 +19,8 @@ class Verify(Stage[Verified]):
     does = "both read from disk and searched for known traps"
     result_type = Verified
 
-    def cost(self) -> Cost:
-        return Cost(processes=2)
+    def cost(self, window: int) -> Cost:
+        return Cost(in_llama_cpp(window), processes=2)
 
     def recalled(self, work: Work, result: Verified) -> Verified:
         at = work.directory.path

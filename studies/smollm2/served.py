@@ -41,23 +41,28 @@ class Step(NamedTuple):
 
     told: str
     words: str
+    answer: str
+    """In the line of its output that says what came of it."""
     served: bool = False
     """With a server of the extended file, whose address is the last word."""
 
 
 STEPS = {
-    "plan": Step("a plan", f"plan {FILE} --to 32k --method yarn -o {PLAN}"),
+    "plan": Step("a plan", f"plan {FILE} --to 32k --method yarn -o {PLAN}", "wrote"),
     "export": Step(
         "the file, compared in llama.cpp with its plan over 8,192 tokens",
         f"export {FILE} --plan {PLAN} --runtime llama.cpp -o {EXTENDED} --overwrite",
+        "computes what the plan says",
     ),
     "fingerprint": Step(
         "how the planned model answers, up to 1,024 tokens",
         f"fingerprint {FOLDER} --plan {PLAN} --length 1k -o {PRINT} --overwrite",
+        "probes of up to",
     ),
     "check": Step(
         "the server beside that",
         f"fingerprint {PRINT} --tokenizer {FOLDER} --timeout 7200 --server",
+        "answers like",
         served=True,
     ),
     "evaluate": Step(
@@ -65,6 +70,7 @@ STEPS = {
         f"evaluate --tokenizer {FOLDER} --tasks niah-multikey-1-syn --lengths 32k "
         f"--mode shared_context --samples {QUESTIONS} --concurrency 1 --timeout 86400 "
         f"--run {ANSWERS} --server",
+        "niah",
         served=True,
     ),
 }
@@ -105,16 +111,16 @@ def measured(step: Step) -> dict[str, Any]:
     found: dict[str, Any] = {}
     began = time.perf_counter()
     if not step.served:
-        found["of the command"] = _run(command)
+        found["of the command"] = _run(command, step.answer)
     else:
         with llama_cpp_run.serving(EXTENDED, length=LENGTH, exact=False) as server:
-            found["of the command"] = _run([*command, server.address])
+            found["of the command"] = _run([*command, server.address], step.answer)
             found["of the server"] = _usage(server.process.pid)
     found["wall minutes"] = round((time.perf_counter() - began) / 60, 1)
     return found
 
 
-def _run(command: list[str]) -> dict[str, Any]:
+def _run(command: list[str], answer: str) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.read()
@@ -128,7 +134,7 @@ def _run(command: list[str]) -> dict[str, Any]:
     return {
         "CPU minutes": round((used.ru_utime + used.ru_stime) / 60, 1),
         "peak GiB": round(used.ru_maxrss / 2**20, 2),
-        "said": next(iter(said.strip().splitlines()[-1:]), ""),
+        "said": next((line.strip() for line in said.splitlines() if answer in line), ""),
     }
 
 

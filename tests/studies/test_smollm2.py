@@ -90,14 +90,15 @@ def test_the_picture_has_a_bar_for_each_method_and_length() -> None:
 
 
 def test_a_step_is_measured_with_the_processes_it_starts() -> None:
-    step = served.Step("", "inspect llama-3-8b --json")
+    step = served.Step("", "inspect llama-3-8b --json", '"model"')
     found = served.measured(step)
     assert found["of the command"]["peak GiB"] > 0.01
     assert found["of the command"]["CPU minutes"] >= 0
+    assert found["of the command"]["said"].startswith('"model"')
     own = served._usage(os.getpid())
     assert 0.01 < own["peak GiB"] < 64
     with pytest.raises(RopewalkError, match="inspect nothing ended with"):
-        served.measured(served.Step("", "inspect nothing"))
+        served.measured(served.Step("", "inspect nothing", ""))
 
 
 def test_the_effective_length_is_what_theory_says_of_this_geometry() -> None:

@@ -1,80 +1,114 @@
-"""The calculated and counted figures of README: memory, operations, families, agreement."""
+"""The calculated and counted figures of README and docs/cost.md: costs, families, agreement."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from docs.figures import ROOT, Sentence, paragraph
+import ropewalk as rw
+from docs.figures import ROOT, Picture, Sentence, paragraph
+from ropewalk.api.cost import Cost, CostRow
+from ropewalk.cli.cost import duration, fits
+from ropewalk.costs.estimates import Work, evaluating, serving, training
+from ropewalk.costs.machines import GIB, machine
+from ropewalk.costs.sizes import sizes_of
+from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
-from ropewalk.models.config import present_plan
-from ropewalk.pipeline.settings import settings_for
-from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import Evaluate
-from ropewalk.pipeline.stages.search import Search
 
-MODEL, TARGET = "llama-3-8b", 131_072
-PARAMETERS, VOCABULARY = 8_030_261_248, 128_256
-LAYERS, HIDDEN, INTERMEDIATE, KEY_HEADS, HEAD = 32, 4096, 14_336, 8, 128
-THROUGHPUT = 400e12
-"""Operations a second, assumed."""
-FORWARD = "2 × (weights × length + layers × width of all heads × length²) operations"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXAMPLE = ("llama-3-8b", "128k", "h100")
+MODELS = ("llama-3.1-8b", "llama-3.1-70b")
+FARTHEST = "2M"
+DEVICES = (8, 64, 512)
+PICTURE = "docs/images/cost.png"
+LENGTHS = tuple(2**n for n in range(13, 22))
 
 
-def operations(length: int) -> float:
-    """Of one forward; looking up an embedding multiplies nothing."""
-    return 2.0 * ((PARAMETERS - VOCABULARY * HIDDEN) * length + LAYERS * HIDDEN * length**2)
+def table(found: Cost) -> list[str]:
+    lines = ["| | peak, a device | of which, GiB | time | fits |", "|---|---|---|---|---|"]
+    for row in found.rows:
+        parts = ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
+        cells = [row.what, f"{row.bytes / GIB:,.1f} GiB", parts, duration(row.seconds), fits(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
-def extend() -> tuple[float, int, int]:
-    """Operations of `extend` with its defaults, forwards of the search and of each length."""
-    present = present_plan(catalogue.find(MODEL).config)
-    window = present.target_length
-    costs = {type(each): each.cost(window) for each in stages(settings_for(present, TARGET))}
-    total = sum(operations(n) * times for c in costs.values() for n, times in c.forwards)
-    searched = sum(times for _, times in costs[Search].forwards)
-    [evaluated] = {times for _, times in costs[Evaluate].forwards}
-    return total, searched, evaluated
+def farthest() -> list[str]:
+    """What the longest window takes, by model and number of devices."""
+    lines = [
+        "| model | devices | what | peak, a device | time | fits |",
+        "|---|---|---|---|---|---|",
+    ]
+    for model in MODELS:
+        for count in DEVICES:
+            found = rw.cost(model, FARTHEST, on=f"{count}xh100")
+            for row in found.rows:
+                if row.what != "extend":
+                    lines.append(f"| {' | '.join([model, str(count), *_cells(row)])} |")
+    return lines
+
+
+def _cells(row: CostRow) -> list[str]:
+    what, time = row.what, row.seconds
+    if what.startswith("train"):
+        what, time = "1,000 steps", None if time is None else 1000 * time
+    return [what, f"{row.bytes / GIB:,.0f} GiB", duration(time), fits(row)]
 
 
 def blocks() -> dict[str, str]:
-    sizes = [
-        ("weights", "parameters × 2 bytes", PARAMETERS * 2),
-        (
-            "KV cache, to serve or generate",
-            "2 × layers × key heads × head dimension × 2 bytes × length",
-            2 * LAYERS * KEY_HEADS * HEAD * 2 * TARGET,
-        ),
-        (
-            "one layer at work, to search or evaluate",
-            "(4 × hidden + 3 × intermediate size) × 2 bytes × length",
-            (4 * HIDDEN + 3 * INTERMEDIATE) * 2 * TARGET,
-        ),
-        (
-            "layer inputs, to train with activation checkpointing",
-            "layers × hidden size × 2 bytes × length",
-            LAYERS * HIDDEN * 2 * TARGET,
-        ),
-    ]
-    total, searched, evaluated = extend()
-    one = operations(TARGET)
-    needed = (sizes[0][2] + sizes[2][2]) / 2**30
-    lines = [
-        "| | formula | value |",
-        "|---|---|---|",
-        *(f"| {name} | {formula} | {size / 2**30:.1f} GiB |" for name, formula, size in sizes),
-        f"| one forward | {FORWARD} | {one / 1e15:.1f} PFLOP |",
-        f"| `extend` from 8k with default settings, at most | {searched} forwards at 128k, "
-        f"{evaluated} at each length evaluated | {float(f'{total / 1e15:.2g}'):,.0f} PFLOP |",
-        "",
-        paragraph(
-            f"Searching or evaluating thus needs about {needed:.0f} GiB on the device. At an "
-            f"assumed {THROUGHPUT / 1e12:.0f} TFLOP/s sustained, one forward takes "
-            f"{one / THROUGHPUT:.0f} seconds and `extend` at most "
-            f"{total / THROUGHPUT / 3600:.1f} hours, without exporting. `extend --dry-run` times "
-            "your machine."
-        ),
-    ]
-    return {"README.md": "\n".join(lines)}
+    model, length, on = EXAMPLE
+    found = rw.cost(model, length, on=on)
+    told = paragraph(
+        f"`ropewalk cost {model} --to {length} --on {on}` says so: by formulas, "
+        f"{'; '.join(found.assumptions)}."
+    )
+    return {
+        "README.md": "\n".join([*table(found), "", told]),
+        "docs/cost.md": "\n".join([*farthest(), "", f"![{SHOWN}](images/cost.png)"]),
+    }
+
+
+SHOWN = (
+    "Peak memory of one device by length, for Llama 3.1 8B on eight: to serve, to evaluate, and to "
+    "train with everything recomputed; lines where the memory of devices ends"
+)
+
+
+def pictures() -> dict[str, Picture]:
+    return {PICTURE: Picture(drawn())}
+
+
+def drawn() -> Figure:
+    """Memory against length, with the machines' limits as lines."""
+    from matplotlib.figure import Figure
+
+    entry = catalogue.find(MODELS[0])
+    sizes, eight = sizes_of({**entry.config, **entry.sizes}), machine("8xh100")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for label, ways, place in (
+        ("serve", serving, 0),
+        ("evaluate (one device)", evaluating, 0),
+        ("train", training, 0),
+        ("train --recompute", training, 1),
+        ("train --recompute --sequence-parallel 8", training, 4),
+    ):
+        found = [list(ways(Work(sizes, n, eight, 131072)))[place] for n in LENGTHS]
+        axes.plot(LENGTHS, [way.bytes / GIB for way in found], label=label)
+    for name in ("rtx-4090", "h100", "h200"):
+        limit = machine(name).memory / GIB
+        axes.axhline(limit, color="0.7", linewidth=0.8, linestyle=":")
+        axes.text(LENGTHS[0], limit * 1.05, name, color="0.4", fontsize=8)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(LENGTHS, [format_length(n) for n in LENGTHS])
+    axes.set_xlabel("length")
+    axes.set_ylabel("GiB a device")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
 
 
 def sentences() -> list[Sentence]:

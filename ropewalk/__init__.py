@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ropewalk.api.bound import bound as bound
     from ropewalk.api.compare_methods import compare_methods as compare_methods
     from ropewalk.api.compare_runs import compare_runs as compare_runs
+    from ropewalk.api.cost import cost as cost
     from ropewalk.api.data import build_data as build_data
     from ropewalk.api.data import describe_data as describe_data
     from ropewalk.api.evaluate import evaluate as evaluate
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ropewalk.schedule import RotarySchedule as RotarySchedule
 
 _VERBS = (
-    *("benchmarks", "bound", "compare_methods", "compare_runs", "evaluate"),
+    *("benchmarks", "bound", "compare_methods", "compare_runs", "cost", "evaluate"),
     *(
         "evaluate_checkpoints",
         "export",

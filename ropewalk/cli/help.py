@@ -24,7 +24,7 @@ ADVANCED = "Advanced"
 """The heading of options that few people need."""
 GROUPS = {
     "All in one run": ("extend",),
-    "From a config alone": ("inspect", "plan", "bound", "methods"),
+    "From a config alone": ("inspect", "plan", "cost", "bound", "methods"),
     "On a model": ("search", "evaluate", "compare", "report", "benchmarks", "precision"),
     "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe", "train"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class CatalogueEntry:
     trained_length: int | None = None
     """The longest sequences of training, long-context stages included, as its publisher's papers
     and model card state them; None where they state none."""
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """Keys of its config that say how large it is, beside those of rotation; not of every model."""
 
     @property
     def source(self) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ropewalk.evaluation.forward_time import announce
-from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Notice
 from ropewalk.searching.model.settings import SearchSettings, legs_of
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
@@ -48,6 +50,8 @@ def announce_search(
 
     `begun` is a file that is there once the search has begun.
     """
+    from ropewalk.evaluation.forward_time import announce
+
     present = loaded.present_plan
     start = present.longest(present.extended_layer)
 

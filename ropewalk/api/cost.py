@@ -1,0 +1,179 @@
+"""`cost`: what serving, evaluating, searching and training a model take, from its config alone."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.costs import estimates
+from ropewalk.costs.estimates import GIB, Row, Way, Work
+from ropewalk.costs.machines import HERE, machine
+from ropewalk.costs.sizes import sizes_of
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Source, resolve
+from ropewalk.options import Option, called
+from ropewalk.progress import Notice, log_notice
+from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from ropewalk.context_plan import ContextPlan
+
+STEPS = 1000
+"""Of the training that a cost is stated for."""
+
+
+class Change(NamedTuple):
+    """What would make it fit."""
+
+    told: str
+    bytes: float
+    devices: int
+
+
+class CostRow(NamedTuple):
+    """What one thing takes on one device."""
+
+    what: str
+    bytes: float
+    """At its peak, with the allowance."""
+    parts: Mapping[str, float]
+    """Bytes, without the allowance."""
+    seconds: float | None
+    """None where the speed of the machine is not known."""
+    fits: bool
+    change: Change | None
+    """The cheapest that fits; None where it fits as it is, or where nothing of ours does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cost(Result):
+    """What a model takes at a length on a machine, by formulas; nothing was measured."""
+
+    model: str
+    length: int
+    machine: str
+    memory: int
+    """Bytes of one device."""
+    weights: int
+    """Numbers."""
+    rows: tuple[CostRow, ...]
+    assumptions: tuple[str, ...]
+
+    def summary(self) -> str:
+        fitting = [row.what for row in self.rows if row.fits]
+        told = ", ".join(fitting) if fitting else "nothing"
+        return (
+            f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
+            f"{format_length(self.length)} on {self.machine}: {told} fits as it is."
+        )
+
+
+def cost(
+    model: ModelToRead,
+    to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
+    *,
+    on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,
+    allow_download: AllowDownload = False,
+    notice: Notice = log_notice,
+) -> Cost:
+    """What serving, evaluating, searching, extending and training take at a length, by formulas.
+
+    `to` is the length, `on` a machine: a name of the table with a number of devices (`8xh100`), the
+    memory of any (`2x24GiB`), or `here`. For each thing: the peak memory of a device by part, the
+    time where the machine's speed is known, and, where it does not fit, the cheapest change that
+    does. Weights and cache are counted in bfloat16.
+    """
+    with called("cost", cost, locals()):
+        there = machine(on)
+        source = resolve(model, allow_download=allow_download)
+        present = source.present_plan
+        length = present.target_length if to is None else as_length(to, "to")
+        sizes = sizes_of(_config(source))
+        work = Work(sizes, length, there, present.target_length)
+        found = tuple(_row(work, row, ways) for row, ways in _rows(work, present))
+        return Cost(
+            model=source.name,
+            length=length,
+            machine=str(there),
+            memory=there.memory,
+            weights=sizes.weights,
+            rows=found,
+            assumptions=tuple(_assumptions(work)),
+        )
+
+
+def _config(source: Source) -> dict[str, object]:
+    sizes = source.value.sizes if source.kind == "catalogue" else {}
+    return {**source.config, **sizes}
+
+
+def _rows(
+    work: Work, present: ContextPlan
+) -> Iterator[tuple[Row, Callable[[Work], Iterator[Way]]]]:
+    ways: dict[str, Callable[[Work], Iterator[Way]]] = {
+        "serve": estimates.serving,
+        "evaluate, a forward": estimates.evaluating,
+    }
+    if work.length > present.target_length:
+        from ropewalk.searching.model.forwards import most_forwards
+        from ropewalk.searching.model.settings import SearchSettings
+
+        count = most_forwards(SearchSettings(work.length), work.length)
+        ways[f"search, {count} forwards"] = estimates.searching(count)
+        if importlib.util.find_spec("torch"):  # its stages import what runs them
+            ways["extend"] = _extending(work, present)
+    ways["train, a step"] = estimates.training
+    for row in estimates.rows(work, ways):
+        yield row, ways[row.what]
+
+
+def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Way]]:
+    """All stages with their defaults, on one device."""
+    from ropewalk.pipeline.settings import settings_for
+    from ropewalk.pipeline.stages import stages
+
+    window = present.target_length
+    costs = [each.cost(window) for each in stages(settings_for(present, work.length))]
+    operations = sum(
+        work.sizes.operations(length) * times for each in costs for length, times in each.forwards
+    )
+    return lambda own: estimates.extending(own, operations)
+
+
+def _row(work: Work, row: Row, ways: Callable[[Work], Iterator[Way]]) -> CostRow:
+    change = row.change
+    if not row.fits and change is None:
+        change = estimates.more_devices(work, ways)
+    own = row.way
+    return CostRow(
+        what=row.what,
+        bytes=own.bytes,
+        parts={name: float(size) for name, size in own.parts.items()},
+        seconds=own.seconds,
+        fits=row.fits,
+        change=None if change is None else _change(work, change),
+    )
+
+
+def _change(work: Work, way: Way) -> Change:
+    more = way.devices != work.machine.devices and way.devices > 1
+    devices = [f"{way.devices} devices"] if more else []
+    return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
+
+
+def _assumptions(work: Work) -> Iterator[str]:
+    yield (
+        f"each peak includes an allowance of {estimates.ALLOWED_BYTES / GIB:.0f} GiB and "
+        f"{estimates.ALLOWED_SHARE:.0%} for what the formulas do not see"
+    )
+    if work.machine.operations is None:
+        yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
+        return
+    yield (
+        f"times assume {estimates.COMPUTING:.0%} of {work.machine.operations / 1e12:.0f} TFLOP/s a "
+        f"device ({work.machine.source})"
+    )
+    yield "a step of training reads one window for each group of ranks; all weights, AdamW, float32"

@@ -1,0 +1,53 @@
+"""`ropewalk cost`: what a model takes, in memory and time, before it is run."""
+
+from __future__ import annotations
+
+from ropewalk.api.cost import Cost, CostRow, cost
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.costs.machines import GIB
+
+EXAMPLE = "ropewalk cost llama-3.1-8b --to 1M --on 8xh100"
+
+
+@command_of(cost)
+def command(call: Call[Cost], *, as_json: JsonOption = False) -> None:
+    """Say what serving, evaluating, searching and training take, before anything is run."""
+    found = call()
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _show(found: Cost) -> None:
+    from ropewalk.cli.terminal import Terminal
+
+    console = Terminal()
+    timed = any(row.seconds is not None for row in found.rows)
+    rows = table("", "peak, a device", "of which", *(["time"] if timed else []), "fits")
+    for row in found.rows:
+        parts = ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
+        time = [duration(row.seconds)] if timed else []
+        rows.add_row(row.what, f"{row.bytes / GIB:,.1f} GiB", parts, *time, fits(row))
+    console.print(rows)
+    say(found.summary())
+    for told in found.assumptions:
+        say(f"  {told}")
+
+
+def fits(row: CostRow) -> str:
+    if row.fits:
+        return "yes"
+    if row.change is None:
+        return "no, and no change of ours does"
+    return f"no; {row.change.told} does ({row.change.bytes / GIB:,.1f} GiB)"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,249 @@
+"""What each thing that one does with a model takes: peak memory of a device by part, and time.
+
+The formulas count what is allocated by the parts that are large. What they do not see (workspaces,
+fragments, the driver's own) is an allowance, which was written down before it was compared with any
+published figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ropewalk.costs.machines import GIB as GIB
+from ropewalk.costs.machines import Machine
+from ropewalk.costs.sizes import Sizes
+from ropewalk.lengths import format_length
+
+ALLOWED_BYTES, ALLOWED_SHARE = 2**30, 0.08
+"""For what no formula sees: the driver's context and libraries, and a share of all the rest."""
+COMPUTING, READING = 0.4, 0.7
+"""The assumed shares of a data sheet's operations, where much is computed at once, and of its
+bandwidth, where single tokens are written."""
+CHUNK = 8192
+"""Tokens that a server reads at once of a long prompt."""
+MOST_DEVICES = 1024
+SHORTEST = 1024
+HALF, SINGLE = 2, 4
+"""Bytes of a number in bfloat16, and in float32."""
+_TRAINING, _RECOMPUTING = 3, 4
+"""Forwards that a step costs: a backward takes two, and recomputing one more."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model at a length on a machine."""
+
+    sizes: Sizes
+    length: int
+    machine: Machine
+    original: int
+    """The length that the model serves now."""
+
+
+class Way(NamedTuple):
+    """One way of doing something."""
+
+    told: str
+    """How it is asked for; empty where nothing needs to be asked."""
+    parts: Mapping[str, float]
+    """Bytes on one device."""
+    seconds: float | None
+    devices: int
+
+    @property
+    def bytes(self) -> float:
+        whole = sum(self.parts.values())
+        return whole + ALLOWED_BYTES + ALLOWED_SHARE * whole
+
+
+class Row(NamedTuple):
+    """What one thing takes as it is done by default, and what to change where that is too much."""
+
+    what: str
+    way: Way
+    fits: bool
+    change: Way | None
+    """The cheapest that fits; None where the default does, or where nothing of ours does."""
+
+
+def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Iterator[Row]:
+    """Each with the first of its ways that fits the machine; ways come from the cheapest on."""
+    for what, every in ways.items():
+        first, *others = every(work)
+        fits = _fits(first, work.machine)
+        change = None if fits else next((w for w in others if _fits(w, work.machine)), None)
+        yield Row(what, first, fits, change)
+
+
+def _fits(way: Way, machine: Machine) -> bool:
+    return way.bytes <= machine.memory and way.devices <= max(machine.devices, 1)
+
+
+def doublings(machine: Machine) -> Iterator[int]:
+    count = machine.devices
+    while count <= MOST_DEVICES:
+        yield count
+        count *= 2
+
+
+# --- serving ---------------------------------------------------------------------------------
+
+
+def serving(work: Work) -> Iterator[Way]:
+    """One text of the whole length, by a server that divides heads over the devices."""
+    n = work.machine.devices
+    yield _served(work, n, HALF, HALF, "")
+    for weights, cache, told in (
+        (HALF, 1.0, "a cache of 8 bits"),
+        (HALF, 0.5, "a cache of 4 bits"),
+        (1.0, 1.0, "weights and a cache of 8 bits"),
+        (0.5, 1.0, "weights of 4 bits and a cache of 8"),
+        (0.5, 0.5, "weights and a cache of 4 bits"),
+    ):
+        yield _served(work, n, weights, cache, told)
+
+
+def _served(work: Work, devices: int, weights: float, cache: float, told: str) -> Way:
+    own, length = work.sizes, work.length
+    whole = any(layer.kind == "latent" for layer in own.layers)  # on each device
+    heads = 1 if whole else own.key_heads
+    at_once = min(length, CHUNK)
+    parts = {
+        "weights": own.weights * weights / devices,
+        "cache": own.cache(length) * cache / min(devices, max(1, heads)),
+        "activations": at_once * HALF * (4 * own.hidden + 3 * own.inner / devices),
+    }
+    return Way(told, parts, _computed(work, own.operations(length), devices), devices)
+
+
+# --- evaluating and searching ----------------------------------------------------------------
+
+
+def _forward(sizes: Sizes, length: int, ranks: int = 1) -> dict[str, float]:
+    """One forward of ours: the whole text at once, layer by layer."""
+    gathered = 2 * sizes.layer_weights * HALF if ranks > 1 else 0
+    return {
+        "weights": sizes.weights * HALF / ranks + gathered,
+        "one layer at work": length * HALF * (4 * sizes.hidden + 3 * sizes.inner),
+    }
+
+
+def evaluating(work: Work) -> Iterator[Way]:
+    """One forward; `evaluate` knows one device."""
+    yield _read(work, work.length, "")
+    length = work.length // 2
+    while length >= SHORTEST:
+        yield _read(work, length, f"lengths of at most {format_length(length)}")
+        length //= 2
+
+
+def _read(work: Work, length: int, told: str) -> Way:
+    parts = _forward(work.sizes, length)
+    return Way(told, parts, _computed(work, work.sizes.operations(length), 1), 1)
+
+
+def extending(work: Work, operations: float) -> Iterator[Way]:
+    """All its forwards, one at a time."""
+    parts = _forward(work.sizes, work.length)
+    yield Way("", parts, _computed(work, operations, 1), 1)
+
+
+def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards, shared by all devices; each copy of the weights over some of them."""
+
+    def ways(work: Work) -> Iterator[Way]:
+        ranks = 1
+        while ranks <= work.machine.devices:
+            told = "" if ranks == 1 else f"--ranks-per-copy {ranks}"
+            operations = forwards * work.sizes.operations(work.length)
+            seconds = _computed(work, operations, work.machine.devices)
+            parts = _forward(work.sizes, work.length, ranks)
+            yield Way(told, parts, seconds, work.machine.devices)
+            ranks *= 2
+
+    return ways
+
+
+# --- training --------------------------------------------------------------------------------
+
+
+def training(work: Work) -> Iterator[Way]:
+    """A step of one window for each group of ranks that shares one, AdamW on all weights."""
+    n = work.machine.devices
+    yield _step(work, n, 1, recompute=False, lora=False, window=work.length)
+    for lora in (False, True):
+        groups = [g for g in _divisors(n) if work.sizes.heads % g == 0]
+        for sequence in groups:
+            yield _step(work, n, sequence, recompute=True, lora=lora, window=work.length)
+    window = min(work.length, 2 * work.original)
+    if window < work.length:
+        for lora in (False, True):
+            yield _step(work, n, 1, recompute=True, lora=lora, window=window)
+
+
+def _step(
+    work: Work, devices: int, sequence: int, *, recompute: bool, lora: bool, window: int
+) -> Way:
+    own = work.sizes
+    tokens = window / sequence
+    # Of each layer, in bfloat16: the residual stream twice, what is normed, queries, keys, values,
+    # what attention returns, and three or four as wide as the feed-forward part; norms in float32.
+    heads = max((layer.width for layer in own.layers), default=own.hidden)
+    cached = max((layer.keeps for layer in own.layers), default=0)
+    layer = tokens * (HALF * (4 * own.hidden + 2 * heads + cached + 4 * own.inner))
+    layer += tokens * SINGLE * 2 * own.hidden
+    if recompute:
+        activations = len(own.layers) * tokens * HALF * own.hidden + layer
+    else:
+        activations = len(own.layers) * layer
+    if lora:
+        weights = {"weights": own.weights * HALF / devices}
+        state = 0.01 * own.weights * 4 * SINGLE / devices
+    else:
+        weights = {"weights": own.weights * SINGLE / devices}
+        state = 3 * own.weights * SINGLE / devices
+    gathered = (2 * own.layer_weights + own.table) * HALF if devices > 1 else own.weights * HALF
+    if lora and devices == 1:
+        gathered = 0
+    parts = {
+        **weights,
+        "gradients and optimizer": state,
+        "weights at work": float(gathered),
+        "activations": activations,
+        "loss": 3 * 32 * 2**20 * SINGLE,
+    }
+    times = _RECOMPUTING if recompute else _TRAINING
+    groups = max(1, devices // sequence)
+    operations = times * own.operations(window) * groups
+    told = " ".join(
+        [
+            *(["--recompute"] if recompute else []),
+            *([f"--sequence-parallel {sequence}"] if sequence > 1 else []),
+            *(["--lora 16"] if lora else []),
+            *([f"--layout skip --window {format_length(window)}"] if window < work.length else []),
+        ]
+    )
+    return Way(told, parts, _computed(work, operations, devices), devices)
+
+
+def _divisors(count: int) -> list[int]:
+    return [i for i in range(1, count + 1) if count % i == 0]
+
+
+def _computed(work: Work, operations: float, devices: int) -> float | None:
+    """Seconds, where the speed of the machine is known."""
+    if work.machine.operations is None:
+        return None
+    return operations / (COMPUTING * work.machine.operations * devices)
+
+
+def more_devices(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
+    """The first way that fits on a machine with twice, four times… as many devices."""
+    for count in doublings(work.machine):
+        larger = replace(work, machine=replace(work.machine, devices=count))
+        for way in ways(larger):
+            if _fits(way, larger.machine):
+                return way
+    return None

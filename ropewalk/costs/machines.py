@@ -1,0 +1,83 @@
+"""The machines that a cost is asked for: `8xh100`, `2x24GiB`, `here`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ropewalk.errors import InvalidValue
+
+FILE = Path(__file__).with_name("machines.json")
+HERE = "here"
+_WRITTEN = re.compile(r"(?:([0-9]{1,5})\s*x\s*)?(.+)", re.IGNORECASE)
+_MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*g(?:i?b)?", re.IGNORECASE)
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Machine:
+    """So many devices of one kind."""
+
+    name: str
+    devices: int
+    memory: int
+    """Bytes of one device, as its driver reports them."""
+    operations: float | None = None
+    """A second, of one device, in bfloat16 without sparsity, by its data sheet."""
+    bandwidth: float | None = None
+    """Bytes a second that one device reads from its memory, by its data sheet."""
+    source: str = ""
+
+    def __str__(self) -> str:
+        told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
+        return f"{told} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else told
+
+
+def machine(text: str) -> Machine:
+    """The machine of a name in the table, with or without a number of devices, or of its memory."""
+    match = _WRITTEN.fullmatch(text.strip())
+    assert match is not None or not text.strip()
+    count, kind = (int(match[1] or 1), match[2].strip()) if match else (0, "")
+    if count < 1:
+        raise _unknown(text)
+    if kind.lower() == HERE and count == 1:
+        return _here()
+    if memory := _MEMORY.fullmatch(kind):
+        return Machine(kind, count, int(float(memory[1]) * GIB))
+    known = next((row for row in table() if row.name == kind.lower()), None)
+    if known is None:
+        raise _unknown(text)
+    return Machine(known.name, count, known.memory, known.operations, known.bandwidth, known.source)
+
+
+@cache
+def table() -> tuple[Machine, ...]:
+    rows = json.loads(FILE.read_text("utf-8"))
+    return tuple(
+        Machine(
+            row["name"], 1, int(row["gib"] * GIB), row["tflops"] * 1e12, row["tbps"] * 1e12,
+            row["source"],
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def _here() -> Machine:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        raise InvalidValue(
+            "on", HERE, "this system does not say how much memory it has", "write 1x16GiB"
+        ) from None
+    return Machine(HERE, 1, memory, source="this machine's main memory")
+
+
+def _unknown(text: str) -> InvalidValue:
+    names = ", ".join(row.name for row in table())
+    return InvalidValue(
+        "on", text, f"is no machine of the table ({names})", "write 8xh100, 2x24GiB or here"
+    )

@@ -1,0 +1,329 @@
+"""How large a model is, by its config: weights, what it keeps of each token, what a token computes.
+
+Weights are counted by the formula of a transformer's layer, for model types where a test finds this
+equal to the stock model's own count; else in an empty stock model, which needs torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from ropewalk.errors import InvalidValue
+from ropewalk.extras import required_by
+from ropewalk.models.config import ALIASES, Config, ConfigReader
+from ropewalk.untrusted import whole_number
+
+Kind = Literal["full", "sliding", "latent", "linear", "shared"]
+# fmt: off
+BY_FORMULA = frozenset((
+    "bitnet", "cohere", "cohere2", "cohere2_moe", "cwm", "deepseek_v2", "deepseek_v3",
+    "diffllama", "emu3", "ernie4_5", "exaone4", "flex_olmo", "gemma", "gemma2", "gemma3_text",
+    "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe",
+    "granitemoeshared", "helium", "internlm3", "llama", "minicpm3", "minimax_m2",
+    "ministral3", "mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3",
+    "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm",
+    "starcoder2", "youtu",
+))
+# fmt: on
+"""The model types whose weights the formula counts."""
+TWO_MATRICES = frozenset({"gpt_neox", "phi", "starcoder2", "nemotron", "gptj", "codegen"})
+"""The model types whose feed-forward layers have no gate."""
+PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
+"""Where a config lists no layer types: every n-th layer has no window."""
+SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
+LINEAR = ("linear_attention", "mamba", "conv", "recurrent")
+_MOST = 2**40
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer keeps of a text, and what a pair of positions costs it."""
+
+    kind: Kind
+    keeps: int
+    """Numbers for each token: keys and values, or the latents that MLA makes them from."""
+    state: int = 0
+    """Numbers whatever the length."""
+    window: int | None = None
+    width: int = 0
+    """Of all heads: a pair of positions is multiplied so often for its score, and for its value."""
+
+    def kept(self, length: int) -> int:
+        """Numbers kept of a text."""
+        return self.keeps * min(length, self.window or length) + self.state
+
+    def pairs(self, length: int) -> float:
+        """Pairs of positions that it compares in a text."""
+        if not self.width:
+            return 0.0
+        if self.window is None or self.window >= length:
+            return length * (length + 1) / 2
+        return self.window * (length - (self.window - 1) / 2)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A model's sizes; weights are counted as numbers, not as bytes."""
+
+    weights: int
+    active: int
+    """Weights that a token is multiplied by: all but the looked-up table and experts not chosen."""
+    layers: tuple[Layer, ...]
+    hidden: int
+    inner: int
+    """The widest that a token gets within a layer's feed-forward part."""
+    vocabulary: int
+    heads: int
+    key_heads: int
+    table: int
+    """Weights of the embeddings, and of the head where it has its own."""
+
+    @property
+    def layer_weights(self) -> int:
+        """Of one layer, on average."""
+        return (self.weights - self.table) // max(1, len(self.layers))
+
+    def cache(self, length: int) -> int:
+        """Numbers that are kept of a text of this length."""
+        return sum(layer.kept(length) for layer in self.layers)
+
+    def operations(self, length: int) -> float:
+        """Multiplications and additions of one forward over a text."""
+        compared = sum(2 * layer.width * layer.pairs(length) for layer in self.layers)
+        return 2 * (self.active * length + compared)
+
+
+def sizes_of(config: Config) -> Sizes:
+    """The sizes of the part of a model that reads text."""
+    text = _Text(config)
+    layers = tuple(text.layers())
+    weights, active = text.weights(layers)
+    table = text.need("vocab_size") * text.need("hidden_size")
+    return Sizes(
+        weights=weights,
+        active=active,
+        layers=layers,
+        hidden=text.need("hidden_size"),
+        inner=text.inner(),
+        vocabulary=text.need("vocab_size"),
+        heads=text.need("num_attention_heads"),
+        key_heads=text.key_heads,
+        table=table if text.tied else 2 * table,
+    )
+
+
+class _Text:
+    """A config, asked for sizes."""
+
+    def __init__(self, config: Config) -> None:
+        self.whole = config
+        self.reader = ConfigReader(config)
+        self.config: Mapping[str, Any] = self.reader.config
+        self.type = str(self.config.get("model_type", config.get("model_type")))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        for name in ALIASES.get(key, (key,)):
+            if self.config.get(name) is not None:
+                return self.config[name]
+        return default
+
+    def need(self, key: str) -> int:
+        value = self.get(key)
+        if value is None:
+            raise InvalidValue(
+                key,
+                None,
+                f"the config of this {self.type} states none, and a cost needs it",
+                "give the config.json of the model itself",
+            )
+        return self.count(key, value)
+
+    def count(self, key: str, value: object) -> int:
+        found = whole_number(value, key)
+        if not 0 <= found <= _MOST:
+            raise InvalidValue(key, found, "is no size of a model", "correct the config")
+        return found
+
+    def number(self, key: str, default: int = 0) -> int:
+        value = self.get(key)
+        return default if value is None else self.count(key, value)
+
+    @property
+    def tied(self) -> bool:
+        value = self.get("tie_word_embeddings", self.whole.get("tie_word_embeddings"))
+        if value is not None:
+            return bool(value)
+        return self.type.startswith(("gemma", "cohere")) or self.type in ("starcoder2", "smollm3")
+
+    @property
+    def key_heads(self) -> int:
+        if self.get("multi_query"):
+            return 1
+        return self.number("num_key_value_heads", self.need("num_attention_heads"))
+
+    @property
+    def head(self) -> int:
+        return self.number("head_dim") or self.need("hidden_size") // max(
+            1, self.need("num_attention_heads")
+        )
+
+    def inner(self) -> int:
+        """The widest of the feed-forward parts that a token goes through."""
+        dense = self.number("intermediate_size", 4 * self.need("hidden_size"))
+        experts = self.number("moe_intermediate_size", dense) * max(
+            1, self.number("num_experts_per_tok", 1)
+        )
+        return max(dense, experts) if self.experts else dense
+
+    @property
+    def experts(self) -> int:
+        return next(
+            (
+                self.number(key)
+                for key in ("n_routed_experts", "num_local_experts", "num_experts")
+                if self.get(key)
+            ),
+            0,
+        )
+
+    # --- layers ------------------------------------------------------------------------------
+
+    def kinds(self) -> list[Kind]:
+        count = self.need("num_hidden_layers")
+        window = self.number("sliding_window")
+        stated = self.get("layer_types") or self.get("layers_block_type")
+        if isinstance(stated, Sequence) and not isinstance(stated, str):
+            return [self._kind(str(name), window) for name in stated][:count]
+        every = self.number("full_attention_interval")
+        if every:
+            return ["full" if (i + 1) % every == 0 else "linear" for i in range(count)]
+        if not window or self.get("use_sliding_window") is False:
+            return ["full"] * count
+        pattern = self.number("sliding_window_pattern", PATTERNS.get(self.type, 0))
+        if pattern:
+            return ["full" if (i + 1) % pattern == 0 else "sliding" for i in range(count)]
+        first = self.number("max_window_layers") if self.get("use_sliding_window") else 0
+        return ["full" if i < first else "sliding" for i in range(count)]
+
+    @staticmethod
+    def _kind(name: str, window: int) -> Kind:
+        if name in LINEAR:
+            return "linear"
+        return "sliding" if name in SLIDING and window else "full"
+
+    def layers(self) -> list[Layer]:
+        heads, window = self.need("num_attention_heads"), self.number("sliding_window")
+        latent = self.number("kv_lora_rank")
+        if latent:
+            turned = self.number("qk_rope_head_dim")
+            keeps = latent + turned
+            width = heads * (self.number("qk_nope_head_dim") + turned + self.number("v_head_dim"))
+            width //= 2
+        else:
+            keeps, width = 2 * self.key_heads * self.head, heads * self.head
+        kinds = self.kinds()
+        own = len(kinds) - self.number("num_kv_shared_layers")
+        found = []
+        for i, kind in enumerate(kinds):
+            if kind == "linear":
+                found.append(Layer(kind, 0, state=self._state()))
+                continue
+            at = window if kind == "sliding" else None
+            if i >= own:
+                found.append(Layer("shared", 0, window=at, width=width))
+            else:
+                found.append(Layer("latent" if latent else kind, keeps, window=at, width=width))
+        return found
+
+    def _state(self) -> int:
+        """What a layer without attention keeps: a matrix for each head, or some for each number."""
+        if heads := self.number("linear_num_value_heads"):
+            keys, values = self.number("linear_key_head_dim"), self.number("linear_value_head_dim")
+            return heads * keys * values
+        inner = self.number("mamba_expand", 2) * self.need("hidden_size")
+        return inner * self.number("mamba_d_state", self.number("conv_L_cache", 16))
+
+    # --- weights -----------------------------------------------------------------------------
+
+    def weights(self, layers: Sequence[Layer]) -> tuple[int, int]:
+        """All weights, and those that a token is multiplied by."""
+        width, vocabulary = self.need("hidden_size"), self.need("vocab_size")
+        table = vocabulary * width
+        idle = sum(self._idle(i) for i in range(len(layers)))
+        if self.type in BY_FORMULA:
+            whole = table * (1 if self.tied else 2)
+            whole += sum(self._attention() + self._feed_forward(i) for i in range(len(layers)))
+        else:
+            whole = counted_empty(self.whole)
+        return whole, whole - idle - (0 if self.tied else table)
+
+    def _attention(self) -> int:
+        width, heads = self.need("hidden_size"), self.need("num_attention_heads")
+        if latent := self.number("kv_lora_rank"):
+            plain, turned = self.number("qk_nope_head_dim"), self.number("qk_rope_head_dim")
+            values, query = self.number("v_head_dim"), self.number("q_lora_rank")
+            asked = heads * (plain + turned)
+            queries = query * (width + asked) if query else width * asked
+            keys = width * (latent + turned) + latent * heads * (plain + values)
+            return queries + keys + heads * values * width
+        return self.head * width * (2 * heads + 2 * self.key_heads)
+
+    def _matrices(self) -> int:
+        return 2 if self.type in TWO_MATRICES else 3
+
+    def _feed_forward(self, i: int) -> int:
+        width = self.need("hidden_size")
+        if not self._has_experts(i):
+            return self._matrices() * width * self.number("intermediate_size", 4 * width)
+        return self.experts * self._expert() + self._always() + width * self.experts
+
+    def _expert(self) -> int:
+        inner = self.number("moe_intermediate_size") or self.need("intermediate_size")
+        return 3 * self.need("hidden_size") * inner
+
+    def _always(self) -> int:
+        """Weights of the experts that every token goes through."""
+        shared = self.number("n_shared_experts") * self._expert()
+        return shared + 3 * self.need("hidden_size") * self.number(
+            "shared_expert_intermediate_size"
+        )
+
+    def _has_experts(self, i: int) -> bool:
+        if not self.experts:
+            return False
+        if i < self.number("first_k_dense_replace"):
+            return False
+        if i in (self.get("mlp_only_layers") or ()):
+            return False
+        return (i + 1) % max(1, self.number("decoder_sparse_step", 1)) == 0
+
+    def _idle(self, i: int) -> int:
+        """Weights of experts that a token does not choose."""
+        if not self._has_experts(i):
+            return 0
+        return max(0, self.experts - self.number("num_experts_per_tok", 1)) * self._expert()
+
+
+def counted_empty(config: Config) -> int:
+    """The weights of the stock model, which is made without them."""
+    with required_by(f"counting the weights of a {config.get('model_type')}"):
+        importlib.import_module("transformers")
+    return _counted(json.dumps(dict(config), sort_keys=True, default=str))
+
+
+@lru_cache(maxsize=4)
+def _counted(text: str) -> int:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = json.loads(text)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(config.pop("model_type"), **config)
+        )
+    return sum(weight.numel() for weight in model.parameters())

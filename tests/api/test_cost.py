@@ -1,0 +1,39 @@
+"""`rw.cost`, as its users call it."""
+
+from __future__ import annotations
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.models.config import BUNDLED
+from tests.api.conformance import check_result
+
+
+def test_a_model_of_the_catalogue_on_a_machine_of_the_table() -> None:
+    found = check_result(rw.cost("llama-3.1-8b", "1M", on="8xh100"))
+    assert [row.what.split(",")[0] for row in found.rows] == [
+        "serve",
+        "evaluate",
+        "search",
+        "extend",
+        "train",
+    ]
+    assert found.rows[0].fits
+    assert not found.rows[-1].fits
+    assert found.rows[-1].change is not None
+    assert "serve fits as it is" in found.summary()
+
+
+def test_a_model_at_its_own_length_is_not_extended() -> None:
+    found = rw.cost(BUNDLED)
+    assert {"search", "extend"}.isdisjoint(row.what.split(",")[0] for row in found.rows)
+    assert all(row.fits and row.seconds is None for row in found.rows)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(rw.RopewalkError, match="on = '9xq100': is no machine"):
+        rw.cost(BUNDLED, on="9xq100")
+    with pytest.raises(rw.RopewalkError, match="to = 'long'"):
+        rw.cost(BUNDLED, "long")
+    with pytest.raises(rw.RopewalkError, match="vocab_size = None"):
+        rw.cost("llama-7b")

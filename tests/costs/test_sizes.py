@@ -1,0 +1,124 @@
+"""Sizes by the config, beside the stock models themselves and published counts."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
+
+from ropewalk.costs.sizes import BY_FORMULA, Layer, counted_empty, sizes_of
+from ropewalk.errors import InvalidValue
+from ropewalk.models import catalogue
+
+PUBLISHED = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-8b": 8_190_735_360,
+}
+"""As their model cards or their weight files count them."""
+
+
+def stock(model_type: str) -> dict[str, Any]:
+    """The config that transformers has by default, with four layers."""
+    config = CONFIG_MAPPING[model_type]()
+    config.num_hidden_layers = 4
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:4]
+    written: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {**written, "model_type": model_type}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", sorted(BY_FORMULA))
+def test_the_formula_counts_what_the_stock_model_has(model_type: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = stock(model_type)
+        assert sizes_of(config).weights == pytest.approx(counted_empty(config), rel=5e-4)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "deepseek_v3", "gemma2"])
+def test_the_formula_holds_for_what_is_structurally_different(model_type: str) -> None:
+    config = stock(model_type)
+    assert sizes_of(config).weights == pytest.approx(counted_empty(config), rel=5e-4)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_models_of_the_catalogue_have_their_published_number_of_weights(name: str) -> None:
+    entry = catalogue.find(name)
+    sizes = sizes_of({**entry.config, **entry.sizes})
+    assert sizes.weights == pytest.approx(PUBLISHED[name], rel=2e-4)
+
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
+    "intermediate_size": 96, "max_position_embeddings": 64, "head_dim": 16,
+}  # fmt: skip
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"num_hidden_layers": 2}),
+    ("gemma2", {"num_hidden_layers": 4, "sliding_window": 8}),
+    ("mistral", {"num_hidden_layers": 2, "sliding_window": 8}),
+    (
+        "deepseek_v3",
+        {
+            "num_hidden_layers": 2, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 16, "v_head_dim": 16, "first_k_dense_replace": 2,
+            "num_key_value_heads": 4,
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model_type", "values"), KINDS, ids=[kind for kind, _ in KINDS])
+def test_the_cache_is_what_stock_transformers_keeps(
+    model_type: str, values: dict[str, Any]
+) -> None:
+    config = CONFIG_MAPPING[model_type](**{**SMALL, **values})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    length = 32
+    cache = DynamicCache(config=config)
+    with torch.no_grad():
+        model(torch.zeros(1, length, dtype=torch.long), past_key_values=cache)
+    kept = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
+    written = {**json.loads(config.to_json_string(use_diff=False)), "model_type": model_type}
+    counted = sizes_of(written).cache(length)
+    # With a window, transformers keeps one position less than it sees.
+    assert (
+        kept
+        <= counted
+        <= kept + 2 * 2 * 16 * sum(layer.window is not None for layer in sizes_of(written).layers)
+    )
+
+
+def test_the_latents_of_mla_are_all_that_a_server_keeps() -> None:
+    entry = catalogue.find("deepseek-v3")
+    written = {**entry.config, "vocab_size": 129280, "intermediate_size": 18432}
+    assert written.get("kv_lora_rank", 512) == 512
+    sizes = sizes_of({**written, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+                      "qk_nope_head_dim": 128, "v_head_dim": 128, "q_lora_rank": 1536,
+                      "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
+                      "moe_intermediate_size": 2048, "first_k_dense_replace": 3})  # fmt: skip
+    assert sizes.layers[0].keeps == 576
+    assert sizes.weights == pytest.approx(671e9, rel=0.01)
+    assert sizes.active == pytest.approx(37e9, rel=0.03)
+
+
+def test_pairs_are_those_that_a_window_leaves() -> None:
+    for window, length in ((None, 7), (3, 7), (9, 7)):
+        layer = Layer("full", 1, window=window, width=1)
+        seen = sum(min(i + 1, window or length) for i in range(length))
+        assert layer.pairs(length) == seen
+
+
+def test_a_config_without_sizes_says_which_is_missing() -> None:
+    with pytest.raises(InvalidValue, match="vocab_size = None"):
+        sizes_of(dict(catalogue.find("llama-7b").config))

@@ -173,7 +173,8 @@ ROOMS = {
     "evaluation.served.reference": Row(
         (
             *("errors", "context_plan", "data", "models", "evaluation", "evaluation.scoring"),
-            *("evaluation.served", "evaluation.served.rounding"),
+            *("evaluation.forward_time", "evaluation.served", "evaluation.served.rounding"),
+            "progress",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -419,10 +420,14 @@ ROOMS = {
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
+    "costs": Row(
+        ("errors", "extras", "lengths", "untrusted", "models.config"),
+        lazily=("torch", "transformers"),  # to count the weights of unusual models
+    ),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            *("options", "outputs", "data", "run_on_disk"),
+            *("options", "outputs", "data", "run_on_disk", "costs"),
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(
@@ -489,7 +494,7 @@ ROOMS = {
         (
             *(*VALUES, "values", "progress", "api", "api.data", "api.extend", "api.search"),
             *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
-            *("models.recipes", "models.source"),
+            *("models.recipes", "models.source", "costs"),
             *(
                 "outputs",
                 "records",

@@ -1,23 +1,28 @@
-"""A bar on standard error for what takes longer than two seconds."""
+"""Progress on standard error: a bar after two seconds, or to a file a line every half minute."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from ropewalk.errors import printable
 from ropewalk.progress import Progress, Status
 
 PATIENCE = 1.5
+EVERY = 30.0
+"""Seconds between two lines, where there is no terminal to draw a bar on."""
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Gives a function to call with each status; nothing is shown of quick work, or to a file."""
+    """Gives a function to call with each status; nothing is shown of quick work."""
     began = time.monotonic()
     with ExitStack() as stack:
-        drawn: Progress | None = None
+        drawn = None if _on_a_terminal() else stack.enter_context(_lines())
 
         def show(status: Status) -> None:
             nonlocal drawn
@@ -29,9 +34,54 @@ def progress_bar() -> Iterator[Progress]:
         yield show
 
 
+def _on_a_terminal() -> bool:
+    """As rich would say, whose import a quick verb is spared."""
+    return sys.stderr.isatty() or "FORCE_COLOR" in os.environ
+
+
+@contextmanager
+def _lines() -> Iterator[Progress]:
+    """A line every half minute, also while one step takes longer than that."""
+    over, latest = threading.Event(), Status("", 0.0)
+    since = time.monotonic()
+
+    def show(status: Status) -> None:
+        nonlocal latest, since
+        if status.stage != latest.stage:
+            since = time.monotonic()
+        latest = status
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            if latest.stage:
+                print(line(latest, time.monotonic() - since), file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield show
+    finally:
+        over.set()
+        thread.join()
+
+
+def line(status: Status, seconds: float) -> str:
+    """A status in words, `seconds` after its stage began."""
+    told = [f"{status.done:.0%} after {_clock(seconds)}"]
+    if 0 < status.done < 1:
+        told.append(f"about {_clock(seconds * (1 - status.done) / status.done)} left")
+    if status.detail:
+        told.append(status.detail)
+    return printable(f"{status.stage}: {', '.join(told)}")
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
 @contextmanager
 def _bar() -> Iterator[Progress]:
-    """The bar itself, whose import a quick verb is spared."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -46,7 +96,6 @@ def _bar() -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     ) as bar:
         task, stage = bar.add_task("", total=1.0, detail=""), ""
 

@@ -22,11 +22,33 @@ def test_slow_work_shows_a_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    run_bar()
-    assert capsys.readouterr() == ("", "")  # no terminal
     monkeypatch.setenv("FORCE_COLOR", "1")
     run_bar()
     out, err = capsys.readouterr()
     assert out == ""
     assert "[working]" in err  # markup in a stage's name stays text
     assert "best 2" in err
+
+
+def test_slow_work_writes_lines_to_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    with progress_bar() as show:
+        show(Status("search", 0.25, "best 1.5"))
+        told = ""
+        while told.count("\n") < 2:  # also while nothing new is known
+            told += capsys.readouterr().err
+    first = told.splitlines()[0]
+    assert first == "search: 25% after 0:00:00, about 0:00:00 left, best 1.5"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_line_says_what_is_left() -> None:
+    assert progress.line(Status("train", 0.5), 3725) == (
+        "train: 50% after 1:02:05, about 1:02:05 left"
+    )
+    assert (
+        progress.line(Status("export", 0.0, "writing"), 61) == "export: 0% after 0:01:01, writing"
+    )
+    assert progress.line(Status("export", 1.0), 61) == "export: 100% after 0:01:01"

@@ -24,9 +24,9 @@ bandwidth, where single tokens are written."""
 CHUNK = 8192
 """Tokens that a server reads at once of a long prompt."""
 MOST_DEVICES = 1024
-SHORTEST = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
+SHORTEST = 1024
 _TRAINING, _RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
 
@@ -40,6 +40,8 @@ class Work:
     machine: Machine
     original: int
     """The length that the model serves now."""
+    number: int = HALF
+    """Bytes of a number that is computed with."""
 
 
 class Way(NamedTuple):
@@ -121,12 +123,13 @@ def _served(work: Work, devices: int, weights: float, cache: float, told: str) -
 # --- evaluating and searching ----------------------------------------------------------------
 
 
-def _forward(sizes: Sizes, length: int, ranks: int = 1) -> dict[str, float]:
+def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
     """One forward of ours: the whole text at once, layer by layer."""
-    gathered = 2 * sizes.layer_weights * HALF if ranks > 1 else 0
+    own, number = work.sizes, work.number
+    gathered = 2 * own.layer_weights * number if ranks > 1 else 0
     return {
-        "weights": sizes.weights * HALF / ranks + gathered,
-        "one layer at work": length * HALF * (4 * sizes.hidden + 3 * sizes.inner),
+        "weights": own.weights * number / ranks + gathered,
+        "one layer at work": length * number * (4 * own.hidden + 3 * own.inner),
     }
 
 
@@ -140,13 +143,13 @@ def evaluating(work: Work) -> Iterator[Way]:
 
 
 def _read(work: Work, length: int, told: str) -> Way:
-    parts = _forward(work.sizes, length)
+    parts = _forward(work, length)
     return Way(told, parts, _computed(work, work.sizes.operations(length), 1), 1)
 
 
 def extending(work: Work, operations: float) -> Iterator[Way]:
     """All its forwards, one at a time."""
-    parts = _forward(work.sizes, work.length)
+    parts = _forward(work, work.length)
     yield Way("", parts, _computed(work, operations, 1), 1)
 
 
@@ -159,7 +162,7 @@ def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
             told = "" if ranks == 1 else f"--ranks-per-copy {ranks}"
             operations = forwards * work.sizes.operations(work.length)
             seconds = _computed(work, operations, work.machine.devices)
-            parts = _forward(work.sizes, work.length, ranks)
+            parts = _forward(work, work.length, ranks)
             yield Way(told, parts, seconds, work.machine.devices)
             ranks *= 2
 
@@ -192,21 +195,22 @@ def _step(
     # what attention returns, and three or four as wide as the feed-forward part; norms in float32.
     heads = max((layer.width for layer in own.layers), default=own.hidden)
     cached = max((layer.keeps for layer in own.layers), default=0)
-    layer = tokens * (HALF * (4 * own.hidden + 2 * heads + cached + 4 * own.inner))
+    layer = tokens * (work.number * (4 * own.hidden + 2 * heads + cached + 4 * own.inner))
     layer += tokens * SINGLE * 2 * own.hidden
     if recompute:
-        activations = len(own.layers) * tokens * HALF * own.hidden + layer
+        activations = len(own.layers) * tokens * work.number * own.hidden + layer
     else:
         activations = len(own.layers) * layer
     if lora:
-        weights = {"weights": own.weights * HALF / devices}
+        weights = {"weights": own.weights * work.number / devices}
         state = 0.01 * own.weights * 4 * SINGLE / devices
     else:
         weights = {"weights": own.weights * SINGLE / devices}
         state = 3 * own.weights * SINGLE / devices
-    gathered = (2 * own.layer_weights + own.table) * HALF if devices > 1 else own.weights * HALF
-    if lora and devices == 1:
-        gathered = 0
+    if devices > 1:
+        gathered = (2 * own.layer_weights + own.table) * work.number
+    else:  # a copy in bfloat16 of weights that are trained in float32
+        gathered = 0 if lora or work.number == SINGLE else own.weights * work.number
     parts = {
         **weights,
         "gradients and optimizer": state,

@@ -63,11 +63,11 @@ class Cost(Result):
     assumptions: tuple[str, ...]
 
     def summary(self) -> str:
-        fitting = [row.what for row in self.rows if row.fits]
+        fitting = [row.what.partition(",")[0] for row in self.rows if row.fits]
         told = ", ".join(fitting) if fitting else "nothing"
         return (
             f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
-            f"{format_length(self.length)} on {self.machine}: {told} fits as it is."
+            f"{format_length(self.length)} on {self.machine}: what fits as it is: {told}."
         )
 
 

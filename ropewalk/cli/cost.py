@@ -25,12 +25,15 @@ def _show(found: Cost) -> None:
 
     console = Terminal()
     timed = any(row.seconds is not None for row in found.rows)
-    rows = table("", "peak, a device", "of which", *(["time"] if timed else []), "fits")
+    rows = table("", "a device", *(["time"] if timed else []), "fits")
+    for row in found.rows:
+        time = [duration(row.seconds)] if timed else []
+        rows.add_row(row.what, f"{row.bytes / GIB:,.1f} GiB", *time, fits(row))
+    console.print(rows)
     for row in found.rows:
         parts = ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
-        time = [duration(row.seconds)] if timed else []
-        rows.add_row(row.what, f"{row.bytes / GIB:,.1f} GiB", parts, *time, fits(row))
-    console.print(rows)
+        say(f"{row.what}: {parts}")
+    console.print()
     say(found.summary())
     for told in found.assumptions:
         say(f"  {told}")

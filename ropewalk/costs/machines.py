@@ -46,7 +46,7 @@ def machine(text: str) -> Machine:
         raise _unknown(text)
     if kind.lower() == HERE and count == 1:
         return _here()
-    if memory := _MEMORY.fullmatch(kind):
+    if (memory := _MEMORY.fullmatch(kind)) and float(memory[1]) > 0:
         return Machine(kind, count, int(float(memory[1]) * GIB))
     known = next((row for row in table() if row.name == kind.lower()), None)
     if known is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.extras import required_by
 from ropewalk.models.config import ALIASES, Config, ConfigReader
 from ropewalk.untrusted import whole_number
@@ -37,7 +37,7 @@ PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """Where a config lists no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
 LINEAR = ("linear_attention", "mamba", "conv", "recurrent")
-_MOST = 2**40
+_MOST, _MOST_LAYERS = 2**40, 4096
 
 
 @dataclass(frozen=True)
@@ -143,15 +143,15 @@ class _Text:
             )
         return self.count(key, value)
 
-    def count(self, key: str, value: object) -> int:
+    def count(self, key: str, value: object, least: int = 0, most: int = _MOST) -> int:
         found = whole_number(value, key)
-        if not 0 <= found <= _MOST:
+        if not least <= found <= most:
             raise InvalidValue(key, found, "is no size of a model", "correct the config")
         return found
 
-    def number(self, key: str, default: int = 0) -> int:
+    def number(self, key: str, default: int = 0, least: int = 0) -> int:
         value = self.get(key)
-        return default if value is None else self.count(key, value)
+        return default if value is None else self.count(key, value, least)
 
     @property
     def tied(self) -> bool:
@@ -164,7 +164,7 @@ class _Text:
     def key_heads(self) -> int:
         if self.get("multi_query"):
             return 1
-        return self.number("num_key_value_heads", self.need("num_attention_heads"))
+        return self.number("num_key_value_heads", self.need("num_attention_heads"), least=1)
 
     @property
     def head(self) -> int:
@@ -194,11 +194,15 @@ class _Text:
     # --- layers ------------------------------------------------------------------------------
 
     def kinds(self) -> list[Kind]:
-        count = self.need("num_hidden_layers")
+        count = self.count("num_hidden_layers", self.need("num_hidden_layers"), 1, _MOST_LAYERS)
         window = self.number("sliding_window")
         stated = self.get("layer_types") or self.get("layers_block_type")
-        if isinstance(stated, Sequence) and not isinstance(stated, str):
-            return [self._kind(str(name), window) for name in stated][:count]
+        if stated:
+            if not isinstance(stated, list | tuple) or len(stated) < count:
+                raise InvalidValue(
+                    "layer_types", stated, f"must list {count} layers", "correct the config"
+                )
+            return [self._kind(str(name), window) for name in stated[:count]]
         every = self.number("full_attention_interval")
         if every:
             return ["full" if (i + 1) % every == 0 else "linear" for i in range(count)]
@@ -322,8 +326,12 @@ def _counted(text: str) -> int:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = json.loads(text)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(config.pop("model_type"), **config)
-        )
+    kind = config.pop("model_type", None)
+    try:
+        made = AutoConfig.for_model(kind, **config)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(made)
+    except (ValueError, TypeError, KeyError) as error:
+        told = shortened(str(error))
+        raise Unsupported(f"the weights of a {kind} cannot be counted here ({told})") from None
     return sum(weight.numel() for weight in model.parameters())

@@ -11,7 +11,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 
 from ropewalk.costs.sizes import BY_FORMULA, Layer, counted_empty, sizes_of
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models import catalogue
 
 PUBLISHED = {
@@ -122,3 +122,24 @@ def test_pairs_are_those_that_a_window_leaves() -> None:
 def test_a_config_without_sizes_says_which_is_missing() -> None:
     with pytest.raises(InvalidValue, match="vocab_size = None"):
         sizes_of(dict(catalogue.find("llama-7b").config))
+
+
+LLAMA = {**SMALL, "model_type": "llama", "num_hidden_layers": 2, "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000: is no size"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads = 0: is no size"),
+        ({"num_key_value_heads": -3}, "num_key_value_heads = -3: is no size"),
+        ({"intermediate_size": "big"}, "intermediate_size = 'big': must be a whole number"),
+        ({"vocab_size": 2**60}, "vocab_size = .* is no size"),
+        ({"layer_types": ["full_attention"]}, "layer_types = .* must list 2 layers"),
+        ({"layer_types": "full_attention"}, "layer_types = .* must list 2 layers"),
+        ({"model_type": "strange"}, "weights of a strange cannot be counted here"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(RopewalkError, match=message):
+        sizes_of({**LLAMA, **values})

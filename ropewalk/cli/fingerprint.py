@@ -58,7 +58,7 @@ def command(
         address(server)
     model = Path(call.given["model"])
     file = model if model.is_file() else None
-    if file is not None and ("plan" in call.given or output is not None):
+    if file is not None and ({"plan", "length"} & set(call.given) or output is not None):
         raise InputError(f"{file}: is a file, made with its plan; give only --server URL with it")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
     own = file or call()

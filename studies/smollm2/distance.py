@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from docs.figures import paragraph
 from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.searching.model.planted import text_of
@@ -133,20 +134,40 @@ def table(own: Sequence[Cell]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def verdicts(own: Sequence[Cell]) -> list[str]:
+    """What became of the predictions, by the rules that were written down."""
+    value, interval = far_less_half_of_near([c for c in own if c.length in (6144, WINDOW)])
+    word, width = "undecided", "too few texts for an interval"
+    if interval is not None:
+        low, high = (100 * end for end in interval)
+        word = "failed" if low > 0 else "held" if high < 0 else word
+        width = f"{low:+.0f} to {high:+.0f}"
+    said = [
+        f"Prediction 1 is {word}: the rate beyond {EFFECTIVE:,} less half of that within it is "
+        f"{100 * value:+.0f} points ({width})."
+    ]
+
+    def rate(length: int, within: Callable[[float], bool]) -> Rate:
+        return retrieved([cell for cell in own if cell.length == length], within)
+
+    at_8k, at_12k = (rate(n, lambda distance: distance <= EFFECTIVE) for n in (WINDOW, 12288))
+    ends = at_8k.interval, at_12k.interval
+    failed = ends[0] is not None and ends[1] is not None and ends[1][1] < ends[0][0]
+    beyond = [rate(n, lambda distance: distance > WINDOW) for n in (9216, 12288, 16384)]
+    said.append(
+        f"Prediction 2 {'failed' if failed else 'is undecided'}: facts within {EFFECTIVE:,} are "
+        f"retrieved {at_8k} at 8k and {at_12k} at 12k. Of facts beyond {WINDOW:,}, "
+        f"{sum(each.right for each in beyond)} of {sum(each.facts for each in beyond)} are."
+    )
+    return said
+
+
 def blocks() -> dict[str, str]:
     own = cells()
     count = len(kept(CELLS))
     told = f"Measured so far: {count} of {DOCUMENTS * len(LENGTHS)} cells of its own.\n\n"
-    within = [cell for cell in own if cell.length in (6144, 8192)]
-    value, interval = far_less_half_of_near(within)
-    said = ""
-    if interval is not None:
-        low, high = (100 * end for end in interval)
-        said = (
-            f"\nPrediction 1, over texts: the rate beyond {EFFECTIVE:,} less half of that within "
-            f"it is {100 * value:+.0f} points ({low:+.0f} to {high:+.0f}).\n"
-        )
-    return {PAGE: f"{told}{table(own)}{said}"}
+    said = "\n\n".join(paragraph(each) for each in verdicts(own)) if own else ""
+    return {PAGE: f"{told}{table(own)}\n{said}\n"}
 
 
 if __name__ == "__main__":

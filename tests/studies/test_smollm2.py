@@ -125,6 +125,21 @@ def test_facts_are_counted_by_their_distance() -> None:
     assert value == pytest.approx(-0.375)
 
 
+def test_a_prediction_ends_in_one_of_three_words() -> None:
+    depths = (0.95, 0.9, 0.85, 0.8, 0.4, 0.3, 0.2, 0)
+    own = [cell(i, "none", 8)._replace(length=8192, depths=depths) for i in range(6)]
+    far_as_near = distance.verdicts(own)[0]
+    assert far_as_near.startswith("Prediction 1 is failed")
+    assert distance.verdicts([each._replace(right=(True,) * 4 + (False,) * 4) for each in own])[
+        0
+    ].startswith("Prediction 1 is held")
+    mixed = [
+        each._replace(right=(True,) * (4 + i) + (False,) * (4 - i))
+        for i, each in zip((0, 4, 1, 4, 2, 3), own, strict=True)
+    ]
+    assert "undecided" in distance.verdicts(mixed)[0]
+
+
 @pytest.fixture(scope="module")
 def bundled() -> LoadedModel:
     return load("bundled", dtype="float32", device="cpu")

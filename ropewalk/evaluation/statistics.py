@@ -9,6 +9,7 @@ say too little about how clusters differ, and get no interval at all.
                  samples as would be as sure. An answer that is right in part counts as that part:
                  no scores from 0 to 1 vary more than right and wrong ones of the same mean
     means        Student's t over clusters, which may differ in size
+    choices      among schedules: the same with a random effect of clusters, allowing for skewness
     differences  of two methods on the same samples: what both get right or wrong says nothing about
                  them, so the paired interval is narrower than two separate ones
     mean rates   over tasks, which were chosen and not drawn: that tasks differ makes nothing less
@@ -36,6 +37,8 @@ FEWEST = 5
 """Fewer clusters than these give no interval."""
 NO_INTERVAL = "too few samples for an interval"
 SIGNIFICANT = 0.05
+MATTERS = 1.25
+"""How much more clusters must vary than their values would make them, to count as clusters."""
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
@@ -151,9 +154,10 @@ def _clustered_mean(
 def _mixed_mean(values: ArrayLike, clusters: Sequence[Hashable] | None) -> _Mean:
     """A mean of values whose clusters may differ: a random effect, estimated by moments.
 
-    Where the clusters differ no more than their values do, all values count as independent. With
-    few clusters, or uneven ones, this tells far more than `_clustered_mean`, and it needs what that
-    does not: that clusters of any size vary alike. Degrees of freedom are Satterthwaite's.
+    Where the clusters hardly differ more than their values do, all values count as independent.
+    Few clusters, or uneven ones, thus tell far more than by `_clustered_mean`, which needs less:
+    there, clusters of different sizes may also vary differently. Degrees of freedom are
+    Satterthwaite's, and the skewness of clusters is that of the values, since few cannot show it.
     """
     mean = _clustered_mean(values, None, clusters)
     values = np.asarray(values, dtype=np.float64)
@@ -166,19 +170,16 @@ def _mixed_mean(values: ArrayLike, clusters: Sequence[Hashable] | None) -> _Mean
     within = float(((values - own[of]) ** 2).sum())
     between = float(sizes @ (own - mean.value) ** 2)
     of_values, of_clusters = within / (total - count), between / (count - 1)
-    uneven = float(sizes @ sizes)
-    usual_size = (total - uneven / total) / (count - 1)
-    if of_clusters <= of_values:
+    if of_clusters <= MATTERS * of_values:
         squared, degrees = (within + between) / (total - 1) / total, total - 1.0
     else:
-        first = uneven / total**2 / usual_size * of_clusters
-        second = (1 / total - uneven / total**2 / usual_size) * of_values
+        uneven = float(sizes @ sizes) / total
+        part = uneven / total * (count - 1) / (total - uneven)
+        first, second = part * of_clusters, (1 / total - part) * of_values
         squared = first + second
         degrees = squared**2 / (first**2 / (count - 1) + second**2 / (total - count))
-    # The skewness of the mean itself: that of the values as far as they count as independent.
-    part = min(1.0, max(0.0, (degrees - count + 1) / (total - count)))
-    skewness = part * _skewness(values - mean.value) * math.sqrt(count / total)
-    skewness += (1 - part) * mean.skewness
+    # Of a mean over as many independent values as there are degrees of freedom.
+    skewness = _skewness(values - mean.value) * math.sqrt(count / (degrees + 1))
     return _Mean(mean.value, math.sqrt(squared), degrees, count, skewness)
 
 

@@ -181,6 +181,8 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
         ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
         ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
         ("evaluate", edited("result", "chosen", to="none"), r"result.chosen = 'none': must be"),
+        ("verdict", edited("result", "chosen", to="none"), r"result.chosen = 'none': must be"),
+        ("verdict", edited("result", "verdict", to="works"), "does not follow from the rest"),
         # Another valid method: what was exported is not what the file would then say.
         ("evaluate", edited("result", "best_hand_designed", to="none"), "must be"),
         ("evaluate", edited("result", "at_target", to={}), r"at_target"),

@@ -6,8 +6,8 @@
 
 The first table asks samples as `extend` does, of a model whose rate is known. The answers of a
 stretch of text are correlated, by a normal variable that they share, and two of three tasks read
-the same stretches. The second compares two schedules as `evaluation/select.py` does, on documents whose
-differences are correlated within a text, normal or skewed.
+the same stretches. The second compares two schedules as `evaluation/select.py` does, on documents
+whose differences are correlated within a text, normal or skewed.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Look(NamedTuple):
     def more(self) -> int | None:
         """About how many more samples would tell, if the rate stays; None for more than many."""
         if self.low is None or self.high is None:
-            return self.samples * (2**LOOKS - 1)
+            return self.samples * ((1 << LOOKS) - 1)
         margin = abs(self.rate - THRESHOLD)
         reach = self.rate - self.low if self.rate > THRESHOLD else self.high - self.rate
         if margin == 0 or reach <= margin:
@@ -75,5 +75,5 @@ def blocks(samples: int, looks: int = LOOKS) -> Sequence[int]:
 
 def rounded_up(count: int) -> int:
     """To two digits."""
-    digits = 10 ** max(0, len(str(count)) - 2)
+    digits: int = 10 ** max(0, len(str(count)) - 2)
     return math.ceil(count / digits) * digits

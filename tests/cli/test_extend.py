@@ -31,7 +31,7 @@ from ropewalk.pipeline import cost
 from tests.stock_process import StockProcess
 
 STAGES = ("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify")
-SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
+SMALL = ("--to", "1k", "--budget", "5", "--samples", "2", "--lengths", "512")
 
 
 def _extend(*arguments: object) -> Any:
@@ -161,7 +161,7 @@ def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     assert again["after"] == again["at_target"][again["method"]]
     assert again["before"] == again["at_target"]["none"]
     told = rw.extend(
-        "bundled", "1k", evaluations=5, samples=2, lengths=[512], run=run
+        "bundled", "1k", budget=5, samples=2, lengths=[512], run=run
     )  # the function on the command's run
     assert json.loads(json.dumps(told.to_json())) == again
 

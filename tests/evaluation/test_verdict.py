@@ -57,6 +57,7 @@ def test_each_look_is_wider_than_an_interval_of_95_percent() -> None:
         assert narrow is not None
         assert wide is not None
         assert wide[0] < narrow[0] < narrow[1] < wide[1]
+        assert (look(tasks).low, look(tasks).high) == wide
     assert blocks(20) == [20, 40, 80, 160, 320]
 
 
@@ -116,7 +117,7 @@ def test_the_recorded_simulation_is_within_its_limits() -> None:
         if shift == "0":
             alarms = found["better"] + found["worse"]
             # Two standard errors of so many draws besides.
-            error = 2 * (0.06 * 0.94 / content["times"]) ** 0.5
+            error = 2 * (0.06 * 0.94 / content["alarms"]) ** 0.5
             assert alarms <= 0.06 + error, key
             assert int(texts) < 8 or alarms >= 0.03 - error, key
             assert int(documents) >= 16

@@ -54,7 +54,7 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     texts = tiny.documents(8)
     found = check_result(
         rw.extend.preview(
-            str(folder), 256, corpus=texts, evaluations=5, samples=2, lengths=[tiny.WINDOW]
+            str(folder), 256, corpus=texts, budget=5, samples=2, lengths=[tiny.WINDOW]
         )
     )
     rows = {row.stage: row for row in found.stages}

@@ -286,7 +286,7 @@ THEN_SHORT = [
     [
         ({"corpus": SHORT}, r"a search needs at least 3.*documents \(`corpus`\), or a shorter"),
         ({"corpus": THEN_SHORT}, "no document of the corpus holds .* 256 needs"),
-        ({"evaluations": 0}, "evaluations = 0: must lie between 1"),
+        ({"budget": 0}, "budget = 0: must be a whole number of evaluations or tokens, or a time"),
         ({"samples": 0}, "samples = 0: must lie between 1"),
         ({"lengths": [1]}, "lengths = 1: must be at least 2"),
         ({"lengths": ["8k"]}, r"lengths = 8192: .*extend further \(`to`\)"),

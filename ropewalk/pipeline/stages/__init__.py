@@ -39,7 +39,7 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
         Search(settings.target_length, settings.evaluations, settings.seed),
         *evaluation,
         CheckShort(),
-        Judge(settings.target_length, settings.samples, settings.seed),
+        Judge(settings.target_length, settings.samples, settings.seed, settings.looks),
         Export(),
         Verify(),
     )

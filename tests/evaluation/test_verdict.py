@@ -117,7 +117,7 @@ def test_the_recorded_simulation_is_within_its_limits() -> None:
         if shift == "0":
             alarms = found["better"] + found["worse"]
             # Two standard errors of so many draws besides.
-            error = 2 * (0.06 * 0.94 / content["alarms"]) ** 0.5
+            error = 2 * (0.06 * 0.94 / content["times"]) ** 0.5
             assert alarms <= 0.06 + error, key
             assert int(texts) < 8 or alarms >= 0.03 - error, key
             assert int(documents) >= 16

@@ -40,6 +40,30 @@ SERVING = ("tests/runtimes/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a look of the verdict has an interval of its own alone": Fault(
+        "ropewalk/evaluation/verdict.py",
+        "mean_rate_interval(tasks, CONFIDENCE)",
+        "mean_rate_interval(tasks)",
+        ("tests/evaluation/test_verdict.py",),
+    ),
+    "the verdict asks again what the evaluation asked": Fault(
+        "ropewalk/evaluation/runner.py",
+        "records = [*known, *records]",
+        "records = [*records]",
+        ("tests/pipeline/test_verdict.py",),
+    ),
+    "texts never count as clusters": Fault(
+        "ropewalk/evaluation/statistics.py",
+        "MATTERS = 1.25",
+        "MATTERS = math.inf",
+        ("tests/evaluation/test_verdict.py",),
+    ),
+    "a budget lets the search take what it likes": Fault(
+        "ropewalk/pipeline/planned.py",
+        "cost(least) <= budget.amount",
+        "cost(least) > 0",
+        ("tests/pipeline/test_planned.py",),
+    ),
     "a clipped pair is set in motion again by the next method": Fault(
         "ropewalk/schedule.py",
         "own < MAX_FACTOR, own",

@@ -38,6 +38,7 @@ ROOMS = {
     "extras": Row(("errors",)),
     "options": Row(("errors", "extras")),
     "lengths": Row(("errors",)),
+    "budget": Row(("errors",)),
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
     "progress": Row(),
@@ -99,6 +100,7 @@ ROOMS = {
             "evaluation.statistics",
         )
     ),
+    "evaluation.verdict": Row(("evaluation.statistics",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.settings": Row(
@@ -394,11 +396,14 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
             *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
+            "evaluation.verdict",
             *("exporting.exported", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),
     ),
-    "pipeline.settings": Row(("errors", "lengths", "untrusted", "context_plan", "data")),
+    "pipeline.settings": Row(
+        ("errors", "lengths", "untrusted", "context_plan", "data", "evaluation.verdict")
+    ),
     "pipeline": Row(
         (
             *("searching.model.settings", "searching.model.results", "evaluation.settings"),
@@ -407,6 +412,7 @@ ROOMS = {
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             *("evaluation.forward_time", "evaluation.statistics"),
+            *("budget", "evaluation.verdict"),
             *(
                 "exporting",
                 "exporting.exported",
@@ -484,6 +490,7 @@ ROOMS = {
     "api.extend": Row(
         (
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
+            *("budget", "values"),
             "models.source",
             "pipeline.settings",
         ),

@@ -23,6 +23,7 @@ from ropewalk.api.common import (
     as_path,
 )
 from ropewalk.api.report import keep_report
+from ropewalk.budget import Budget, as_budget
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
@@ -39,9 +40,11 @@ from ropewalk.pipeline.settings import (
     settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import CONFIGURATION, RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
+from ropewalk.values import decode
 
 if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.extend import Done, Extended
     from ropewalk.pipeline.stage import Start
@@ -72,10 +75,18 @@ def extend(
     ] = None,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
-    evaluations: Annotated[
-        int, Option("Search budget, in evaluations of all documents to search on.")
-    ] = EVALUATIONS,
-    samples: Annotated[int, Option("Samples for each task, length and method.")] = SAMPLES,
+    budget: Annotated[
+        int | str | None,
+        Option(
+            "Evaluations of the search (40), or what the whole run may take: 1e9tok, 30m "
+            f"(default: {EVALUATIONS}).",
+            "BUDGET",
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        Option("Samples for each task, length and method; for the verdict up to 16 times as many."),
+    ] = SAMPLES,
     lengths: Annotated[
         Sequence[Length], Option("Lengths to evaluate at (default: doublings of the window).")
     ] = (),
@@ -106,12 +117,19 @@ def extend(
     default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
     interrupted run resumes. With `train_steps`, the model is also trained under the chosen
     schedule, on `train_corpus` (by default the text of the search), and evaluated before and after;
-    documents that share text with the evaluation are left out of training. `done` is called with
-    each stage and its result. `strict` refuses a config that leaves open how the model rotates,
-    instead of warning.
+    documents that share text with the evaluation are left out of training.
+
+    `budget` is a number of evaluations of the search, or what the whole run may take, in tokens
+    (`"1e9tok"`) or time (`"30m"`); the run is then planned to fit. A budget in tokens leads to the
+    same plan everywhere. One in time depends on the machine, and a run that resumes keeps the plan
+    that it began with.
+
+    `done` is called with each stage and its result. `strict` refuses a config that leaves open how
+    the model rotates, instead of warning.
     """
     with called("extend", extend, locals()):
         given = None if run is None else as_path(run, "run")
+        limit = None if budget is None else as_budget(budget)
         documents = as_documents(corpus, field, notice)
         found = runnable(
             model,
@@ -126,7 +144,6 @@ def extend(
         settings = settings_for(
             present,
             TIMES * present.target_length if to is None else as_length(to, "to"),
-            evaluations=evaluations,
             samples=samples,
             lengths=as_lengths(lengths),
             seed=seed,
@@ -149,6 +166,8 @@ def extend(
         loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
         length = format_length(settings.target_length)
         path = given or Path("runs") / f"extend-{found.short_name}-{length}"
+        if limit is not None:
+            settings = _within(limit, settings, loaded, path, notice)
         start = Start(
             # Export reads files: of a hub id, those that were fetched.
             found.name if found.kind == "bundled" else str(found.folder),
@@ -173,6 +192,41 @@ def extend(
         return extended
 
 
+def _within(
+    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
+) -> ExtendSettings:
+    """The settings, planned to fit a budget."""
+    from ropewalk.evaluation.verdict import blocks
+    from ropewalk.pipeline.cost import seconds_of, tokens_of
+    from ropewalk.pipeline.planned import planned
+
+    window = loaded.present_plan.target_length
+    if budget.unit == "evaluations":
+        return replace(settings, evaluations=int(budget.amount))
+    if budget.unit == "tokens":
+        found = planned(settings, budget, lambda own: tokens_of(own, window))
+    elif (run / CONFIGURATION).is_file():
+        _, kept = read_configuration(run)  # where it is of another command, that is said later
+        whole = {
+            n: decode(int, kept[n], n) for n in ("evaluations", "samples", "looks") if n in kept
+        }
+        if "lengths" in kept:
+            settings = replace(
+                settings, lengths=decode(tuple[int, ...], kept["lengths"], "lengths")
+            )
+        return replace(settings, **whole)
+    else:
+        found = planned(settings, budget, seconds_of(loaded, settings.target_length))
+        notice("a budget in time depends on this machine; elsewhere the plan may be another")
+    notice(
+        f"within {budget}: up to {found.evaluations} evaluations of the search, {found.samples} "
+        f"samples for each task at {', '.join(map(format_length, found.lengths))}, and up to "
+        f"{blocks(found.samples, found.looks)[-1]} for the verdict; at most "
+        f"{tokens_of(found, window):,} tokens"
+    )
+    return found
+
+
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
     """Say before the first forward of a long run what it takes and what would fit."""
     from ropewalk.evaluation.forward_time import announce
@@ -183,7 +237,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
     def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
         return [each for stage in stages(own) for each in stage.cost(window).forwards]
 
-    fewer = replace(settings, evaluations=10, samples=2)
+    fewer = replace(settings, evaluations=10, samples=2, looks=1)
     announce(
         start.loaded.model,
         window,
@@ -191,7 +245,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         notice,
         begun=run / CONFIGURATION,
         what="this run",
-        smaller=[("`evaluations` 10 with `samples` 2", forwards(fewer))],
+        smaller=[("`budget` 10 with `samples` 2", forwards(fewer))],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )

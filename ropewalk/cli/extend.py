@@ -48,7 +48,7 @@ def command(
     if as_json:
         print_json(found)
     else:
-        for line in (found.achieved, found.written, f"load it: {found.load}"):
+        for line in (found.achieved, found.written, f"load it: {found.load}", found.verdict):
             say(line)
 
 

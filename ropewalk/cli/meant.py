@@ -19,6 +19,7 @@ _SAME = {
     "batch-size": "--batch",
     "max-steps": "--steps",
     "budget": "--evaluations",
+    "evaluations": "--budget",
     "runtimes": "--runtime",
     "methods": "--method",
     "task": "--tasks",

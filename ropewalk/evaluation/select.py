@@ -7,9 +7,8 @@ with the lowest objective. The searched schedule with the lowest objective takes
 these documents show that it is better: the 95% interval of the difference lies below 0. With
 several searched schedules the interval is wider by Bonferroni's rule, so that the luckiest of many
 is not taken for the best; and it allows for skewed differences (statistics.skewed_mean_interval),
-without which false alarms are several times as frequent. Intervals are made over the texts that the
-documents were taken from; from fewer than five texts, over the documents, and then they speak of
-those texts alone.
+without which false alarms are several times as frequent. Texts that the documents were taken from
+are a random effect; of fewer than five texts, intervals speak of those texts alone.
 
 `remaining` saves forwards: what is clearly worse after some documents needs no more of them.
 """
@@ -56,7 +55,7 @@ class Paired(NamedTuple):
     documents: int
     """Stretches of text."""
     texts: int
-    """That these were taken from: the interval is made over five or more texts."""
+    """That these were taken from: of five or more, the interval allows for how they differ."""
     difference: float
     low: float | None
     """None for fewer than five documents."""

@@ -9,6 +9,7 @@ say too little about how clusters differ, and get no interval at all.
                  samples as would be as sure. An answer that is right in part counts as that part:
                  no scores from 0 to 1 vary more than right and wrong ones of the same mean
     means        Student's t over clusters, which may differ in size
+    choices      among schedules: the same with a random effect of clusters, allowing for skewness
     differences  of two methods on the same samples: what both get right or wrong says nothing about
                  them, so the paired interval is narrower than two separate ones
     mean rates   over tasks, which were chosen and not drawn: that tasks differ makes nothing less
@@ -36,6 +37,8 @@ FEWEST = 5
 """Fewer clusters than these give no interval."""
 NO_INTERVAL = "too few samples for an interval"
 SIGNIFICANT = 0.05
+MATTERS = 1.25
+"""How much more clusters must vary than their values would make them, to count as clusters."""
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
@@ -74,9 +77,10 @@ def skewed_mean_interval(
     """The interval of a mean of values that may be skewed: Student's, transformed (Hall 1992).
 
     Student's alone takes the mean of skewed values for smaller than it is far too often, the more
-    so the higher the confidence: rare large values are missing from most samples.
+    so the higher the confidence: rare large values are missing from most samples. Clusters count
+    as far as they differ more than their values do (`_mixed_mean`).
     """
-    mean = _clustered_mean(values, None, clusters)
+    mean = _mixed_mean(values, clusters)
     if mean.clusters < FEWEST:
         return None
     count, skewness = mean.clusters, mean.skewness
@@ -99,7 +103,7 @@ def detectable(
     confidence: float = CONFIDENCE,
 ) -> float | None:
     """The smallest mean that an interval of such values would tell from 0 in four cases of five."""
-    mean = _clustered_mean(values, None, clusters)
+    mean = _mixed_mean(values, clusters)
     if mean.clusters < FEWEST:
         return None
     four_of_five = t_quantile(mean.degrees, 0.6)
@@ -145,6 +149,38 @@ def _clustered_mean(
     crossed = even**2 * s0**2 + 2 * s2 * s0 - 4 * even * s1 * s0 + 2 * s1**2
     own = float(a**2 @ ((1 - 2 * share + even) ** 2 - (even - 2 * share) ** 2))
     return _Mean(mean, error, trace**2 / (crossed + own), count, _skewness(changes))
+
+
+def _mixed_mean(values: ArrayLike, clusters: Sequence[Hashable] | None) -> _Mean:
+    """A mean of values whose clusters may differ: a random effect, estimated by moments.
+
+    Where the clusters hardly differ more than their values do, all values count as independent.
+    Few clusters, or uneven ones, thus tell far more than by `_clustered_mean`, which needs less:
+    there, clusters of different sizes may also vary differently. Degrees of freedom are
+    Satterthwaite's, and the skewness of clusters is that of the values, since few cannot show it.
+    """
+    mean = _clustered_mean(values, None, clusters)
+    values = np.asarray(values, dtype=np.float64)
+    of, count = _numbered(len(values), clusters)
+    total = len(values)
+    if not 1 < count < total:
+        return mean
+    sizes = np.bincount(of, minlength=count)
+    own = np.bincount(of, values, minlength=count) / sizes
+    within = float(((values - own[of]) ** 2).sum())
+    between = float(sizes @ (own - mean.value) ** 2)
+    of_values, of_clusters = within / (total - count), between / (count - 1)
+    if of_clusters <= MATTERS * of_values:
+        squared, degrees = (within + between) / (total - 1) / total, total - 1.0
+    else:
+        uneven = float(sizes @ sizes) / total
+        part = uneven / total * (count - 1) / (total - uneven)
+        first, second = part * of_clusters, (1 / total - part) * of_values
+        squared = first + second
+        degrees = squared**2 / (first**2 / (count - 1) + second**2 / (total - count))
+    # Of a mean over as many independent values as there are degrees of freedom.
+    skewness = _skewness(values - mean.value) * math.sqrt(count / (degrees + 1))
+    return _Mean(mean.value, math.sqrt(squared), degrees, count, skewness)
 
 
 def _skewness(changes: NDArray[np.float64]) -> float:
@@ -278,7 +314,7 @@ def mean_rate(tasks: Rates) -> float:
     return float(np.mean([np.mean(scores) for scores, _ in tasks]))
 
 
-def mean_rate_interval(tasks: Rates) -> Interval | None:
+def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Interval | None:
     """The interval of a mean over tasks: Wilson's for as many independent samples as are as sure.
 
     None for fewer than five clusters in all.
@@ -296,12 +332,12 @@ def mean_rate_interval(tasks: Rates) -> Interval | None:
         within = sum(chance * (1 - chance) / (count - 1) for chance, count in softened)
         size = max(size, middle * (1 - middle) * len(tasks) ** 2 / within)
     if mean.clusters == total:
-        return wilson(rate * size, size)
+        return wilson(rate * size, size, NormalDist().inv_cdf((1 + confidence) / 2))
     independent = sum(float(np.var(scores)) / len(scores) for scores, _ in tasks) / len(tasks) ** 2
     share = mean.clusters / total
     if independent > ROUNDING and mean.standard_error > ROUNDING:
         share = min(1.0, independent / mean.standard_error**2)
-    return wilson(rate * size * share, size * share, t_quantile(mean.degrees))
+    return wilson(rate * size * share, size * share, t_quantile(mean.degrees, confidence))
 
 
 def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Interval | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,6 +74,25 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
             StageCost(each.name, each.does, cost.tokens, spread.middle, spread.low, spread.high)
         )
     return Estimate(name, target, timed.at, tuple(rows))
+
+
+def tokens_of(settings: ExtendSettings, window: int) -> int:
+    """What a run will read at most."""
+    return sum(each.cost(window).tokens for each in stages(settings))
+
+
+def seconds_of(loaded: LoadedModel, target: int) -> Callable[[ExtendSettings], float]:
+    """How long runs will take at most, by the model's own timing, which is done once."""
+    window = loaded.present_plan.target_length
+    timed = Timed.of(loaded.model, window, target)
+    start = _fresh_process()
+
+    def seconds(settings: ExtendSettings) -> float:
+        costs = [each.cost(window) for each in stages(settings)]
+        forwards = [each for cost in costs for each in cost.forwards]
+        return timed.range(forwards, start * sum(cost.processes for cost in costs)).high
+
+    return seconds
 
 
 def _fresh_process() -> float:

@@ -21,10 +21,11 @@ from ropewalk.pipeline.results import read_result, run_id
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate
+from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
+from ropewalk.pipeline.stages.verdict import Judge
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
@@ -65,6 +66,7 @@ class Extended(Result):
             "after": evaluated.after,
             "at_target": evaluated.at_target,
             "short": self.result(CheckShort).differences,
+            "verdict": self.result(Judge).verdict,
             "exported": self.result(Export).written,
             "verified": self.result(Verify).verified,
         }
@@ -80,9 +82,32 @@ class Extended(Result):
         if self.method == TRAINED:
             trained = self.result(Train).stage
             how = f"training of {len(trained.steps):,} steps with {trained.method}"
+            planned = self.result(Untrained).after
+            beside = f" (before training, with {trained.method}: {planned}){beside}"
         return (
             f"at {format_length(self.settings.target_length)}: before, {evaluated.before}; after, "
             f"{how}, {evaluated.after}{beside}"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the exported model works at the target, its price, and what to do."""
+        judged = self.result(Judge)
+        chosen = "the trained model" if self.method == TRAINED else self.method
+        price = self.result(CheckShort).price
+        advice = {
+            "works": f"Use {chosen}; {price}.",
+            "does not work": f"Do not use {chosen} at this length; {self._instead}.",
+            "undecided": f"Run again with more samples before you rely on {chosen}; {price}.",
+        }
+        return f"{judged.summary()}. {advice[judged.verdict]}"
+
+    @property
+    def _instead(self) -> str:
+        return (
+            "train longer, or extend less far"
+            if self.settings.train_steps
+            else ("train under it, or extend less far")
         )
 
     @property
@@ -95,7 +120,7 @@ class Extended(Result):
         return self.result(Export).written[0].load
 
     def summary(self) -> str:
-        return f"{self.model} {self.achieved}; {self.written}. Load it: {self.load}"
+        return f"{self.model} {self.achieved}; {self.written}. Load it: {self.load}. {self.verdict}"
 
     def figure(self) -> Figure:
         """Retrieval and perplexity by length, each method."""

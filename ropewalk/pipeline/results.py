@@ -16,6 +16,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
+from ropewalk.evaluation.verdict import THRESHOLD, Look
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY
@@ -219,6 +220,61 @@ class ShortText(Result):
             f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
             "schedule for these lengths."
         )
+
+    @property
+    def price(self) -> str:
+        """The change in perplexity at the longest length that was served before, in one clause."""
+        own = [d for d in self.differences if (d.task, d.metric) == (PERPLEXITY.name, NLL.name)]
+        if not own:
+            return f"what it costs on short text was {NOT_MEASURED}"
+        last = max(own, key=lambda d: d.length)
+        to = f"up to {format_length(last.length)}"
+        if last.low is None or last.high is None:
+            return (
+                f"it changes perplexity by {math.expm1(last.difference):+.1%} {to} ({NO_INTERVAL})"
+            )
+        ends = sorted(abs(math.expm1(end)) for end in (last.low, last.high))
+        told = f"{abs(math.expm1(last.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
+        if last.low > 0:
+            return f"it costs {told} of perplexity {to}"
+        if last.high < 0:
+            return f"it lowers perplexity by {told} {to}"
+        return f"it costs at most {math.expm1(last.high):.1%} of perplexity {to}"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged(Result):
+    """Whether the exported schedule works at the target."""
+
+    chosen: str
+    length: int
+    looks: tuple[Look, ...]
+    """At more and more samples, until one decides; none where no task fits the length."""
+
+    def derived(self) -> dict[str, object]:
+        more = self.looks[-1].more if self.looks and self.verdict == "undecided" else None
+        return {"verdict": self.verdict, "threshold": THRESHOLD, "more": more}
+
+    @property
+    def verdict(self) -> str:
+        return self.looks[-1].verdict if self.looks else "undecided"
+
+    def summary(self) -> str:
+        said = f"{self.verdict} at {format_length(self.length)}"
+        if not self.looks:
+            return f"{said}: retrieval {NOT_MEASURED}"
+        last = self.looks[-1]
+        told = f"threshold {THRESHOLD:.0%}, {last.samples} samples"
+        if last.low is None or last.high is None:
+            told = f"{NO_INTERVAL}, {told}"
+        else:
+            told = f"{100 * last.low:.0f} to {last.high:.0%}, {told}"
+        said += f": retrieval {last.rate:.0%} ({told})"
+        if self.verdict != "undecided":
+            return said
+        if last.more is None:
+            return f"{said}; no number of samples in reach would tell, so close is the threshold"
+        return f"{said}; about {last.more:,} more samples would tell"
 
 
 @dataclass(frozen=True, eq=False)

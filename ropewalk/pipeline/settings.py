@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_count, check_seed
 
@@ -36,6 +37,8 @@ class ExtendSettings:
     """0 for an extension without training."""
     learning_rate: float = LEARNING_RATE
     batch: int = BATCH
+    looks: int = LOOKS
+    """Of the verdict, at most."""
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples", "batch"):

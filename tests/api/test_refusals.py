@@ -31,7 +31,7 @@ refused = [
     lambda: rw.extend("bundled", dtype="int8"),
     lambda: rw.extend("bundled", samples=0),
     lambda: rw.extend("bundled", 10**9),
-    lambda: rw.extend.preview("bundled", evaluations=0),
+    lambda: rw.extend.preview("bundled", budget=0),
     lambda: rw.precision("bundled", device="gpu"),
     lambda: rw.precision("bundled", dtype="int8"),
     lambda: rw.precision("bundled", sequences=0),

@@ -30,8 +30,8 @@ from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, BUNDLED_FOLDERS
 from ropewalk.pipeline import cost
 from tests.stock_process import StockProcess
 
-STAGES = ("inspect", "compare", "search", "evaluate", "short", "export", "verify")
-SMALL = ("--to", "1k", "--evaluations", "5", "--samples", "2", "--lengths", "512")
+STAGES = ("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify")
+SMALL = ("--to", "1k", "--budget", "5", "--samples", "2", "--lengths", "512")
 
 
 def _extend(*arguments: object) -> Any:
@@ -103,9 +103,13 @@ def done(
     return run, _extend(*SMALL, "--run", run).stdout
 
 
-def test_the_last_three_lines_say_what_where_and_how(done: tuple[Path, str]) -> None:
+def test_the_last_lines_say_what_where_how_and_whether_it_works(done: tuple[Path, str]) -> None:
     run, said = done
-    achieved, where, how = said.strip().splitlines()[-3:]
+    achieved, where, how, verdict = said.strip().splitlines()[-4:]
+    judged = json.loads((run / "verdict.json").read_text())["result"]
+    assert verdict.startswith(f"{judged['verdict']} at 1k: retrieval ")
+    assert "threshold 85%" in verdict
+    assert "up to 512" in verdict or "does not work" in verdict
     evaluated = json.loads((run / "evaluate.json").read_text())["result"]
     assert achieved.startswith("at 1k: before, retrieval ")
     assert f"after, by {evaluated['chosen']}, retrieval " in achieved
@@ -157,7 +161,7 @@ def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     assert again["after"] == again["at_target"][again["method"]]
     assert again["before"] == again["at_target"]["none"]
     told = rw.extend(
-        "bundled", "1k", evaluations=5, samples=2, lengths=[512], run=run
+        "bundled", "1k", budget=5, samples=2, lengths=[512], run=run
     )  # the function on the command's run
     assert json.loads(json.dumps(told.to_json())) == again
 

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def extended(folder: Path, run: Path, **more: object) -> Extended:
     arguments = {
         "corpus": tiny.documents(8),
-        "evaluations": 5,
+        "budget": 5,
         "samples": 2,
         "lengths": [tiny.WINDOW],
         **more,

@@ -54,7 +54,7 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     texts = tiny.documents(8)
     found = check_result(
         rw.extend.preview(
-            str(folder), 256, corpus=texts, evaluations=5, samples=2, lengths=[tiny.WINDOW]
+            str(folder), 256, corpus=texts, budget=5, samples=2, lengths=[tiny.WINDOW]
         )
     )
     rows = {row.stage: row for row in found.stages}
@@ -76,7 +76,9 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     rows = run_command("extend", folder, "--to", 1024, "--dry-run")["stages"]
     assert [row["stage"] for row in rows] == [
-        *("inspect", "compare", "search", "evaluate", "short", "export", "verify"),
+        *("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify"),
     ]
+    # At most four looks more, at the target: 15 times what was evaluated of three tasks.
+    assert rows[5]["tokens"] == 3 * 20 * 15 * 1024
     assert rows[3]["tokens"] == (2 + len(HAND_DESIGNED)) * 4 * 20 * (128 + 256 + 512 + 1024)
     assert list(tmp_path.iterdir()) == []

@@ -181,6 +181,8 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
         ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
         ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
         ("evaluate", edited("result", "chosen", to="none"), r"result.chosen = 'none': must be"),
+        ("verdict", edited("result", "chosen", to="none"), r"result.chosen = 'none': must be"),
+        ("verdict", edited("result", "verdict", to="works"), "does not follow from the rest"),
         # Another valid method: what was exported is not what the file would then say.
         ("evaluate", edited("result", "best_hand_designed", to="none"), "must be"),
         ("evaluate", edited("result", "at_target", to={}), r"at_target"),
@@ -284,7 +286,7 @@ THEN_SHORT = [
     [
         ({"corpus": SHORT}, r"a search needs at least 3.*documents \(`corpus`\), or a shorter"),
         ({"corpus": THEN_SHORT}, "no document of the corpus holds .* 256 needs"),
-        ({"evaluations": 0}, "evaluations = 0: must lie between 1"),
+        ({"budget": 0}, "budget = 0: must be a whole number of evaluations or tokens, or a time"),
         ({"samples": 0}, "samples = 0: must lie between 1"),
         ({"lengths": [1]}, "lengths = 1: must be at least 2"),
         ({"lengths": ["8k"]}, r"lengths = 8192: .*extend further \(`to`\)"),

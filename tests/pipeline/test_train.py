@@ -23,6 +23,7 @@ from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.train import Train
+from ropewalk.pipeline.stages.verdict import Judge
 from ropewalk.run_directory import read_journal
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -52,7 +53,7 @@ def test_the_trained_model_is_measured_next_to_the_one_it_was(
     check_result(done)
     assert list(done.results) == [
         *("inspect", "compare", "search", "untrained", "train", "evaluate"),
-        *("short", "export", "verify"),
+        *("short", "verdict", "export", "verify"),
     ]
     evaluated, before = done.result(Evaluate), done.result(Untrained)
     assert done.method == TRAINED
@@ -66,6 +67,12 @@ def test_the_trained_model_is_measured_next_to_the_one_it_was(
     weights = {(record["method"] == TRAINED, record["weights"]) for record in records}
     assert len(weights) == 2
     assert "training of 6 steps with" in done.achieved
+    assert f": {before.after})" in done.achieved
+    # The verdict is on the trained weights.
+    assert done.result(Judge).chosen == TRAINED
+    assert "the trained model" in done.verdict
+    judged = read_journal(run / "verdict.jsonl")
+    assert {record["method"] for record in judged} <= {TRAINED}
 
 
 @pytest.mark.slow

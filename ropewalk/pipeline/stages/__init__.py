@@ -13,6 +13,7 @@ from ropewalk.pipeline.stages.inspect import Inspect
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
+from ropewalk.pipeline.stages.verdict import Judge
 from ropewalk.pipeline.stages.verify import Verify
 
 
@@ -38,6 +39,7 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
         Search(settings.target_length, settings.evaluations, settings.seed),
         *evaluation,
         CheckShort(),
+        Judge(settings.target_length, settings.samples, settings.seed, settings.looks),
         Export(),
         Verify(),
     )

@@ -1,0 +1,91 @@
+"""Verdict: whether the chosen schedule works at the target, asked until the answers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.results import rates_of
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.settings import EvaluationSettings
+from ropewalk.evaluation.verdict import LOOKS, blocks, look
+from ropewalk.pipeline.results import Judged
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
+from ropewalk.pipeline.stages.evaluate import TASKS, Evaluate
+from ropewalk.pipeline.stages.search import Search
+from ropewalk.progress import Progress, share
+from ropewalk.records import PERPLEXITY, EvalRecord
+from ropewalk.run_directory import RECORDS
+
+MORE = "verdict.jsonl"
+"""The samples that the evaluation did not need."""
+
+
+@dataclass(frozen=True)
+class Judge(Stage[Judged]):
+    target_length: int
+    samples: int
+    """For each task, that the evaluation took; every look takes twice as many as the one before."""
+    seed: int = 0
+    looks: int = LOOKS
+    tasks: tuple[str, ...] = tuple(task for task in TASKS if task != PERPLEXITY.name)
+
+    name = "verdict"
+    does = "whether the chosen schedule works at the target, with more samples where they can tell"
+    result_type = Judged
+
+    def cost(self, window: int) -> Cost:
+        more = blocks(self.samples, self.looks)[-1] - self.samples
+        return Cost((Forwards(self.target_length, len(self.tasks) * more),))
+
+    def run(self, work: Work, progress: Progress) -> Judged:
+        chosen, plan = work.result(Evaluate).chosen, work.result(Search).plan
+        answerer = InProcess(work.loaded, [Condition(chosen, plan.id, plan)])
+        known = [
+            record
+            for i, each in enumerate(work.directory.journal(RECORDS).records, start=1)
+            if (record := EvalRecord.from_json(each, f"record {i}")).method == chosen
+            and record.length == self.target_length
+            and record.task in self.tasks
+        ]
+        journal, tell = work.directory.journal(MORE), share(progress, self.name)
+        asked = [name for name in self.tasks if any(r.task == name for r in known)]
+        taken = []
+        for samples in blocks(self.samples, self.looks) if asked else ():
+            settings = self._settings(samples, asked)
+            evaluation = Evaluation(answerer, work.to_report, settings, work.notice)
+            records = evaluation.run(journal, tell, known)
+            rates = rates_of(self._of(records, samples), asked)
+            assert rates is not None, "every task that is asked has answers"
+            taken.append(look(rates))
+            if taken[-1].verdict != "undecided":
+                break
+        return Judged(chosen, self.target_length, tuple(taken))
+
+    def _settings(self, samples: int, tasks: Sequence[str]) -> EvaluationSettings:
+        return EvaluationSettings(tuple(tasks), (self.target_length,), samples, self.seed)
+
+    def _of(self, records: Sequence[EvalRecord], samples: int) -> list[EvalRecord]:
+        """The first samples of each task and metric: a resumed run may know more than this look."""
+        found, count = [], dict[tuple[str, str], int]()
+        for record in records:
+            key = record.task, record.metric
+            count[key] = count.get(key, 0) + 1
+            if count[key] <= samples:
+                found.append(record)
+        return found
+
+    def recalled(self, work: Work, result: Judged) -> Judged:
+        """The result, if it speaks of the schedule that was evaluated."""
+        chosen = work.result(Evaluate).chosen
+        if result.chosen != chosen:
+            raise InvalidValue(
+                f"{work.directory.path / self.name}.json: result.chosen",
+                result.chosen,
+                f"must be {chosen!r}, as in {Evaluate.name}.json",
+                f"remove {self.name}.json to have the stage done again",
+            )
+        return result

@@ -1,0 +1,81 @@
+"""A run planned to fit its budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.budget import Budget
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.pipeline import cost
+from ropewalk.pipeline.planned import planned
+from ropewalk.pipeline.settings import ExtendSettings, settings_for
+from tests.evaluation import tiny
+from tests.pipeline.conftest import TARGET, extended
+
+SETTINGS = settings_for(tiny.loaded().present_plan, 4 * tiny.WINDOW)
+
+
+def tokens_of(settings: ExtendSettings) -> int:
+    return cost.tokens_of(settings, tiny.WINDOW)
+
+
+def within(tokens: float) -> ExtendSettings:
+    return planned(SETTINGS, Budget(tokens, "tokens"), tokens_of)
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    assert within(tokens_of(SETTINGS)) == SETTINGS
+    assert within(1e15) == SETTINGS
+
+
+def test_looks_go_first_then_evaluations_then_samples_then_lengths() -> None:
+    whole = tokens_of(SETTINGS)
+    assert within(whole - 1) == replace(SETTINGS, looks=4)
+    one_look = replace(SETTINGS, looks=1)
+    assert within(tokens_of(one_look)) == one_look
+    # Fewer evaluations leave room for looks again.
+    assert within(tokens_of(one_look) - 1).evaluations == 10
+    assert within(tokens_of(one_look) - 1).samples == SETTINGS.samples
+    least = tokens_of(replace(SETTINGS, looks=1, evaluations=1, samples=2))
+    assert within(least - 1).lengths == (SETTINGS.lengths[0], SETTINGS.target_length)
+    for tokens in (whole // 2, whole // 3, whole // 5):
+        assert tokens_of(within(tokens)) <= tokens
+
+
+def test_too_small_a_budget_names_the_least_that_would_do() -> None:
+    with pytest.raises(InvalidValue, match=r"budget = '1e\+03tok': is too small .* give ") as told:
+        within(1000)
+    least = str(told.value).split("give ")[1].split(" or more")[0]
+    assert within(float(least.removesuffix("tok")))
+
+
+def test_a_budget_in_tokens_is_said_and_resumes_to_the_same_run(
+    folder: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    small = tokens_of(
+        settings_for(
+            tiny.loaded().present_plan, TARGET, evaluations=5, samples=2, lengths=[tiny.WINDOW]
+        )
+    )
+    given = {"budget": f"{small}tok", "lengths": [tiny.WINDOW], "samples": 2}
+    first = extended(folder, tmp_path / "run", **given, notice=told.append)
+    assert tokens_of(first.settings) <= small
+    assert any(f"at most {tokens_of(first.settings):,} tokens" in line for line in told)
+    (tmp_path / "run" / "verdict.json").unlink()
+    assert extended(folder, tmp_path / "run", **given).settings == first.settings
+    # A time keeps the plan of a run that has begun, however fast the machine is now.
+    again = extended(folder, tmp_path / "run", **{**given, "budget": "90h"})
+    assert again.settings == first.settings
+
+
+def test_a_time_that_is_too_short_is_refused_before_anything_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"budget = '1m': is too small .* give \d+m or more"):
+        rw.extend(str(folder), "64k", budget="0.1s", corpus=tiny.documents(8), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

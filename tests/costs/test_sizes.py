@@ -31,8 +31,9 @@ def stock(model_type: str) -> dict[str, Any]:
     """The config that transformers has by default, with four layers."""
     config = CONFIG_MAPPING[model_type]()
     config.num_hidden_layers = 4
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:4]
+    for key in ("layer_types", "mlp_layer_types"):
+        if getattr(config, key, None):
+            setattr(config, key, getattr(config, key)[:4])
     written: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     return {**written, "model_type": model_type}
 

@@ -40,6 +40,18 @@ SERVING = ("tests/runtimes/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a cache is divided by more devices than there are key heads": Fault(
+        "ropewalk/costs/estimates.py",
+        "own.cache(length) * cache / min(devices, max(1, heads))",
+        "own.cache(length) * cache / devices",
+        ("tests/costs/test_estimates.py",),
+    ),
+    "a window counts as the whole text": Fault(
+        "ropewalk/costs/sizes.py",
+        "return self.keeps * min(length, self.window or length) + self.state",
+        "return self.keeps * length + self.state",
+        ("tests/costs/test_sizes.py",),
+    ),
     "a look of the verdict has an interval of its own alone": Fault(
         "ropewalk/evaluation/verdict.py",
         "mean_rate_interval(tasks, CONFIDENCE)",

@@ -46,6 +46,11 @@ def as_budget(value: int | str, key: str = "budget") -> Budget:
     )
 
 
+def counted(budget: Budget | None, unit: Unit) -> int | None:
+    """The number that a budget states in this unit; None if it states another, or nothing."""
+    return int(budget.amount) if budget is not None and budget.unit == unit else None
+
+
 def _rounded_up(amount: float) -> float:
     """To two digits."""
     digits = 10.0 ** (math.floor(math.log10(amount)) - 1)

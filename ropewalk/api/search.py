@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,19 +22,23 @@ from ropewalk.api.common import (
     as_length,
     as_path,
 )
+from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
-from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
+from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Kind
 from ropewalk.torchrun import local_rank, started
 from ropewalk.untrusted import whole_number
+from ropewalk.values import decode
 
 if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
     from ropewalk.searching.model.ranks import Ranks
     from ropewalk.searching.model.results import Found, Searched
+    from ropewalk.searching.model.settings import SearchSettings
 
 
 def search(
@@ -51,12 +55,13 @@ def search(
             advanced=True,
         ),
     ] = "adaptive",
-    evaluations: Annotated[
-        int | None,
-        Option("Search budget in evaluations of all documents (default: the strategy's own)."),
-    ] = None,
-    tokens: Annotated[
-        int | None, Option("Search budget in tokens (default: no limit).", advanced=True)
+    budget: Annotated[
+        int | str | None,
+        Option(
+            "Evaluations of all documents (40), tokens (1e9tok) or time (30m) of the search "
+            "(default: the strategy's own).",
+            "BUDGET",
+        ),
     ] = None,
     objective: Annotated[
         Kind, Option("Minimise the loss on the text, on the answers, or on both.", advanced=True)
@@ -108,24 +113,26 @@ def search(
 ) -> Searched:
     """Search rescale factors for a longer context, by perplexity and retrieval together.
 
-    The budget is given in `evaluations` (scores over all search documents) or `tokens`. `recover`
-    also searches a schedule for sequences within the original context length. The directory `run`
-    keeps plan, journal and figures, and an interrupted search resumes there. Under `torchrun`, all
-    ranks work on the same search, and each returns its result. `strict` refuses a config that
-    leaves open how the model rotates, instead of warning. `as_published` runs the search of
-    Ding et al. 2024 with its own strategy, objective, documents and space, which no other setting
-    may then change.
+    `budget` is a number of evaluations (scores over all search documents), of tokens (`"1e9tok"`),
+    or a time (`"30m"`), which becomes tokens by forwards timed here and depends on the machine; a
+    run that resumes keeps the tokens that it began with. `recover` also searches a schedule for
+    sequences within the original context length. The directory `run` keeps plan, journal and
+    figures, and an interrupted search resumes there. Under `torchrun`, all ranks work on the same
+    search, and each returns its result. `strict` refuses a config that leaves open how the model
+    rotates, instead of warning. `as_published` runs the search of Ding et al. 2024 with its own
+    strategy, objective, documents and space, which no other setting may then change.
     """
     with called("search", search, locals()):
         from ropewalk.searching.model.results import Searched
         from ropewalk.searching.model.settings import SearchSettings, check_target, published
 
+        limit = None if budget is None else as_budget(budget)
         settings = SearchSettings(
             target_length=as_length(to, "to"),
             strategy=strategy,
             objective=objective,
-            evaluations=evaluations,
-            tokens=tokens,
+            evaluations=counted(limit, "evaluations"),
+            tokens=counted(limit, "tokens"),
             stock_runtimes=stock_runtimes,
             beyond_critical=beyond_critical,
             recover=recover,
@@ -165,6 +172,12 @@ def search(
                 allow_download=allow_download,
                 place=whole if ranks is None else ranks.place,
             )
+            if limit is not None and limit.unit == "seconds":
+                if ranks is not None:
+                    raise InvalidValue(
+                        "budget", str(limit), "ranks differ in time", "give tokens, such as 1e9tok"
+                    )
+                settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
             check_search(loaded, texts, settings)
             if ranks is None:
                 announce_search(
@@ -198,6 +211,21 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
+
+
+def _tokens_in(
+    budget: Budget, settings: SearchSettings, loaded: LoadedModel, run: Path | None
+) -> int:
+    """As many tokens as are read at the target in a time, or those that a run began with."""
+    if run is not None and (run / CONFIGURATION).is_file():
+        _, kept = read_configuration(run)
+        if kept.get("tokens") is not None:
+            return int(decode(int, kept["tokens"], "tokens"))
+    from ropewalk.evaluation.forward_time import Timed
+
+    length = settings.target_length
+    timed = Timed.of(loaded.model, loaded.present_plan.target_length, length)
+    return max(1, int(budget.amount / timed.range([(length, 1)]).high * length))
 
 
 def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:

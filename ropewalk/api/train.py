@@ -29,6 +29,7 @@ from ropewalk.api.common import (
     documents_in,
 )
 from ropewalk.api.report import keep_report
+from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.windows import Arrangement
@@ -224,10 +225,12 @@ def train(
     search_corpus: Annotated[
         Corpus, Option("Text of searches.", "FILE", advanced=True)
     ] = "held-out",
-    evaluations: Annotated[
-        int | None,
+    budget: Annotated[
+        int | str | None,
         Option(
-            "Budget of each search in evaluations (default: the strategy's own).", advanced=True
+            "Evaluations (40) or tokens (1e9tok) of each search (default: the strategy's own).",
+            "BUDGET",
+            advanced=True,
         ),
     ] = None,
     shares: Annotated[
@@ -397,7 +400,7 @@ def train(
             execution,
             as_path(run, "run") if run else default,
             search_between,
-            evaluations,
+            _budget(budget),
             from_config,
         )
         asked.check()
@@ -462,7 +465,8 @@ class _Asked:
     path: Path
     """The run directory, which a preview does not make."""
     search_between: bool
-    evaluations: int | None
+    budget: Budget | None
+    """Of each search."""
     from_config: bool
 
     def searched(self, number: int) -> bool:
@@ -624,6 +628,15 @@ def _settings(recipe: TrainingRecipe | None, **given: Any) -> TrainingSettings:
     )
 
 
+def _budget(given: int | str | None) -> Budget | None:
+    budget = None if given is None else as_budget(given)
+    if budget is not None and budget.unit == "seconds":
+        raise InvalidValue(
+            "budget", given, "a search of a stage counts no time", "write 40 or 1e9tok"
+        )
+    return budget
+
+
 def _plans(plan: PlanLike | Sequence[PlanLike] | None) -> tuple[ContextPlan, ...]:
     if plan is None:
         return ()
@@ -712,7 +725,7 @@ def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     if asked.searches:
         chosen |= {
             "search_between": asked.search_between,
-            "evaluations": asked.evaluations,
+            "budget": None if asked.budget is None else list(asked.budget),
             "search_corpus_sha256": corpus_digest(search_texts),
         }
     tokens = asked.text.tokens
@@ -802,7 +815,10 @@ class _Planner:
         directory = self.directory
         assert directory is not None  # under torchrun nothing is searched
         settings = SearchSettings(
-            target_length=length, evaluations=self.asked.evaluations, seed=self.asked.settings.seed
+            target_length=length,
+            evaluations=counted(self.asked.budget, "evaluations"),
+            tokens=counted(self.asked.budget, "tokens"),
+            seed=self.asked.settings.seed,
         )
         loaded = load(str(folder))
         legs.check_search(loaded, self.search_texts, settings)

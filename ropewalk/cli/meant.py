@@ -18,7 +18,6 @@ _SAME = {
     "output-dir": "--output",
     "batch-size": "--batch",
     "max-steps": "--steps",
-    "budget": "--evaluations",
     "evaluations": "--budget",
     "runtimes": "--runtime",
     "methods": "--method",

@@ -295,8 +295,8 @@ def _allowance(objective: Objective, evaluations: int | None, tokens: int | None
         count = int(budget / cost + 1e-9)
         if count < objective.documents:
             raise InvalidValue(
-                key,
-                budget,
+                "budget",
+                f"{budget} {key}",
                 f"one evaluation is {objective.documents * objective.tokens_per_document} tokens, "
                 f"over {objective.documents} documents",
                 "allow at least that",

@@ -121,7 +121,7 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
         run=tmp_path / "precision",
     )
     assert "bf16" in texts(rw.report(tmp_path / "precision").path)
-    rw.search(tiny.loaded(), 256, corpus=tiny.documents(), evaluations=3, run=tmp_path / "search")
+    rw.search(tiny.loaded(), 256, corpus=tiny.documents(), budget=3, run=tmp_path / "search")
     shown = texts(rw.report(tmp_path / "search").path)
     assert "Rescale factors by method" in shown
     assert "Held-out documents, at" in shown

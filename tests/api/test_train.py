@@ -304,7 +304,7 @@ def test_a_schedule_is_searched_between_stages(
     said: list[str] = []
     found = trained(
         model, tmp_path / "run", to=None, stages=[256, 512], steps=2, search_between=True,
-        search_corpus=[document.text for document in tiny.documents(8)], evaluations=5,
+        search_corpus=[document.text for document in tiny.documents(8)], budget=5,
         notice=said.append,
     )  # fmt: skip
     assert sum(text.startswith("this search takes up to ") for text in said) == 1

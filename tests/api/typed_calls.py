@@ -37,9 +37,9 @@ def on_a_model(plan: ContextPlan) -> None:
     rw.evaluate_checkpoints("m", last=3, tasks=["kv"])
     rw.evaluate_checkpoints("m", last="3")  # type: ignore[arg-type]
 
-    rw.search("m", "32k", strategy="evolution", evaluations=40)
+    rw.search("m", "32k", strategy="evolution", budget=40)
     rw.search("m")  # type: ignore[call-arg]
-    rw.search("m", "32k", budget=40)  # type: ignore[call-arg]
+    rw.search("m", "32k", evaluations=40)  # type: ignore[call-arg]
 
     rw.precision("m", arms=["bf16"], quick=True)
     rw.precision("m", arms=3)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from tests.evaluation import tiny
 from tests.forks import Forks
 from tests.searching.model.test_ranks import processes
 
-QUICK = ("--to", 256, "--evaluations", 5, "--corpus")
+QUICK = ("--to", 256, "--budget", 5, "--corpus")
 RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
 
 
@@ -76,9 +76,9 @@ def test_without_a_run_directory_there_is_a_default_one(
         (("--to", "1x"), "whole number of tokens"),
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
         (("--corpus", "nothing.txt"), "no such file"),
-        (("--tokens", "100"), "one evaluation is"),
-        (("--evaluations", "0"), "--evaluations = 0: must allow at least one score"),
-        (("--budget", "0"), "--evaluations = 0: must allow at least one score"),
+        (("--budget", "100tok"), "--budget = '100 tokens': one evaluation is"),
+        (("--evaluations", "0"), "--budget = '0': must be a whole number of evaluations"),
+        (("--budget", "0"), "--budget = '0': must be a whole number of evaluations"),
         (("--to", "64", "--recover", "--beyond-critical"), "--beyond-critical = True: bounds the"),
         (("--beyond-critical", "--as-published"), "settings of its own for"),
         (("--ranks-per-copy", "2"), "the number of ranks must be a multiple of it, and is 1"),
@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(
         _search(model, *QUICK, corpus, *arguments)
     assert "\n" not in str(refused.value)
     # Only what was refused after a first measurement keeps its directory.
-    assert ("--tokens" in arguments) == bool(list(tmp_path.rglob("*.json")))
+    assert ("100tok" in arguments) == bool(list(tmp_path.rglob("*.json")))
 
 
 @pytest.mark.parametrize("given", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two", "RANK": "0"}])

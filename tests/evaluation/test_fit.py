@@ -35,7 +35,7 @@ def test_a_token_beyond_the_vocabulary_is_named_before_the_first_forward(
     with pytest.raises(InputError, match=message):
         rw.evaluate(small, tasks=["perplexity"], corpus=TEXTS, lengths=[64])
     with pytest.raises(InputError, match=message):
-        rw.search(small, 256, corpus=TEXTS, evaluations=1)
+        rw.search(small, 256, corpus=TEXTS, budget=1)
     with pytest.raises(InputError, match=message):
         rw.precision(small, corpus=TEXTS, quick=True)
 

@@ -74,7 +74,7 @@ def announce_search(
                 evaluations=evaluations,
                 tokens=None,
             )
-            said = f"`evaluations` {evaluations}"
+            said = f"`budget` {evaluations}"
             if documents is not None:
                 said += f" with `documents` {documents} of `rw.search`"
             if settings.strategy != own.strategy:

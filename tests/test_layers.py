@@ -456,8 +456,8 @@ ROOMS = {
     ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "api", "options", "progress", "run_directory"),
-            *("models.source", "context_plan", "searching", "torchrun"),
+            *("errors", "untrusted", "api", "budget", "options", "progress", "run_directory"),
+            *("models.source", "context_plan", "searching", "torchrun", "values"),
         ),
         needs=("numpy",),
         wires=True,
@@ -472,7 +472,7 @@ ROOMS = {
     ),
     "api.train": Row(
         (
-            *("errors", "untrusted", "extras", "api", "lengths", "options", "progress"),
+            *("errors", "untrusted", "extras", "api", "budget", "lengths", "options", "progress"),
             *(
                 "run_directory",
                 "context_plan",

@@ -215,7 +215,7 @@ def blocks() -> dict[str, str]:
                 *(_shown(told[key]) for key in ("ratio", "flow", "growth", "loss_change")),
             ]
             lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", *_sentences(kept)]
+    lines += ["", *_sentences(kept), *verdicts(kept)]
     return {PAGE: "\n".join(lines) + "\n"}
 
 
@@ -243,6 +243,32 @@ def _sentences(kept: dict[str, Any]) -> list[str]:
                 "number for all Δ₁)."
             )
     return said
+
+
+def verdicts(kept: dict[str, Any]) -> list[str]:
+    """What became of the claims, by the rules that were written down."""
+    part = kept["parts"].get("first token")
+    if part is None:
+        return []
+    own, over = part["arms"]["bf16, given"], Estimate(*part["bf16 over fp32"])
+    ratio, growth = Estimate(*own["ratio"]), Estimate(*own["growth"])
+    rank = own["rank"][:3]
+    said = {"Broken": _verdict(over, seen=10), "Grows with length": _verdict(growth, 0.1, 0.1)}
+    first = _verdict(ratio, seen=10, contradicted=1)
+    said["The first token dominates"] = first if first != "seen" or rank == [1] * 3 else "undecided"
+    if "sink" in kept:
+        sink = kept["sink"]
+        alone = max(sink["over_median"]) > 1000 >= max(sink["elsewhere_over_median"])
+        said["Massive activations"] = "seen" if alone else "not seen"
+    return ["", "; ".join(f"*{claim}*: {word}" for claim, word in said.items()) + "."]
+
+
+def _verdict(value: Estimate, seen: float, contradicted: float | None = None) -> str:
+    if value.low is None or value.high is None:
+        return "undecided"
+    if value.low > seen:
+        return "seen"
+    return "contradicted" if contradicted is not None and value.high < contradicted else "undecided"
 
 
 def _shown(value: Any) -> str:

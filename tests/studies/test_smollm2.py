@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,3 +172,24 @@ def test_what_is_told_of_a_part_can_be_read_back(bundled: LoadedModel) -> None:
 def test_a_rank_correlation_is_of_ranks() -> None:
     assert precision.spearman(np.arange(5.0), np.exp(np.arange(5.0))) == pytest.approx(1)
     assert precision.spearman(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
+
+
+def test_a_claim_is_judged_by_its_interval() -> None:
+    own: dict[str, Any] = {
+        "ratio": [50, 20, 80],
+        "growth": [0.03, 0.01, 0.05],
+        "rank": [1, 1, 1, 8],
+    }
+    part = {"arms": {"bf16, given": own}, "bf16 over fp32": [100, 90, 110]}
+    sink = {"over_median": [5, 2000], "elsewhere_over_median": [4, 90]}
+    [_, said] = precision.verdicts({"parts": {"first token": part}, "sink": sink})
+    assert said == (
+        "*Broken*: seen; *Grows with length*: contradicted; *The first token dominates*: seen; "
+        "*Massive activations*: seen."
+    )
+    own |= {"ratio": [5, 0.5, 20], "growth": [0.1, 0.0, 0.3]}
+    sink["elsewhere_over_median"] = [4, 1200]
+    [_, said] = precision.verdicts({"parts": {"first token": part}, "sink": sink})
+    assert said.count("undecided") == 2
+    assert "*Massive activations*: not seen" in said
+    assert precision.verdicts({"parts": {}}) == []

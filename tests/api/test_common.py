@@ -49,7 +49,7 @@ def test_a_wrong_argument_is_one_line(message: str, call: Callable[[], object]) 
         ("text 1 = 3: must be a string", {"corpus": [3]}),
         ("seed = -1: must be at least 0", {"seed": -1}),
         ("seed = 'x': must be a whole number", {"seed": "x"}),
-        ("evaluations = '6': must be a whole number", {"evaluations": "6"}),
+        ("budget = 'six': must be a whole number", {"budget": "six"}),
         ("run = 3: must be a path", {"run": 3}),
         ("must be a path", {"run": "a\0b"}),
         ("device = None: is not a device", {"device": None}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import ropewalk as rw
 from docs.figures import ROOT, Picture, Sentence, paragraph
 from ropewalk.api.cost import Cost, CostRow
-from ropewalk.cli.cost import duration, fits
+from ropewalk.cli.cost import duration, fits, parts
 from ropewalk.costs.estimates import Work, evaluating, serving, training
 from ropewalk.costs.machines import GIB, machine
 from ropewalk.costs.sizes import sizes_of
@@ -29,8 +29,8 @@ LENGTHS = tuple(2**n for n in range(13, 22))
 def table(found: Cost) -> list[str]:
     lines = ["| | peak, a device | of which, GiB | time | fits |", "|---|---|---|---|---|"]
     for row in found.rows:
-        parts = ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
-        cells = [row.what, f"{row.bytes / GIB:,.1f} GiB", parts, duration(row.seconds), fits(row)]
+        memory = f"{row.bytes / GIB:,.1f} GiB"
+        cells = [row.what, memory, parts(row), duration(row.seconds), fits(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

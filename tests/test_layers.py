@@ -113,7 +113,10 @@ ROOMS = {
     ),
     "evaluation.chunks": Row((), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
-        ("errors", "models.logits", "evaluation", "evaluation.answering", "evaluation.chunks"),
+        (
+            *("costs", "errors", "models.logits", "evaluation", "evaluation.answering"),
+            "evaluation.chunks",
+        ),
         needs=("numpy", "torch", "transformers"),
     ),
     "evaluation.forward_time": Row(
@@ -412,7 +415,7 @@ ROOMS = {
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             *("evaluation.forward_time", "evaluation.statistics"),
-            *("budget", "evaluation.verdict"),
+            *("budget", "costs", "evaluation.verdict"),
             *(
                 "exporting",
                 "exporting.exported",

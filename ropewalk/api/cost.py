@@ -15,14 +15,10 @@ from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called
-from ropewalk.progress import Notice, log_notice
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
-
-STEPS = 1000
-"""Of the training that a cost is stated for."""
 
 
 class Change(NamedTuple):
@@ -77,7 +73,6 @@ def cost(
     *,
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,
     allow_download: AllowDownload = False,
-    notice: Notice = log_notice,
 ) -> Cost:
     """What serving, evaluating, searching, extending and training take at a length, by formulas.
 
@@ -93,7 +88,7 @@ def cost(
         length = present.target_length if to is None else as_length(to, "to")
         sizes = sizes_of(_config(source))
         work = Work(sizes, length, there, present.target_length)
-        found = tuple(_row(work, row, ways) for row, ways in _rows(work, present))
+        found = tuple(_row(work, row) for row in estimates.rows(work, _ways(work, present)))
         return Cost(
             model=source.name,
             length=length,
@@ -110,9 +105,8 @@ def _config(source: Source) -> dict[str, object]:
     return {**source.config, **sizes}
 
 
-def _rows(
-    work: Work, present: ContextPlan
-) -> Iterator[tuple[Row, Callable[[Work], Iterator[Way]]]]:
+def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    """The ways of doing each thing that this model and length leave to do."""
     ways: dict[str, Callable[[Work], Iterator[Way]]] = {
         "serve": estimates.serving,
         "evaluate, a forward": estimates.evaluating,
@@ -126,8 +120,7 @@ def _rows(
         if importlib.util.find_spec("torch"):  # its stages import what runs them
             ways["extend"] = _extending(work, present)
     ways["train, a step"] = estimates.training
-    for row in estimates.rows(work, ways):
-        yield row, ways[row.what]
+    return ways
 
 
 def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Way]]:
@@ -143,18 +136,14 @@ def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Wa
     return lambda own: estimates.extending(own, operations)
 
 
-def _row(work: Work, row: Row, ways: Callable[[Work], Iterator[Way]]) -> CostRow:
-    change = row.change
-    if not row.fits and change is None:
-        change = estimates.more_devices(work, ways)
-    own = row.way
+def _row(work: Work, row: Row) -> CostRow:
     return CostRow(
         what=row.what,
-        bytes=own.bytes,
-        parts={name: float(size) for name, size in own.parts.items()},
-        seconds=own.seconds,
+        bytes=row.way.bytes,
+        parts={name: float(size) for name, size in row.way.parts.items()},
+        seconds=row.way.seconds,
         fits=row.fits,
-        change=None if change is None else _change(work, change),
+        change=None if row.change is None else _change(work, row.change),
     )
 
 

@@ -31,12 +31,15 @@ def _show(found: Cost) -> None:
         rows.add_row(row.what, f"{row.bytes / GIB:,.1f} GiB", *time, fits(row))
     console.print(rows)
     for row in found.rows:
-        parts = ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
-        say(f"{row.what}: {parts}")
+        say(f"{row.what}: {parts(row)}")
     console.print()
     say(found.summary())
     for told in found.assumptions:
         say(f"  {told}")
+
+
+def parts(row: CostRow) -> str:
+    return ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
 
 
 def fits(row: CostRow) -> str:

@@ -18,9 +18,8 @@ from ropewalk.lengths import format_length
 
 ALLOWED_BYTES, ALLOWED_SHARE = 2**30, 0.08
 """For what no formula sees: the driver's context and libraries, and a share of all the rest."""
-COMPUTING, READING = 0.4, 0.7
-"""The assumed shares of a data sheet's operations, where much is computed at once, and of its
-bandwidth, where single tokens are written."""
+COMPUTING = 0.4
+"""The assumed share of a data sheet's operations."""
 CHUNK = 8192
 """Tokens that a server reads at once of a long prompt."""
 MOST_DEVICES = 1024
@@ -71,23 +70,23 @@ class Row(NamedTuple):
 
 
 def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Iterator[Row]:
-    """Each with the first of its ways that fits the machine; ways come from the cheapest on."""
+    """Each as it is done by default, and the cheapest that fits; ways come from the cheapest on."""
     for what, every in ways.items():
-        first, *others = every(work)
-        fits = _fits(first, work.machine)
-        change = None if fits else next((w for w in others if _fits(w, work.machine)), None)
-        yield Row(what, first, fits, change)
+        first = next(every(work))
+        fits = first.bytes <= work.machine.memory
+        yield Row(what, first, fits, None if fits else cheapest(work, every))
 
 
-def _fits(way: Way, machine: Machine) -> bool:
-    return way.bytes <= machine.memory and way.devices <= max(machine.devices, 1)
-
-
-def doublings(machine: Machine) -> Iterator[int]:
-    count = machine.devices
+def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
+    """The first way that fits, on as many devices, or on twice, four times… as many."""
+    count = work.machine.devices
     while count <= MOST_DEVICES:
-        yield count
+        larger = replace(work, machine=replace(work.machine, devices=count))
+        for way in ways(larger):
+            if way.bytes <= work.machine.memory:
+                return way
         count *= 2
+    return None
 
 
 # --- serving ---------------------------------------------------------------------------------
@@ -241,13 +240,3 @@ def _computed(work: Work, operations: float, devices: int) -> float | None:
     if work.machine.operations is None:
         return None
     return operations / (COMPUTING * work.machine.operations * devices)
-
-
-def more_devices(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
-    """The first way that fits on a machine with twice, four times… as many devices."""
-    for count in doublings(work.machine):
-        larger = replace(work, machine=replace(work.machine, devices=count))
-        for way in ways(larger):
-            if _fits(way, larger.machine):
-                return way
-    return None

@@ -28,8 +28,6 @@ class Machine:
     """Bytes of one device, as its driver reports them."""
     operations: float | None = None
     """A second, of one device, in bfloat16 without sparsity, by its data sheet."""
-    bandwidth: float | None = None
-    """Bytes a second that one device reads from its memory, by its data sheet."""
     source: str = ""
 
     def __str__(self) -> str:
@@ -51,7 +49,7 @@ def machine(text: str) -> Machine:
     known = next((row for row in table() if row.name == kind.lower()), None)
     if known is None:
         raise _unknown(text)
-    return Machine(known.name, count, known.memory, known.operations, known.bandwidth, known.source)
+    return Machine(known.name, count, known.memory, known.operations, known.source)
 
 
 @cache
@@ -59,20 +57,27 @@ def table() -> tuple[Machine, ...]:
     rows = json.loads(FILE.read_text("utf-8"))
     return tuple(
         Machine(
-            row["name"], 1, int(row["gib"] * GIB), row["tflops"] * 1e12, row["tbps"] * 1e12,
+            row["name"], 1, int(row["gib"] * GIB), row["tflops"] * 1e12,
             row["source"],
         )
         for row in rows
     )  # fmt: skip
 
 
-def _here() -> Machine:
+def main_memory() -> int | None:
+    """The bytes of this machine's, where they are known."""
     try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on every system
+        return None
+
+
+def _here() -> Machine:
+    memory = main_memory()
+    if memory is None:
         raise InvalidValue(
             "on", HERE, "this system does not say how much memory it has", "write 1x16GiB"
-        ) from None
+        )
     return Machine(HERE, 1, memory, source="this machine's main memory")
 
 

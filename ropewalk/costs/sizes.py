@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.extras import required_by
-from ropewalk.models.config import ALIASES, Config, ConfigReader
+from ropewalk.models.config import Config, ConfigReader
 from ropewalk.untrusted import whole_number
 
 Kind = Literal["full", "sliding", "latent", "linear", "shared"]
@@ -122,15 +122,8 @@ class _Text:
 
     def __init__(self, config: Config) -> None:
         self.whole = config
-        self.reader = ConfigReader(config)
-        self.config: Mapping[str, Any] = self.reader.config
-        self.type = str(self.config.get("model_type", config.get("model_type")))
-
-    def get(self, key: str, default: Any = None) -> Any:
-        for name in ALIASES.get(key, (key,)):
-            if self.config.get(name) is not None:
-                return self.config[name]
-        return default
+        reader = ConfigReader(config)
+        self.get, self.type = reader.get, reader.model_type
 
     def need(self, key: str) -> int:
         value = self.get(key)
@@ -155,9 +148,9 @@ class _Text:
 
     @property
     def tied(self) -> bool:
-        value = self.get("tie_word_embeddings", self.whole.get("tie_word_embeddings"))
-        if value is not None:
-            return bool(value)
+        for value in (self.get("tie_word_embeddings"), self.whole.get("tie_word_embeddings")):
+            if value is not None:
+                return bool(value)
         return self.type.startswith(("gemma", "cohere")) or self.type in ("starcoder2", "smollm3")
 
     @property
@@ -263,7 +256,7 @@ class _Text:
             whole = table * (1 if self.tied else 2)
             whole += sum(self._attention() + self._feed_forward(i) for i in range(len(layers)))
         else:
-            whole = counted_empty(self.whole)
+            whole = sum(weight.numel() for weight in empty_model(self.whole).parameters())
         return whole, whole - idle - (0 if self.tied else table)
 
     def _attention(self) -> int:
@@ -313,15 +306,15 @@ class _Text:
         return max(0, self.experts - self.number("num_experts_per_tok", 1)) * self._expert()
 
 
-def counted_empty(config: Config) -> int:
-    """The weights of the stock model, which is made without them."""
+def empty_model(config: Config) -> Any:
+    """The stock model of a config, without its weights."""
     with required_by(f"counting the weights of a {config.get('model_type')}"):
         importlib.import_module("transformers")
-    return _counted(json.dumps(dict(config), sort_keys=True, default=str))
+    return _made(json.dumps(dict(config), sort_keys=True, default=str))
 
 
-@lru_cache(maxsize=4)
-def _counted(text: str) -> int:
+@lru_cache(maxsize=1)
+def _made(text: str) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -330,8 +323,7 @@ def _counted(text: str) -> int:
     try:
         made = AutoConfig.for_model(kind, **config)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(made)
+            return AutoModelForCausalLM.from_config(made)
     except (ValueError, TypeError, KeyError) as error:
         told = shortened(str(error))
         raise Unsupported(f"the weights of a {kind} cannot be counted here ({told})") from None
-    return sum(weight.numel() for weight in model.parameters())

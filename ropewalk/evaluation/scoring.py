@@ -9,7 +9,6 @@ text is read in chunks besides (chunks.py), where that is asked for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ropewalk.costs.machines import main_memory
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.chunks import Reader, branch
@@ -211,10 +211,7 @@ def memory_of(device: torch.device) -> int | None:
     """The bytes of a device, where they are known."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        return None
+    return main_memory()
 
 
 def _padded(sequences: Sequence[IntArray]) -> Tensor:

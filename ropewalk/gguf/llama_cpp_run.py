@@ -201,7 +201,7 @@ def _threads(path: Path) -> int:
     """Half as many as there are processors, for a model that has work for them.
 
     They wait for each other by spinning: where another process takes one of the processors, as
-    many threads as there are of these were seen to be 37 times slower than one.
+    many threads as there are of these are far slower than one.
     """
     return 1 if path.stat().st_size < _SMALL else max(1, (os.cpu_count() or 1) // 2)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from typing import Any
-
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
+from ropewalk.costs.sizes import empty_model
 from ropewalk.evaluation.forward_time import Arithmetic
 from ropewalk.models.config import Config
 
@@ -18,7 +14,7 @@ _FORWARDS = 3
 
 def multiplications(config: Config, window: int) -> float:
     """Operations of training on one window: a multiplication and an addition each."""
-    model = _empty(config)
+    model = empty_model(config)
     inner = model.config.get_text_config()
     heads = int(inner.num_attention_heads)
     head = int(getattr(inner, "head_dim", None) or inner.hidden_size // heads)
@@ -30,19 +26,5 @@ def multiplications(config: Config, window: int) -> float:
 
 
 def float32_bytes(config: Config) -> int:
-    count: int = sum(weight.numel() for weight in _empty(config).parameters())
+    count: int = sum(weight.numel() for weight in empty_model(config).parameters())
     return count * torch.float32.itemsize
-
-
-def _empty(config: Config) -> Any:
-    """The model without its weights."""
-    return _made(json.dumps(dict(config), sort_keys=True, default=str))
-
-
-@lru_cache(maxsize=1)
-def _made(text: str) -> Any:
-    config = json.loads(text)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(config.pop("model_type"), **config)
-        )

@@ -6,9 +6,10 @@ facts. Finished cells are lines of a journal, and are not measured again.
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,17 @@ from ropewalk.searching.model.planted import Planted, Stretch, plant, stretches_
 LONGEST = 16384
 """Whatever they are cut to, documents are stretches of so many tokens."""
 DOCUMENTS, SEED = 12, 0
+
+
+def command(told: str, run: Callable[[int], None], report: Callable[[], str]) -> None:
+    """The command line of a study of documents."""
+    parser = argparse.ArgumentParser(description=told.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="stop after so many")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    asked = parser.parse_args()
+    if not asked.report:
+        run(asked.documents)
+    print(report())
 
 
 class Cell(NamedTuple):

@@ -11,7 +11,6 @@ stand. The predictions were written down in docs/smollm2.md before the first run
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +20,9 @@ import torch
 
 from docs.figures import paragraph
 from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
-from ropewalk.models.load import LoadedModel, load
+from ropewalk.models.load import load
 from ropewalk.searching.model.planted import text_of
-from ropewalk.theory.decay import decay
-from studies.smollm2.cells import DOCUMENTS, Asked, Cell, documents, fill, kept
+from studies.smollm2.cells import DOCUMENTS, Asked, Cell, command, documents, fill, kept
 from studies.smollm2.methods import CELLS as BY_METHOD
 from studies.smollm2.model import ready
 
@@ -38,16 +36,6 @@ EFFECTIVE = 3616
 THREADS = 2
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="stop after so many")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    asked = parser.parse_args()
-    if not asked.report:
-        run(asked.documents)
-    print(blocks()[PAGE])
-
-
 def run(count: int) -> None:
     torch.set_num_threads(THREADS)
     loaded = load(str(ready()), dtype="float32", device="cpu")
@@ -57,11 +45,6 @@ def run(count: int) -> None:
         for document in by_length.values()
     )
     fill(CELLS, loaded, wanted)
-
-
-def effective_length(loaded: LoadedModel) -> int | None:
-    """By Eq. 17 of Men et al., as `inspect` says it."""
-    return decay(loaded.present_plan.longest(), WINDOW).effective_length
 
 
 def cells() -> list[Cell]:
@@ -171,4 +154,4 @@ def blocks() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, lambda: blocks()[PAGE])

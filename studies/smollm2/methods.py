@@ -12,7 +12,6 @@ before the first run.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,17 @@ from ropewalk.evaluation.statistics import mean_interval, rate_interval
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
 from ropewalk.searching.model.planted import text_of
-from studies.smollm2.cells import DOCUMENTS, LONGEST, Asked, Cell, Mean, documents, fill, kept
+from studies.smollm2.cells import (
+    DOCUMENTS,
+    LONGEST,
+    Asked,
+    Cell,
+    Mean,
+    command,
+    documents,
+    fill,
+    kept,
+)
 from studies.smollm2.model import ready
 
 if TYPE_CHECKING:
@@ -44,16 +53,6 @@ SHOWN = (
     "SmolLM2-135M-Instruct in Q4_1, trained for 8k: facts retrieved and loss of the text at 4k and "
     "16k, by method, with 95% intervals"
 )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="stop after so many")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    asked = parser.parse_args()
-    if not asked.report:
-        run(asked.documents)
-    print(table(kept(CELLS)))
 
 
 def run(count: int) -> None:
@@ -236,4 +235,4 @@ def drawn(cells: Sequence[Cell]) -> Figure:
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, lambda: table(kept(CELLS)))

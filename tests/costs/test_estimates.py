@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.costs.estimates import Work, evaluating, more_devices, rows, serving, training
+from ropewalk.costs.estimates import Work, cheapest, evaluating, rows, serving, training
 from ropewalk.costs.machines import GIB, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.models import catalogue
@@ -56,12 +56,12 @@ def test_training_is_changed_by_what_costs_least_first() -> None:
     assert four < one
 
 
-def test_more_devices_are_counted_where_one_machine_is_too_small() -> None:
-    found = more_devices(work(2**20, "1xrtx-4090"), serving)
+def test_cheapest_are_counted_where_one_machine_is_too_small() -> None:
+    found = cheapest(work(2**20, "1xrtx-4090"), serving)
     assert found is not None
     assert found.devices == 2
     assert found.bytes <= machine("rtx-4090").memory
-    assert more_devices(work(2**30, "1x1GiB"), evaluating) is None
+    assert cheapest(work(2**30, "1x1GiB"), evaluating) is None
 
 
 def test_no_time_is_said_where_no_speed_is_known() -> None:

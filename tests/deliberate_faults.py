@@ -52,6 +52,18 @@ FAULTS = {
         "return self.keeps * length + self.state",
         ("tests/costs/test_sizes.py",),
     ),
+    "targets count one each, whatever they weigh": Fault(
+        "ropewalk/training/trainer.py",
+        "(there if weights is None else weights[there])",
+        "there",
+        TRAINER,
+    ),
+    "what ends an answer weighs as text": Fault(
+        "ropewalk/data/windows.py",
+        "last if last.size else np.ones(1)",
+        "np.ones(1)",
+        ("tests/data/test_windows.py",),
+    ),
     "a look of the verdict has an interval of its own alone": Fault(
         "ropewalk/evaluation/verdict.py",
         "mean_rate_interval(tasks, CONFIDENCE)",
@@ -462,8 +474,8 @@ FAULTS = {
     ),
     "a loss is divided by the targets of its own batch alone": Fault(
         "ropewalk/training/trainer.py",
-        "count = (targets != -100).sum() if num_items_in_batch is None else num_items_in_batch",
-        "count = (targets != -100).sum()",
+        "count = _targets(targets, weights) if num_items_in_batch is None else num_items_in_batch",
+        "count = _targets(targets, weights)",
         TRAINER,
     ),
     "a resumed run begins its learning rate anew": Fault(

@@ -62,6 +62,15 @@ CorpusToUse: TypeAlias = Annotated[
 TextField: TypeAlias = Annotated[
     str, Option("The field of .jsonl and .parquet that holds the text.", "NAME")
 ]
+WeightsField: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "The field of .jsonl and .parquet that says what predicting parts of the text weighs: "
+        "[[start, end, weight], …] in characters; the rest weighs 1.",
+        "NAME",
+        advanced=True,
+    ),
+]
 Dtype: TypeAlias = Annotated[
     str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
 ]
@@ -156,13 +165,13 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     return taken
 
 
-def documents_in(corpus: Corpus, field: str) -> Iterator[Document]:
+def documents_in(corpus: Corpus, field: str, weights: str | None = None) -> Iterator[Document]:
     """All texts of a corpus, one after the other."""
     from ropewalk.data.corpora import read_documents
 
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")
-        return read_documents(corpus, field=field)
+        return read_documents(corpus, field=field, weights=weights)
     if not isinstance(corpus, Iterable):
         raise InvalidValue(
             "corpus", corpus, "must be a path or a list of texts", "write ['first text', …]"

@@ -14,6 +14,7 @@ from ropewalk.api.common import (
     Corpus,
     Length,
     TextField,
+    WeightsField,
     as_length,
     as_path,
     documents_in,
@@ -141,6 +142,7 @@ def build_data(
     ],
     *,
     field: TextField = "text",
+    weights: WeightsField = None,
     allow_download: AllowDownload = False,
     progress: Progress = silent,
 ) -> DataDescription:
@@ -158,13 +160,15 @@ def build_data(
         place = as_path(folder, "folder")
         source = resolve(tokenizer, allow_download=allow_download)
         encoder = Encoder(load_tokenizer(source.folder))
-        texts = {name: documents_in(own, field) for name, own in named.items()}
+        texts = {name: documents_in(own, field, weights) for name, own in named.items()}
         read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
         store = build(
             place,
             texts,
             encoder.batch,
             tokenizer=encoder.sha256,
+            begins=encoder.begins,
+            weighted=weights is not None,
             sources=[*source.places, *(path for path in read if path.exists())],
             progress=progress,
         )

@@ -21,6 +21,7 @@ from ropewalk.api.common import (
     PlanLike,
     Strict,
     TextField,
+    WeightsField,
     as_documents,
     as_length,
     as_list,
@@ -290,6 +291,7 @@ def train(
         ),
     ] = (),
     field: TextField = "text",
+    weights: WeightsField = None,
     seed: Annotated[int, Option("Seed of windows and of training.")] = 0,
     dtype: Annotated[
         str,
@@ -320,7 +322,7 @@ def train(
     ranks that `sequence_parallel` and `replicate` leave.
     """
     with called("train", train, locals()):
-        text = _Text.of(corpus, field)  # first: without text, nothing else matters
+        text = _Text.of(corpus, field, weights)  # first: without text, nothing else matters
         known = None if recipe is None else recipes.named(recipe)
         plans = _plans(plan)
         if plans and method is not None:
@@ -536,22 +538,33 @@ class _Text:
 
     corpora: Mapping[str, Corpus]
     field: str
+    weights: str | None
     tokens: Path | None
     domains: tuple[str, ...]
 
     @classmethod
-    def of(cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str) -> _Text:
+    def of(
+        cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str, weights: str | None
+    ) -> _Text:
         from ropewalk.api.data import ALONE
         from ropewalk.data.corpora import MANIFEST
 
         if corpus is None:
             raise InputError("give text to train on, or a folder of tokens (`corpus`)")
         if isinstance(corpus, str | Path) and (as_path(corpus, "corpus") / MANIFEST).is_file():
-            return cls({}, field, Path(corpus), tuple(_opened(Path(corpus)).domains))
+            store = _opened(Path(corpus))
+            if weights is not None and not store.weighted:
+                raise InvalidValue(
+                    "weights",
+                    weights,
+                    f"{corpus} was built without weights",
+                    "build it with them (`ropewalk data build`), or leave this out",
+                )
+            return cls({}, field, weights, Path(corpus), tuple(store.domains))
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
         for own in corpora.values():
-            documents_in(own, field)  # refuses what is no corpus
-        return cls(corpora, field, None, tuple(corpora))
+            documents_in(own, field, weights)  # refuses what is no corpus
+        return cls(corpora, field, weights, None, tuple(corpora))
 
     @property
     def places(self) -> list[Path]:
@@ -565,7 +578,14 @@ class _Text:
         if self.tokens is None:
             from ropewalk.api.data import build_data
 
-            build_data(model, self.corpora, place, field=self.field, progress=progress)
+            build_data(
+                model,
+                self.corpora,
+                place,
+                field=self.field,
+                weights=self.weights,
+                progress=progress,
+            )
 
 
 def _check_plans(plans: Sequence[ContextPlan], stages: int) -> None:

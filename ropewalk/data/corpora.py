@@ -7,14 +7,14 @@ goes into the ids of all samples drawn from it.
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.extras import required_by
-from ropewalk.untrusted import parse_json
+from ropewalk.untrusted import parse_json, real_number, whole_number
 
 STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
@@ -23,6 +23,16 @@ MANIFEST = "manifest.json"
 """By which a folder of tokens is known."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
 TEXT_FIELD = "text"
+MOST_WEIGHT = 1000
+"""Of a token: what a single one may count beside the others of a step."""
+
+
+class Weighted(NamedTuple):
+    """What predicting the characters from `start` to `end` (not included) weighs in training."""
+
+    start: int
+    end: int
+    weight: float
 
 
 class Document(NamedTuple):
@@ -30,12 +40,17 @@ class Document(NamedTuple):
 
     name: str
     text: str
+    weights: tuple[Weighted, ...] = ()
+    """In their order; what none covers weighs 1."""
 
 
-def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[Document]:
+def read_documents(
+    source: str | Path, *, field: str = TEXT_FIELD, weights: str | None = None
+) -> Iterator[Document]:
     """The documents of a file, of a folder (its text files in the order of their names), or of
-    the standard library (`python`); JSONL and Parquet hold one a row, in `field`. `held-out` is
-    text that the bundled models were not trained on."""
+    the standard library (`python`); JSONL and Parquet hold one a row, in `field`, and what parts
+    of it weigh in the field `weights`, if that is given. `held-out` is text that the bundled models
+    were not trained on."""
     if source == STANDARD_LIBRARY:
         return standard_library()
     path = HELD_OUT_FOLDER if source == HELD_OUT else Path(source)
@@ -55,7 +70,8 @@ def read_documents(source: str | Path, *, field: str = TEXT_FIELD) -> Iterator[D
         raise InputError(f"{source}: is not a regular file; write its text to one, and name that")
     reader = _BY_ENDING.get(path.suffix.lower())
     if reader is not None:
-        return reader(path, field)
+        rows = reader(path, [field] if weights is None else [field, weights])
+        return (_document(name, row, field, weights, place) for name, row, place in rows)
     return (Document(each.name, _text(each)) for each in (path,))
 
 
@@ -118,7 +134,11 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _jsonl(path: Path, field: str) -> Iterator[Document]:
+_Row = tuple[str, object, str]
+"""The name of a document, its fields, and where they stand."""
+
+
+def _jsonl(path: Path, fields: Sequence[str]) -> Iterator[_Row]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -129,33 +149,33 @@ def _jsonl(path: Path, field: str) -> Iterator[Document]:
                     value = parse_json(line.decode("utf-8"), source=place)
                 except UnicodeDecodeError:
                     raise InputError(f"{place}: is not UTF-8 text; convert the file") from None
-                yield Document(f"{path.name}:{number}", _field(value, field, place))
+                yield f"{path.name}:{number}", value, place
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _parquet(path: Path, field: str) -> Iterator[Document]:
+def _parquet(path: Path, fields: Sequence[str]) -> Iterator[_Row]:
     with required_by(f"{path}: Parquet"):
         import pyarrow
         from pyarrow import parquet
     try:
         table = parquet.ParquetFile(path)
         names = table.schema_arrow.names
-        if field not in names:
-            raise InvalidValue(
-                "field", field, f"{path} has no such column", f"choose from {', '.join(names)}"
-            )
+        for key, column in zip(("field", "weights"), fields, strict=False):
+            if column not in names:
+                raise InvalidValue(
+                    key, column, f"{path} has no such column", f"choose from {', '.join(names)}"
+                )
         number = 0
-        for batch in table.iter_batches(columns=[field]):
-            for text in batch.column(0).to_pylist():
+        for batch in table.iter_batches(columns=list(fields)):
+            for row in batch.to_pylist():
                 number += 1
-                place = f"{path}: row {number}"
-                yield Document(f"{path.name}:{number}", _field({field: text}, field, place))
+                yield f"{path.name}:{number}", row, f"{path}: row {number}"
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: is not a readable Parquet file ({error})") from None
 
 
-def _field(value: object, field: str, place: str) -> str:
+def _document(name: str, value: object, field: str, weights: str | None, place: str) -> Document:
     if not isinstance(value, dict):
         raise InputError(
             f"{place}: is not a JSON object; each line must be one with the text in it"
@@ -166,10 +186,37 @@ def _field(value: object, field: str, place: str) -> str:
         raise InvalidValue(
             f"{place}: {field}", text, "must be the text of a document", f"there are: {known}"
         )
-    return text
+    if weights is None:
+        return Document(name, text)
+    return Document(name, text, _weights(value.get(weights), len(text), f"{place}: {weights}"))
 
 
-_BY_ENDING: dict[str, Callable[[Path, str], Iterator[Document]]] = {
+def _weights(value: object, length: int, place: str) -> tuple[Weighted, ...]:
+    """Checked, since they may come from anywhere."""
+    remedy = "write [[0, 12, 0], [12, 20, 5]], with places counted in characters, or []"
+    if not isinstance(value, list):
+        raise InvalidValue(place, value, "must be a list of [start, end, weight]", remedy)
+    found, reached = [], 0
+    for own in value:
+        if not isinstance(own, list | tuple) or len(own) != 3:
+            raise InvalidValue(place, own, "must be [start, end, weight]", remedy)
+        start, end = (whole_number(each, place) for each in own[:2])
+        weight = real_number(own[2], place)
+        if not reached <= start <= end <= length:
+            raise InvalidValue(
+                place,
+                [start, end],
+                f"must rise, not overlap, and lie within the {length} characters of the text",
+                remedy,
+            )
+        if not 0 <= weight <= MOST_WEIGHT:
+            raise InvalidValue(place, weight, f"must be between 0 and {MOST_WEIGHT}", remedy)
+        found.append(Weighted(start, end, weight))
+        reached = end
+    return tuple(found)
+
+
+_BY_ENDING: dict[str, Callable[[Path, Sequence[str]], Iterator[_Row]]] = {
     ".jsonl": _jsonl,
     ".parquet": _parquet,
 }

@@ -6,10 +6,11 @@ A store is a run directory (run_directory.py), so building one can be killed and
     shards.jsonl           one line for each finished shard, with the checksums of its files
     tokens-00000.bin       the tokens of a shard's documents in their order, as uint32
     documents-00000.bin    the length and the domain of each, as int64
+    weights-00000.bin      what predicting each token weighs, as float32, where texts say so
     manifest.json          written last: a store without it is not finished
 
 Documents have no special tokens. Those depend on how windows are made (windows.py), so one store
-serves every way of making them.
+serves every way of making them. A token weighs what the character weighs at which it begins.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +45,12 @@ MOST_SHARDS = 100_000
 MOST_BYTES = 64 * 2**20  # of a manifest
 MAPPED = 64
 """Shards that are mapped at the same time: each holds a file open."""
-TOKEN, FIELD = np.dtype("<u4"), np.dtype("<i8")
+TOKEN, FIELD, WEIGHT = np.dtype("<u4"), np.dtype("<i8"), np.dtype("<f4")
 
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 """Texts to tokens, without special tokens."""
+Begins = Callable[[str], Sequence[int]]
+"""The character at which each token of a text begins."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,16 @@ class Shard:
     tokens_sha256: str
     documents_sha256: str
     texts_sha256: str
-    """Of all texts up to the end of this shard."""
+    """Of all texts, and what they weigh, up to the end of this shard."""
+    weights_sha256: str | None = None
 
     @property
     def checksums(self) -> dict[str, str]:
-        return {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
+        found = {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
+        return found if self.weights_sha256 is None else found | {"weights": self.weights_sha256}
 
     def to_json(self) -> dict[str, object]:
-        return dict(vars(self))
+        return {key: value for key, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, value: object, path: str) -> Shard:
@@ -77,6 +83,9 @@ class Shard:
             tokens_sha256=fields.text("tokens_sha256"),
             documents_sha256=fields.text("documents_sha256"),
             texts_sha256=fields.text("texts_sha256"),
+            weights_sha256=(
+                fields.text("weights_sha256") if fields.holds("weights_sha256") else None
+            ),
         )
 
 
@@ -86,18 +95,21 @@ def build(
     encode: Encode,
     *,
     tokenizer: str,
+    begins: Begins | None = None,
+    weighted: bool = False,
     sources: Sequence[Path] = (),
     shard: int = SHARD,
     progress: Progress = silent,
 ) -> TokenStore:
     """Tokenise texts by domain into a folder, or go on where a killed build was.
 
-    `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to.
+    `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to. `begins`
+    is needed for documents with weights, and `weighted` refuses texts without any.
     """
     _check_names(list(texts), "corpus")
     configuration = {"tokenizer_sha256": tokenizer, "domains": list(texts), "shard": shard}
     with RunDirectory(folder, COMMAND, configuration, apart_from=sources) as directory:
-        _Build(directory, texts, encode, shard, progress).run()
+        _Build(directory, texts, encode, begins, shard, progress).run(weighted=weighted)
     return TokenStore(folder)
 
 
@@ -128,13 +140,15 @@ class _Build:
         directory: RunDirectory,
         texts: Mapping[str, Iterable[Document]],
         encode: Encode,
+        begins: Begins | None,
         shard: int,
         progress: Progress,
     ) -> None:
-        self._directory, self._encode, self._shard = directory, encode, shard
+        self._directory, self._shard = directory, shard
+        self._encode, self._begins = encode, begins
         self._names, self._progress = list(texts), progress
         self._documents = chain.from_iterable(
-            ((domain, document.text) for document in documents)
+            ((domain, document) for document in documents)
             for domain, documents in enumerate(texts.values())
         )
         self._digest = hashlib.sha256()
@@ -142,7 +156,7 @@ class _Build:
         self._done = _shards(self._journal)
         self._tokens = 0
 
-    def run(self) -> None:
+    def run(self, *, weighted: bool) -> None:
         for number, shard in enumerate(self._done):
             self._again(shard, number)
         file = self._directory.path / MANIFEST
@@ -157,9 +171,9 @@ class _Build:
             return
         waiting: list[_Tokenised] = []
         size = 0
-        for domain, tokens in self._tokenised(self._documents):
-            waiting.append((domain, tokens))
-            size += tokens.size
+        for own in self._tokenised(self._documents):
+            waiting.append(own)
+            size += own.tokens.size
             if size >= self._shard:
                 self._write(waiting)
                 waiting, size = [], 0
@@ -167,6 +181,11 @@ class _Build:
             raise InputError("the corpus contains no tokens; give one with text in it")
         if waiting:
             self._write(waiting)
+        if weighted and all(shard.weights_sha256 is None for shard in self._done):
+            raise InputError(
+                "no text of the corpus has weights, so no answer would count more than the rest; "
+                "name the field that holds them (`weights`), or leave it out"
+            )
         self._directory.write(MANIFEST, self._manifest())
 
     def _manifest(self) -> str:
@@ -182,8 +201,8 @@ class _Build:
         """Read the texts of a finished shard; tokenise them only if its files are damaged."""
         documents = islice(self._documents, shard.documents)
         if self._is_whole(shard, number):
-            for domain, text in documents:
-                self._hash(domain, self._bytes(domain, text))
+            for domain, document in documents:
+                self._hash(domain, document)
         else:
             content = _contents(list(self._tokenised(documents)))
             for kind, expected in shard.checksums.items():
@@ -206,39 +225,52 @@ class _Build:
             "directory"
         )
 
-    def _bytes(self, domain: int, text: str) -> bytes:
+    def _hash(self, domain: int, document: Document) -> None:
+        raw = self._bytes(domain, document)
+        self._digest.update(b"%d %d " % (domain, len(raw)))
+        self._digest.update(raw)
+        if document.weights:
+            self._digest.update(json.dumps(document.weights).encode())
+
+    def _bytes(self, domain: int, document: Document) -> bytes:
         try:
-            return text.encode()
+            return document.text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
                 f"a document of {self._names[domain]} is not valid Unicode (character "
                 f"{error.start} is half of a surrogate pair); repair the corpus"
             ) from None
 
-    def _hash(self, domain: int, raw: bytes) -> None:
-        self._digest.update(b"%d %d " % (domain, len(raw)))
-        self._digest.update(raw)
-
-    def _tokenised(self, documents: Iterator[tuple[int, str]]) -> Iterator[_Tokenised]:
+    def _tokenised(self, documents: Iterator[tuple[int, Document]]) -> Iterator[_Tokenised]:
         """Each document's tokens; the digest covers the documents yielded so far, and no more."""
-        waiting: list[tuple[int, str]] = []
+        waiting: list[tuple[int, Document]] = []
         characters = 0
-        for domain, text in documents:
-            waiting.append((domain, text))
-            characters += len(text)
+        for domain, document in documents:
+            waiting.append((domain, document))
+            characters += len(document.text)
             if characters >= BATCH:
                 yield from self._encoded(waiting)
                 waiting, characters = [], 0
         if waiting:
             yield from self._encoded(waiting)
 
-    def _encoded(self, waiting: list[tuple[int, str]]) -> Iterator[_Tokenised]:
-        # Refuses what no tokenizer takes, before the tokenizer sees it.
-        raw = [self._bytes(domain, text) for domain, text in waiting]
-        encoded = self._encode([text for _, text in waiting])
-        for (domain, _), own, ids in zip(waiting, raw, encoded, strict=True):
-            self._hash(domain, own)
-            yield domain, np.array(ids, dtype=TOKEN)
+    def _encoded(self, waiting: list[tuple[int, Document]]) -> Iterator[_Tokenised]:
+        for domain, document in waiting:
+            self._bytes(domain, document)  # refuses what no tokenizer takes, before one sees it
+        encoded = self._encode([document.text for _, document in waiting])
+        for (domain, document), ids in zip(waiting, encoded, strict=True):
+            self._hash(domain, document)
+            yield _Tokenised(domain, np.array(ids, dtype=TOKEN), self._weights(document))
+
+    def _weights(self, document: Document) -> NDArray[np.float32] | None:
+        """What predicting each token weighs."""
+        if not document.weights:
+            return None
+        assert self._begins is not None, "documents with weights need `begins`"
+        found = np.ones(len(document.text) + 1, dtype=WEIGHT)
+        for start, end, weight in document.weights:
+            found[start:end] = weight
+        return found[np.asarray(self._begins(document.text), dtype=np.int64)]
 
     def _write(self, documents: list[_Tokenised]) -> None:
         number, content = len(self._done), _contents(documents)
@@ -250,6 +282,7 @@ class _Build:
             hashlib.sha256(content["tokens"]).hexdigest(),
             hashlib.sha256(content["documents"]).hexdigest(),
             self._digest.hexdigest(),
+            hashlib.sha256(content["weights"]).hexdigest() if "weights" in content else None,
         )
         self._journal.append([shard.to_json()])
         self._done.append(shard)
@@ -257,16 +290,28 @@ class _Build:
         self._progress(Status("tokenising", 0.0, f"{self._tokens / 1e6:,.1f}M tokens"))
 
 
-_Tokenised = tuple[int, NDArray[np.uint32]]
-"""A document's domain and its tokens."""
+class _Tokenised(NamedTuple):
+    """A document's domain, its tokens, and what they weigh, if it says so."""
+
+    domain: int
+    tokens: NDArray[np.uint32]
+    weights: NDArray[np.float32] | None
 
 
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
-    table = np.array([(tokens.size, domain) for domain, tokens in documents], dtype=FIELD)
-    return {
-        "tokens": b"".join(tokens.tobytes() for _, tokens in documents),
+    table = np.array([(own.tokens.size, own.domain) for own in documents], dtype=FIELD)
+    found = {
+        "tokens": b"".join(own.tokens.tobytes() for own in documents),
         "documents": table.tobytes(),
     }
+    if any(own.weights is not None for own in documents):
+        plain = (np.ones(own.tokens.size, WEIGHT) for own in documents)
+        weights = (
+            ones if own.weights is None else own.weights
+            for own, ones in zip(documents, plain, strict=True)
+        )
+        found["weights"] = b"".join(own.tobytes() for own in weights)
+    return found
 
 
 def _name(kind: str, number: int) -> str:
@@ -318,7 +363,9 @@ class TokenStore:
         self._first = np.cumsum(counts) - counts
         begins = np.cumsum(self.lengths) - self.lengths
         self._begins = begins - np.repeat(begins[self._first], counts)
-        self._maps: dict[int, NDArray[np.uint32]] = {}
+        self.weighted = any(shard.weights_sha256 is not None for shard in self.shards)
+        """Whether predicting some tokens weighs more than predicting others."""
+        self._maps: dict[tuple[str, int], NDArray[Any]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Another process opens the folder itself."""
@@ -332,13 +379,25 @@ class TokenStore:
 
     def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
         """Those of a document from one place to another."""
+        number, own = self._place(document, start, end)
+        if own.start == own.stop:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(self._mapped("tokens", number)[own], dtype=np.int64)
+
+    def weights(self, document: int, start: int = 0, end: int | None = None) -> NDArray[np.float32]:
+        """What predicting these tokens weighs."""
+        number, own = self._place(document, start, end)
+        if own.start == own.stop or self.shards[number].weights_sha256 is None:
+            return np.ones(own.stop - own.start, dtype=np.float32)
+        return np.asarray(self._mapped("weights", number)[own], dtype=np.float32)
+
+    def _place(self, document: int, start: int, end: int | None) -> tuple[int, slice]:
+        """The shard of a document, and where the part of it stands there."""
         document = range(len(self))[document]
         number = int(np.searchsorted(self._first, document, side="right")) - 1
         begin = int(self._begins[document])
         start, end, _ = slice(start, end).indices(int(self.lengths[document]))
-        if start >= end:
-            return np.zeros(0, dtype=np.int64)
-        return np.asarray(self._mapped(number)[begin + start : begin + end], dtype=np.int64)
+        return number, slice(begin + start, begin + max(start, end))
 
     def check(self, progress: Progress = silent, *, vocabulary: int | None = None) -> None:
         """Compare every file with its checksum, and every token with the size of a vocabulary."""
@@ -348,23 +407,31 @@ class TokenStore:
                 path = self.folder / _name(kind, number)
                 if _checksum(path) != expected:
                     raise _damaged(path, "its checksum is not the one in the manifest")
-            largest = int(self._mapped(number).max(initial=0))
+            if shard.weights_sha256 is not None and not _are_weights(
+                self._mapped("weights", number)
+            ):
+                path = self.folder / _name("weights", number)
+                raise _damaged(path, "weights must be finite, and 0 or more")
+            largest = int(self._mapped("tokens", number).max(initial=0))
             if vocabulary is not None and largest >= vocabulary:
                 raise InputError(
                     f"{self.folder / _name('tokens', number)}: holds the token {largest}, and the "
                     f"model's vocabulary has {vocabulary}; build the folder with this model"
                 )
 
-    def _mapped(self, number: int) -> NDArray[np.uint32]:
-        if number not in self._maps:
+    def _mapped(self, kind: str, number: int) -> NDArray[Any]:
+        key = kind, number
+        if key not in self._maps:
             if len(self._maps) >= MAPPED:
                 del self._maps[next(iter(self._maps))]  # the one that was mapped first
-            path, count = self.folder / _name("tokens", number), self.shards[number].tokens
+            path, count = self.folder / _name(kind, number), self.shards[number].tokens
             try:
-                self._maps[number] = np.memmap(path, TOKEN, "r", shape=(count,))
+                self._maps[key] = np.memmap(
+                    path, WEIGHT if kind == "weights" else TOKEN, "r", shape=(count,)
+                )
             except (OSError, ValueError) as error:
                 raise InputError(f"{path}: cannot be read ({error})") from None
-        return self._maps[number]
+        return self._maps[key]
 
     def _table(self, number: int) -> IntArray:
         """The lengths and domains of a shard's documents, once its files have the right sizes."""
@@ -373,12 +440,15 @@ class TokenStore:
             "tokens": shard.tokens * TOKEN.itemsize,
             "documents": shard.documents * 2 * FIELD.itemsize,
         }
+        if shard.weights_sha256 is not None:
+            sizes["weights"] = shard.tokens * WEIGHT.itemsize
         for kind, size in sizes.items():
             path = self.folder / _name(kind, number)
             if not path.is_file():
                 raise _damaged(path, "there is no such file")
             if path.stat().st_size != size or shard.documents < 1:
                 raise _damaged(path, "its size is not the one in the manifest")
+        path = self.folder / _name("documents", number)
         table = np.fromfile(path, FIELD).reshape(-1, 2).astype(np.int64)
         lengths, domains = table[:, 0], table[:, 1]
         good = (
@@ -389,6 +459,10 @@ class TokenStore:
         if not good:
             raise _damaged(path, "its lengths or domains do not fit the manifest")
         return table
+
+
+def _are_weights(values: NDArray[np.float32]) -> bool:
+    return bool((np.isfinite(values) & (values >= 0)).all())
 
 
 def _read_only(array: IntArray) -> IntArray:

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.data.mixtures import Group, Mixture, documents_of, groups
@@ -114,6 +115,17 @@ class Window(NamedTuple):
     labels: IntArray
     """`IGNORED` where nothing is predicted."""
     layout: AttentionLayout
+    weights: NDArray[np.float32] | None = None
+    """What predicting each label weighs in the loss; None where all weigh the same."""
+
+
+class _Row(NamedTuple):
+    """A piece of a document, in its own order."""
+
+    tokens: IntArray
+    labels: IntArray
+    weights: Any = None
+    """Of the labels."""
 
 
 class Windows(Sequence[Window]):
@@ -188,38 +200,46 @@ class Windows(Sequence[Window]):
             return list(range(count))
         return list(map(int, random.permutation(count)))
 
-    def _read(self, piece: Piece) -> tuple[IntArray, int]:
-        """Its tokens, and how many of them are of a tag."""
+    def _read(self, piece: Piece) -> _Row:
         document = int(self.drawn[piece.document])
         tag = self._tags[int(self.store.of_domain[document])]
         end = () if self._special.eos is None else (self._special.eos,)
         length = int(self.store.lengths[document])
-        text = self.store.tokens(
-            document, max(0, piece.start - len(tag)), max(0, piece.end - len(tag))
-        )
+        within = max(0, piece.start - len(tag)), max(0, piece.end - len(tag))
         tagged = tag[piece.start : piece.end]
         ended = end if piece.end == len(tag) + length + len(end) else ()
-        return np.concatenate([tagged, text, ended]).astype(np.int64), len(tagged)
+        text = self.store.tokens(document, *within)
+        tokens = np.concatenate([np.array(tagged, np.int64), text, np.array(ended, np.int64)])
+        labels = np.append(tokens[1:], IGNORED)
+        labels[: max(0, len(tagged) - 1)] = IGNORED  # what follows is of the tag
+        if not self.store.weighted:
+            return _Row(tokens, labels)
+        weights: list[Any] = [np.ones(len(tagged)), self.store.weights(document, *within)]
+        if ended:  # an answer's end is of the answer
+            last = self.store.weights(document, max(0, length - 1))
+            weights.append(last if last.size else np.ones(1))
+        return _Row(tokens, labels, np.append(np.concatenate(weights)[1:], 0.0))
 
-    def _window(self, documents: list[tuple[IntArray, int]], random: np.random.Generator) -> Window:
+    def _window(self, documents: list[_Row], random: np.random.Generator) -> Window:
         """In document order first; the layout then says where each token stands."""
-        labels = [np.full(len(self._before), IGNORED)]
-        for tokens, tagged in documents:
-            own = np.append(tokens[1:], IGNORED)
-            own[: max(0, tagged - 1)] = IGNORED  # what follows is of the tag
-            labels.append(own)
-        layout = self._layout([tokens.size for tokens, _ in documents], random)
-        tokens = np.concatenate([self._before, *(tokens for tokens, _ in documents), self._after])
-        label = np.concatenate([*labels, np.full(len(self._after), IGNORED)])
-        return self._laid(tokens, label, layout)
+        layout = self._layout([each.tokens.size for each in documents], random)
 
-    def _laid(self, tokens: IntArray, labels: IntArray, layout: AttentionLayout) -> Window:
-        length, own = self.settings.length, layout.order
-        filled = self._special.eos if self._special.eos is not None else 0
-        window = np.full(length, filled), np.full(length, IGNORED)
-        for whole, part in zip(window, (tokens, labels), strict=True):
-            whole[own] = part
-        return Window(*window, layout.padded_to(length))
+        def laid(rows: Sequence[Any], fill: int) -> Any:
+            row = np.concatenate(rows)
+            whole = np.full(self.settings.length, fill, dtype=row.dtype)
+            whole[layout.order] = row
+            return whole
+
+        before, after = (np.array(own, dtype=np.int64) for own in (self._before, self._after))
+        none_before, none_after = (np.full(own.size, IGNORED) for own in (before, after))
+        end = self._special.eos if self._special.eos is not None else 0
+        tokens = laid([before, *(own.tokens for own in documents), after], end)
+        labels = laid([none_before, *(own.labels for own in documents), none_after], IGNORED)
+        weights = None
+        if self.store.weighted:
+            weights = laid([none_before, *(own.weights for own in documents), none_after], 0)
+            weights = np.where(labels == IGNORED, 0, weights).astype(np.float32)
+        return Window(tokens, labels, layout.padded_to(self.settings.length), weights)
 
     def _layout(self, lengths: list[int], random: np.random.Generator) -> AttentionLayout:
         match self.settings.layout:

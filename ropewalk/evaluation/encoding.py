@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError, shortened
+from ropewalk.errors import InputError, Unsupported, shortened
 
 IntArray = NDArray[np.int64]
 
@@ -68,6 +68,22 @@ class Encoder:
         for ids in encoded["input_ids"]:
             self.check(ids)
         return list(encoded["input_ids"])
+
+    def begins(self, text: str) -> list[int]:
+        """The character at which each token of a whole text begins."""
+        if not self.tokenizer.is_fast:
+            raise Unsupported(
+                "this tokenizer does not say where in the text its tokens stand, so no weights can "
+                "be given to them; use its fast version, or leave out `weights`"
+            )
+        encoded = self.tokenizer(
+            text,
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        return [begin for begin, _ in encoded["offset_mapping"]]
 
     def sequence(self, text: str) -> IntArray:
         """The tokens of a whole sequence, BOS included."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.attention.ulysses import stretch
 from ropewalk.data.windows import IGNORED, Window
+from ropewalk.errors import InvalidValue, Unsupported
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,22 @@ class WindowCollator:
     The labels of windows are shifted already. transformers takes such labels as `shift_labels`, and
     wants `labels` too before it computes a loss. With `ranks`, tensors are this rank's stretch of
     each window, while layouts are whole: the engines see all of a window (attention/ulysses.py).
+    Only a trainer whose loss takes `weights` may be given windows with weights.
     """
 
     ranks: int = 1
     rank: int = 0
+    weighted: bool = False
 
     def __call__(self, windows: Sequence[Window]) -> dict[str, Any]:
         labels = self._stacked([window.labels for window in windows], IGNORED)
         layouts = [window.layout for window in windows]
-        return {
+        weights = [window.weights for window in windows if window.weights is not None]
+        found: dict[str, Any] = {}
+        if weights:
+            self._check(windows)
+            found["weights"] = self._stacked(weights, 0)
+        return found | {
             "input_ids": self._stacked([window.tokens for window in windows], 0),
             "position_ids": self._stacked([layout.positions for layout in layouts], 0),
             "labels": labels,
@@ -38,6 +45,19 @@ class WindowCollator:
             "layout": layouts,
         }
 
-    def _stacked(self, rows: list[NDArray[np.int64]], fill: int) -> Tensor:
+    def _check(self, windows: Sequence[Window]) -> None:
+        if not self.weighted:
+            raise Unsupported(
+                "these windows have weights, which the loss of this trainer would leave out; train "
+                "with ropewalk's, or build the tokens without weights"
+            )
+        for window in windows:
+            own = None if window.weights is None else window.weights.shape
+            if own != window.labels.shape:
+                raise InvalidValue(
+                    "weights", own, f"must be {window.labels.size} numbers, one a label", "give all"
+                )
+
+    def _stacked(self, rows: list[Any], fill: int) -> Tensor:
         whole = torch.from_numpy(np.stack(rows))
         return stretch(whole, self.ranks, self.rank, fill=fill)

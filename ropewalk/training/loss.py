@@ -39,22 +39,32 @@ def prepare_loss(model: Any) -> None:
     head = Head(model)
     head.check()
 
-    def loss(self: Any, targets_BL: Tensor, inputs: dict[str, Any]) -> Tensor:
+    def loss(
+        self: Any, targets_BL: Tensor, inputs: dict[str, Any], weights_BL: Tensor | None
+    ) -> Tensor:
         hidden = head.body(**inputs, use_cache=False).last_hidden_state.flatten(0, 1)
         rows = max(1, LOGITS_AT_ONCE // head.vocabulary)
-        parts = zip(torch.split(hidden, rows), torch.split(targets_BL.flatten(), rows), strict=True)
+        columns = [hidden, targets_BL.flatten()]
+        if weights_BL is not None:
+            columns.append(weights_BL.flatten())
+        parts = zip(*(torch.split(column, rows) for column in columns), strict=True)
         losses = [checkpoint(_summed, head, *part, use_reentrant=False) for part in parts]
         return torch.stack(losses).sum()
 
     setattr(model, METHOD, MethodType(loss, model))
 
 
-def summed_loss(model: Any, targets: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """The sum of the losses of all targets, in nats; `IGNORED` ones count nothing."""
-    loss: Tensor = getattr(model, METHOD)(targets, inputs)
+def summed_loss(
+    model: Any, targets: Tensor, inputs: dict[str, Any], weights: Tensor | None = None
+) -> Tensor:
+    """The sum of the losses of all targets, in nats, each times its weight; `IGNORED` ones count
+    nothing."""
+    loss: Tensor = getattr(model, METHOD)(targets, inputs, weights)
     return loss
 
 
-def _summed(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
+def _summed(head: Head, hidden: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     logits = head.logits(hidden).float()
-    return cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    if weights is None:
+        return cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    return cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none") @ weights.float()

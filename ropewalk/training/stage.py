@@ -434,7 +434,7 @@ def _identity(job: StageJob) -> dict[str, object]:
 
 def digest_of(store: TokenStore) -> str:
     """Of all tokens, by the checksums of the shards."""
-    sums = "".join(shard.tokens_sha256 + shard.documents_sha256 for shard in store.shards)
+    sums = "".join("".join(shard.checksums.values()) for shard in store.shards)
     return hashlib.sha256(sums.encode()).hexdigest()
 
 

@@ -32,7 +32,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
 
-from ropewalk.data.windows import Window
+from ropewalk.data.windows import IGNORED, Window
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.outputs import check_room
 from ropewalk.training import checkpoint
@@ -84,7 +84,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             model=model,
             args=args,
             train_dataset=train_dataset,
-            data_collator=WindowCollator(own.sequence, self.place.stretch),
+            data_collator=WindowCollator(own.sequence, self.place.stretch, weighted=True),
             **others,
         )
         self.model_accepts_loss_kwargs = True  # so that targets are counted
@@ -160,12 +160,23 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             raise Unsupported("this trainer does not evaluate; use ropewalk evaluate")
         targets = inputs.pop("shift_labels")
         inputs.pop("labels", None)
+        weights = inputs.pop("weights", None)
         mesh = self.place.sequence_mesh
         if mesh is not None:
             inputs["sequence_parallel"] = mesh
-        count = (targets != -100).sum() if num_items_in_batch is None else num_items_in_batch
+        count = _targets(targets, weights) if num_items_in_batch is None else num_items_in_batch
         self._targets = count
-        return summed_loss(self._causal, targets, inputs) * self.place.division.ranks / count
+        summed = summed_loss(self._causal, targets, inputs, weights)
+        return summed * self.place.division.ranks / count
+
+    def get_batch_samples(
+        self, epoch_iterator: Any, num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Any]:
+        """The stock trainer counts targets; those with weights count as what they weigh."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        own = [_targets(batch["shift_labels"], batch.get("weights")) for batch in batches]
+        count = torch.stack(own).sum().to(device) if own else None
+        return batches, count if count is None else self.accelerator.gather(count).sum()
 
     def training_step(self, *args: Any, **others: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **others)
@@ -348,6 +359,12 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             self._tr_loss = own["loss"].to(self.args.device)
             self._total_loss_scalar -= float(self.accelerator.gather(self._tr_loss).mean())
             self._globalstep_last_logged = checkpoint.load_state(Path(folder))["logged"]
+
+
+def _targets(labels: Tensor, weights: Tensor | None) -> Tensor:
+    """How many there are, each counted as what it weighs."""
+    there = labels != IGNORED
+    return (there if weights is None else weights[there]).sum(dtype=torch.float64)
 
 
 def _is_stock(folder: Path) -> bool:

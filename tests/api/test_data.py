@@ -142,8 +142,28 @@ def test_the_example_of_the_documentation_runs(
     rw.build_data("bundled", corpora, "tokens")
     names: dict[str, Any] = {}
     exec(example, names)
-    assert names["tokens"].shape == names["labels"].shape == (32_768,)
-    assert names["layout"].length == 32_768
+    assert names["window"].tokens.shape == names["window"].labels.shape == (32_768,)
+    assert names["window"].layout.length == 32_768
+
+
+def test_answers_weigh_what_their_rows_say(tmp_path: Path) -> None:
+    """The example of the documentation, with a real tokenizer."""
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+    [row] = re.findall(r"^    (\{.text.*\})$", page, re.MULTILINE)
+    corpus = tmp_path / "questions.jsonl"
+    corpus.write_text(f"{row}\n")
+    rw.build_data("bundled", corpus, tmp_path / "tokens", weights="answers")
+    store = TokenStore(tmp_path / "tokens")
+    tokenizer = load_tokenizer(resolve("bundled").folder)
+    weights = store.weights(0).tolist()
+    asked_for = [t for t, w in zip(store.tokens(0).tolist(), weights, strict=True) if w == 5]
+    assert tokenizer.decode(asked_for).strip() == "4"
+    assert set(weights) == {0.0, 5.0}
+    plain = rw.build_data("bundled", corpus, tmp_path / "plain").tokens
+    assert plain == len(weights)
+    assert not TokenStore(tmp_path / "plain").weighted
+    with pytest.raises(InvalidValue, match="was built without weights"):
+        rw.train("bundled", corpus=tmp_path / "plain", to="1k", steps=1, weights="answers")
 
 
 def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,54 @@ def test_jsonl_has_one_document_a_line(tmp_path: Path) -> None:
     assert [document.text for document in read_documents(path)] == ["one", "two"]
     path.write_text(json.dumps({"body": "three"}))
     assert [document.text for document in read_documents(path, field="body")] == ["three"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_say_what_parts_of_their_text_weigh(kind: str, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "2 + 2 = 4", "answers": [[0, 8, 0.0], [8, 9, 5.0]]},
+        {"text": "plain", "answers": []},
+    ]
+    path = tmp_path / f"corpus.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = pytest.importorskip("pyarrow").Table.from_pylist(
+            [row | {"answers": json.loads(json.dumps(row["answers"]))} for row in rows]
+        )
+        parquet.write_table(table, path)
+    found = [document.weights for document in read_documents(path, weights="answers")]
+    assert found == [((0, 8, 0), (8, 9, 5)), ()]
+    assert all(not document.weights for document in read_documents(path))
+    with pytest.raises(InputError, match="other"):
+        list(read_documents(path, weights="other"))
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (None, "must be a list of"),
+        ("[]", "must be a list of"),
+        ([[0, 3]], "must be .start, end, weight."),
+        ([[0, 4, 1]], "lie within the 3 characters"),
+        ([[2, 1, 1]], "must rise"),
+        ([[0, 2, 1], [1, 3, 1]], "not overlap"),
+        ([[-1, 2, 1]], "must rise"),
+        ([[0, 2, -1]], "must be between 0 and 1000"),
+        ([[0, 2, 1001]], "must be between 0 and 1000"),
+        ([[0, 2, "5"]], "must be a number"),
+        ([[0, 1.5, 5]], "must be a whole number"),
+        ([[0, True, 5]], "must be a whole number"),
+    ],
+)
+def test_weights_that_do_not_fit_their_text_are_refused(
+    weights: object, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"text": "abc", "weights": weights}))
+    with pytest.raises(InputError, match=rf"line 1: weights.*{says}"):
+        list(read_documents(path, weights="weights"))
 
 
 def test_jsonl_is_read_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ropewalk.data import store
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, Weighted
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError
 
@@ -77,6 +79,63 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> 
             TokenStore(folder)
         built(folder)
         assert files(folder) == files(tmp_path / "whole")
+
+
+WEIGHED = {"code": [Document("a", "x = 1\n" * 60), Document("b", "yes no", (Weighted(4, 6, 5.0),))]}
+WEIGHED["prose"] = [Document("c", "é?" * 9, (Weighted(0, 2, 0.0), Weighted(17, 18, 2.5)))]
+
+
+def begins(text: str) -> list[int]:
+    """Of bytes: a letter beyond ASCII has several."""
+    return [i for i, letter in enumerate(text) for _ in letter.encode()]
+
+
+def test_a_token_weighs_what_the_character_weighs_where_it_begins(tmp_path: Path) -> None:
+    def weighed(folder: Path, encode: Any = encode, **changed: Any) -> TokenStore:
+        texts = {**WEIGHED, **changed}
+        return build(folder, texts, encode, tokenizer="bytes", begins=begins, shard=200)
+
+    def killed(texts: Sequence[str]) -> list[list[int]]:
+        if "yes no" in texts:
+            raise KeyboardInterrupt
+        return encode(texts)
+
+    found = weighed(tmp_path / "whole")
+    assert found.weighted
+    assert not built(tmp_path / "plain").weighted
+    assert len(found.shards) == 2
+    assert found.weights(0).tolist() == [1] * 360
+    assert found.weights(1, 3).tolist() == [1, 5, 5]
+    assert found.weights(2).tolist() == [0, 0, 0] + [1] * 23 + [2.5]
+    assert found.weights(2, 5, 5).tolist() == []
+    with pytest.raises(KeyboardInterrupt):
+        weighed(tmp_path / "killed", killed)
+    weighed(tmp_path / "killed")
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    with pytest.raises(InputError, match="the texts have changed since"):
+        weighed(tmp_path / "killed", prose=[WEIGHED["prose"][0]._replace(weights=())])
+    found.check()
+
+
+def test_weights_that_are_none_are_found(tmp_path: Path) -> None:
+    build(tmp_path, WEIGHED, encode, tokenizer="bytes", begins=begins)
+    place, manifest = tmp_path / "weights-00000.bin", tmp_path / "manifest.json"
+    former = hashlib.sha256(place.read_bytes()).hexdigest()
+    place.write_bytes(np.full(393, np.nan, "<f4").tobytes())
+    with pytest.raises(InputError, match=r"weights-00000\.bin: is damaged \(its checksum"):
+        TokenStore(tmp_path).check()
+    now = hashlib.sha256(place.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(former, now))
+    with pytest.raises(InputError, match="weights must be finite"):
+        TokenStore(tmp_path).check()
+    place.write_bytes(b"")
+    with pytest.raises(InputError, match="its size is not the one"):
+        TokenStore(tmp_path)
+
+
+def test_texts_without_the_weights_that_were_asked_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no text of the corpus has weights"):
+        build(tmp_path, documents(), encode, tokenizer="bytes", weighted=True)
 
 
 def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:

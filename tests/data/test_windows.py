@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from ropewalk.attention.layout import PADDING
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, Weighted
 from ropewalk.data.mixtures import Mixture
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import (
@@ -117,6 +118,36 @@ def test_labels_end_with_documents_also_where_documents_see_each_other(
         if arrangement == "bookends":
             assert (window.tokens[0], window.tokens[last]) == (BOS, EOS)
             assert window.labels[last - 1] == IGNORED
+
+
+@pytest.mark.parametrize("arrangement", get_args(Arrangement))
+@pytest.mark.parametrize("tags", [None, TAGS])
+def test_a_label_weighs_what_its_token_weighs(
+    arrangement: Arrangement, tags: Any, tmp_path: Path, store: TokenStore
+) -> None:
+    """Every third token weighs 3, so the token says its weight; a document's end, as its last."""
+    assert Windows(store, settings(arrangement, tags=tags), SPECIAL)[0].weights is None
+    begins = np.cumsum(store.lengths) - store.lengths
+    documents = []
+    for begin, length in zip(begins.tolist(), store.lengths.tolist(), strict=True):
+        thirds = range(-begin % 3, length, 3)
+        weights = tuple(Weighted(place, place + 1, 3.0) for place in thirds)
+        documents.append(Document(str(begin), "x" * length, weights))
+    numbers = iter(range(len(store)))
+    weighed = build(
+        tmp_path,
+        {"code": documents[:20], "prose": documents[20:]},
+        lambda texts: [store.tokens(next(numbers)).tolist() for _ in texts],
+        tokenizer="numbers",
+        begins=lambda text: range(len(text)),
+    )
+    for window in Windows(weighed, settings(arrangement, tags=tags), SPECIAL):
+        assert window.weights is not None
+        assert (window.weights[window.labels == IGNORED] == 0).all()
+        for place in np.flatnonzero(window.labels != IGNORED).tolist():
+            label, own = int(window.labels[place]), int(window.tokens[place])
+            weight = 3 if ((own if label == EOS else label) - 10) % 3 == 0 else 1
+            assert window.weights[place] == weight
 
 
 def test_tags_begin_the_documents_of_their_domain(store: TokenStore) -> None:

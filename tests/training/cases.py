@@ -98,6 +98,11 @@ def lora(store: Path, out: Path) -> Any:
     }  # fmt: skip
 
 
+def weighted(store: Path, out: Path) -> Any:
+    windows = tiny.weighted(tiny.stream(store))
+    return train("weighted", Division(sequence=2), windows=windows)(store, out)
+
+
 def bfloat16(store: Path, out: Path) -> Any:
     return train("bfloat16", Division(2), bf16=True)(store, out)
 
@@ -125,6 +130,7 @@ CASES: dict[int, dict[str, Case]] = {
     2: {
         "sharded 2": train("sharded 2", Division(2)),
         "sequence 2": train("sequence 2", Division(sequence=2)),
+        "weighted sequence 2": weighted,
         "copied 2": train("copied 2", Division(replicate=2)),
         "tied 2": lambda store, out: train(
             "tied 2", Division(2), model=tiny.build(tie_word_embeddings=True)

@@ -16,8 +16,8 @@ from tests.training.cases import CASES
 
 FAST = {
     4: ("saved on 4",),
-    2: ("sharded 2", "sequence 2", "not finite on a rank", "disk full on a rank", "gone on with",
-        "other weights", "not sharded", "other number"),
+    2: ("sharded 2", "sequence 2", "weighted sequence 2", "not finite on a rank",
+        "disk full on a rank", "gone on with", "other weights", "not sharded", "other number"),
 }  # fmt: skip
 """Four ranks first: what they save is gone on with by two."""
 REFUSED = {
@@ -58,6 +58,14 @@ def cases(*beginnings: str) -> list[Any]:
 @pytest.mark.parametrize(("name", "ranks"), cases("sharded", "sequence", "copied"))
 def test_any_division_trains_as_a_plain_loop(name: str, ranks: int, out: Path, store: Path) -> None:
     expected = tiny.oracle(tiny.stream(store), 3)
+    losses, weights = tiny.apart(sharded.course(out, name), expected)
+    assert losses <= 1e-6
+    assert weights <= 1e-6
+
+
+@pytest.mark.parametrize(("name", "ranks"), cases("weighted"))
+def test_weights_count_on_any_division(name: str, ranks: int, out: Path, store: Path) -> None:
+    expected = tiny.oracle(tiny.weighted(tiny.stream(store)), 3)
     losses, weights = tiny.apart(sharded.course(out, name), expected)
     assert losses <= 1e-6
     assert weights <= 1e-6

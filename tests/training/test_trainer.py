@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -47,9 +48,12 @@ def test_any_arrangement_trains_as_a_plain_loop(
     assert weights <= 1e-6
 
 
-def test_how_a_step_is_cut_into_batches_does_not_count(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_how_a_step_is_cut_into_batches_does_not_count(
+    weighted: bool, store: Path, tmp_path: Path
+) -> None:
     """Windows differ in their targets, so a mean over batches would be another number."""
-    windows = tiny.stream(store)
+    windows: Any = tiny.weighted(tiny.stream(store)) if weighted else tiny.stream(store)
     expected = tiny.oracle(windows, 2)
     cut: list[dict[str, Any]] = [
         {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1},
@@ -62,6 +66,16 @@ def test_how_a_step_is_cut_into_batches_does_not_count(store: Path, tmp_path: Pa
         losses, weights = tiny.apart(tiny.course(trained), expected)
         assert losses <= 1e-6
         assert weights <= 1e-6
+
+
+def test_weights_that_a_loss_would_leave_out_are_refused(store: Path) -> None:
+    windows = tiny.weighted(tiny.stream(store), 2)
+    with pytest.raises(Unsupported, match="windows have weights, which the loss of this trainer"):
+        WindowCollator()(windows)
+    short = windows[1]._replace(weights=np.ones(7, np.float32))
+    for other in (short, windows[1]._replace(weights=None)):
+        with pytest.raises(InvalidValue, match="must be 96 numbers, one a label"):
+            WindowCollator(weighted=True)([windows[0], other])
 
 
 def saved(folder: Path, windows: Any, steps: int = 3, **changes: Any) -> Any:

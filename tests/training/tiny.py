@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -89,6 +90,15 @@ def stream(folder: Path, arrangement: Arrangement = "anchor", count: int = 400) 
     return Stream(partial(Windows, TokenStore(folder), settings, SPECIAL), count)
 
 
+def weighted(windows: Sequence[Window], count: int = 16) -> list[Window]:
+    """Windows whose labels weigh 0, 1 or 5 each."""
+    random = np.random.default_rng(5)
+    return [
+        windows[i]._replace(weights=random.choice([0, 1, 5], LENGTH).astype(np.float32))
+        for i in range(count)
+    ]
+
+
 def arguments(out: Path, steps: int, **changes: Any) -> TrainingArguments:
     return TrainingArguments(
         **{
@@ -149,7 +159,7 @@ def whole(own: Tensor) -> Tensor:
 
 def oracle(windows: Sequence[Window], steps: int) -> Course:
     """A plain loop, with nothing of ropewalk but the plan: dense masks, whole logits, stock
-    attention; the loss of a step is the mean over all its targets."""
+    attention; the loss of a step is the mean over all its targets, by their weights."""
     model = build()
     install(model, plan())
     decayed = [own for own in model.parameters() if own.ndim > 1]
@@ -165,7 +175,7 @@ def oracle(windows: Sequence[Window], steps: int) -> Course:
         for group in optimizer.param_groups:
             group["lr"] = RATE * 0.5 * (1 + np.cos(np.pi * step / steps))
         own = [windows[step * PER_STEP + i] for i in range(PER_STEP)]
-        targets = sum(int((window.labels != -100).sum()) for window in own)
+        targets = sum(float(_weights(window).sum()) for window in own)
         loss = torch.stack([_loss(model, window) for window in own]).sum() / targets
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -184,7 +194,13 @@ def _loss(model: Any, window: Window) -> Tensor:
         attention_mask=seen[None, None],
         use_cache=False,
     ).logits
-    return cross_entropy(logits[0], torch.from_numpy(window.labels), reduction="sum")
+    losses = cross_entropy(logits[0], torch.from_numpy(window.labels), reduction="none")
+    return (losses * torch.from_numpy(_weights(window))).sum()
+
+
+def _weights(window: Window) -> NDArray[np.float32]:
+    there: NDArray[np.float32] = (window.labels != -100).astype(np.float32)
+    return there if window.weights is None else there * window.weights
 
 
 def alone(windows: Sequence[Window]) -> float:

@@ -25,7 +25,7 @@ def shortened(
     """One for each document; none at all where the length has no room for a fact."""
     wanted = {text_of(document.source) for document in documents}
     tokens: dict[str, IntArray] = {
-        name: encoder.pieces(text) for name, text in corpus if name in wanted
+        each.name: encoder.pieces(each.text) for each in corpus if each.name in wanted
     }
     made = []
     for index, document in enumerate(documents):

@@ -122,7 +122,7 @@ def test_facts_are_counted_by_their_distance() -> None:
     near = distance.retrieved(own, lambda far: far <= distance.EFFECTIVE)
     beyond = distance.retrieved(own, lambda far: far > distance.EFFECTIVE)
     assert (near.right, near.facts, beyond.right, beyond.facts) == (3, 4, 0, 4)
-    value, _ = distance.far_less_half_of_near(own)
+    value, _ = distance.far_less_near(own, distance.EFFECTIVE, 0.5)
     assert value == pytest.approx(-0.375)
 
 

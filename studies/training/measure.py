@@ -1,253 +1,254 @@
-"""Does `ropewalk train` help at the target length? Measured on the three bundled models.
+"""Does training at the target length pay? Each model trained, beside its twin that was not.
 
-    python -m studies.training.measure            runs what is missing: some ten minutes of a core
+    python -m studies.bundled_model.train --size tall --seeds 1 2 3     and the other sizes
+    python -m studies.training.measure            runs what is missing
     python -m studies.training.measure --report   runs nothing
 
-Each model is trained at four times its window with the recipe `anchor`, on documents of the text
-and the kinds of questions that it was first trained with, and evaluated on the held-out text: as
-it is, under the recipe's plan and under YaRN without training, and trained. What the evaluation
-reads was read by no training. Differences are paired by sample, with the intervals of `ropewalk
-compare`; models are draws of one recipe, and three are too few for an interval over models.
+What is asked, and what is dropped first, was written down in docs/training.md before the first
+run. Finished cells are kept in cells.jsonl and are not run again; a cell that was killed goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-import torch
+from benchmarks.machine import measured_on
+from ropewalk.evaluation.statistics import Interval, mean_interval
+from studies.training.cells import (
+    BASE,
+    CONTROL,
+    NONE,
+    SEARCH,
+    SUBJECTS,
+    TASKS,
+    YARN,
+    Cell,
+    cell_of,
+    kept,
+    measured,
+)
 
-import ropewalk as rw
-from benchmarks.machine import machine, measured_on
-from docs.figures import Sentence
-from ropewalk.models.load import load
-from ropewalk.outputs import write_atomically
-from ropewalk.records import PERPLEXITY
-from studies.bundled_model.corpus import read_corpus
-from studies.bundled_model.model import STAGES
-from studies.bundled_model.train import words_of
-from studies.bundled_model.windows import TextStream, WindowMix
-
-RESULTS = Path(__file__).with_name("results.json")
-MODELS = ("bundled", "bundled:2", "bundled:3")
-TARGET, WINDOW = 2048, 512
-STEPS, BATCH, LEARNING_RATE = 60, 1, 1e-3
-SAMPLES = 30
-YARN = "yarn, untrained"
-TASKS = ("passkey", "needle", "kv", "perplexity")
-SHARES = STAGES[1].shares
-"""What the models saw last while they were first trained, so that only the length is new."""
-ROOM = 40
-"""Tokens that a document stays below the window: text to tokens and back may add some."""
+CELLS = Path(__file__).with_name("cells.jsonl")
+PAGE = "docs/training.md"
+FIRST = ("tall", "wide", "narrow", "low base", "bundled")
+MORE = ("tall 2", "wide 3", "tall 3")
+BUNDLED = ("bundled", "bundled 2", "bundled 3")
+PILOT = "high base"
+RETRIEVES = 0.5
+"""The share of answers, within its own window, below which a model is reported apart."""
+FAR = 32
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, default=Path("runs/training"))
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--report", action="store_true", help="run nothing")
-    arguments = parser.parse_args()
-    if not arguments.report:
-        torch.set_num_threads(1)
-        found = {}
-        for name in arguments.models:
-            found[name] = measured(name, arguments.runs)
-            kept = {"machine": {**machine(), "torch": torch.__version__}, "models": found}
-            write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
-    print(_page(json.loads(RESULTS.read_text())))
+    asked = parser.parse_args()
+    if not asked.report:
+        logging.disable(logging.WARNING)
+        run(cell for part in asked.parts for cell in PARTS[part])
+    print(blocks()[PAGE])
 
 
-def documents(name: str, count: int, seed: int) -> list[str]:
-    """Text with facts and questions about them, nearly as long as a window."""
-    tokenizer = load(name).tokenizer
-    texts = list(read_corpus().training.values())
-    mix = WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), TARGET - ROOM, SHARES)
-    rng = np.random.default_rng([seed, TARGET])
-    drawn = (mix.draw(rng, TARGET - ROOM) for _ in range(count))
-    return [tokenizer.decode(each.tokens.tolist(), skip_special_tokens=True) for each in drawn]
+def run(wanted: Iterable[Cell]) -> None:
+    done = {cell_of(line) for line in kept(CELLS)}
+    for cell in wanted:
+        if cell in done:
+            continue
+        if not SUBJECTS[cell.subject].there:
+            print(f"{cell.subject} is not trained yet: {cell.name} is left out", flush=True)
+            continue
+        line = measured(cell)
+        with CELLS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        done.add(cell)
+        print(f"{cell.name}: {line['results']}, {line['seconds']:.0f} s", flush=True)
 
 
-def measured(name: str, runs: Path) -> dict[str, Any]:
-    own = runs / name.replace(":", "-")
-    seed = MODELS.index(name)
-    trained = rw.train(
-        name,
-        corpus=documents(name, STEPS * BATCH, seed),
-        to=TARGET,
-        recipe="anchor",
-        steps=STEPS,
-        batch=BATCH,
-        learning_rate=LEARNING_RATE,
-        warmup=10,
-        seed=seed,
-        run=own / "train",
+def _over(subjects: Sequence[str], factor: int, *of: tuple[Any, ...]) -> list[Cell]:
+    """All subjects of a kind of cell before the next kind, so that a part of them is paired."""
+    return [Cell(subject, factor, *each) for each in of for subject in subjects]
+
+
+PARTS: dict[str, list[Cell]] = {
+    "rate": [
+        Cell(PILOT, 8, YARN, steps, 0, rate=rate)
+        for steps, rate in ((0, 1e-3), (200, 3e-4), (200, 1e-3))
+    ],
+    "primary": _over(FIRST, 8, (YARN,), (YARN, 200, 0), (YARN, 200, 1)) + _over(FIRST, 1, (NONE,)),
+    "arms": _over(
+        FIRST,
+        8,
+        *((CONTROL, 200, 0), (BASE,), (BASE, 200, 0), (SEARCH,), (SEARCH, 200, 0)),
+        *((CONTROL, 200, 1), (BASE, 200, 1), (SEARCH, 200, 1)),
+    ),
+    "fewer steps": _over(FIRST, 8, *((arm, 50, 0) for arm in (YARN, BASE, SEARCH, CONTROL))),
+    "more models": _over(MORE, 1, (NONE,))
+    + _over(MORE, 8, (YARN,), (YARN, 200, 0), (YARN, 200, 1)),
+    "more steps": _over(FIRST, 8, (YARN, 800, 0), (BASE, 800, 0)),
+    "32 times": _over(FIRST[:-1], FAR, (YARN,), (YARN, 200, 0), (BASE,), (BASE, 200, 0)),
+}
+"""In the order in which they run; what is last is dropped first."""
+
+
+class Line(NamedTuple):
+    """What a cell was right about."""
+
+    cell: Cell
+    values: dict[tuple[str, int], float]
+
+    def share(self, task: str, length: int) -> float:
+        if task == "retrieval":
+            return sum(self.values[each, length] for each in TASKS) / len(TASKS)
+        if task == "text":
+            return math.log(self.values["perplexity", length])
+        return self.values[task, length]
+
+
+def lines() -> dict[Cell, Line]:
+    found = (
+        Line(cell_of(each), {(task, length): value for task, length, value in each["results"]})
+        for each in kept(CELLS)
     )
-    arms: dict[str, dict[str, Any]] = {
-        "as it is": {"model": name, "methods": ["none"]},
-        "its plan, untrained": {"model": name, "plans": [trained.plan]},
-        YARN: {"model": name, "methods": ["yarn"], "to": TARGET},
-        "trained": {"model": str(own / "train" / "model"), "methods": ["none"]},
-    }
-    results = {}
-    for label, arm in arms.items():
-        place = own / label.replace(",", "").replace(" ", "-")
-        results[label] = rw.evaluate(
-            arm.pop("model"),
-            lengths=[WINDOW, TARGET],
-            tasks=TASKS,
-            samples=SAMPLES,
-            run=place,
-            **arm,
-        )
-    differences = {}
-    for label in list(arms)[:-1]:
-        compared = rw.compare_runs(own / "trained", own / label.replace(",", "").replace(" ", "-"))
-        differences[label] = [each.to_json() for each in compared.comparisons]
+    return {line.cell: line for line in found}
+
+
+class Difference(NamedTuple):
+    """Trained less another cell, by model: the mean over orders of the data."""
+
+    by_model: dict[str, float]
+
+    @property
+    def interval(self) -> Interval | None:
+        """Over models; those of one size are one cluster."""
+        sizes = [SUBJECTS[name].size for name in self.by_model]
+        return mean_interval(list(self.by_model.values()), clusters=sizes)
+
+    def shown(self, times: float, form: str) -> str:
+        if not self.by_model:
+            return "–"
+        told = f"{times * sum(self.by_model.values()) / len(self.by_model):{form}}"
+        if self.interval is None:
+            return f"{told} ({len(self.by_model)} models)"
+        low, high = (f"{times * end:{form}}" for end in self.interval)
+        return f"{told} ({low} to {high})"
+
+
+def difference(
+    known: dict[Cell, Line], own: Cell, other: Cell, task: str, *, within: bool
+) -> Difference:
+    """One kind of cell less another, of every model that has both; `within` its own window, or at
+    the target. The subject and the order of the kinds do not count."""
+    found = {}
+    for name in (*FIRST, *MORE):
+        if name in apart(known):
+            continue
+        length = SUBJECTS[name].window * (1 if within else own.factor)
+
+        def values(kind: Cell) -> list[float]:
+            cells = (kind._replace(subject=name, order=order) for order in (0, 1))  # noqa: B023
+            return [known[cell].share(task, length) for cell in cells if cell in known]  # noqa: B023
+
+        one, less = values(own), values(other)
+        if one and less:
+            found[name] = sum(one) / len(one) - sum(less) / len(less)
+    return Difference(found)
+
+
+def apart(known: dict[Cell, Line]) -> set[str]:
+    """Models that do not retrieve inside their own window."""
     return {
-        "loss_first": trained.stages[0].loss_first,
-        "loss_last": trained.stages[0].loss_last,
-        "base": trained.plan.longest().geometric_base,
-        "tokens": trained.tokens,
-        "results": {
-            label: [row.to_json() for row in (*found.results, *found.means)]
-            for label, found in results.items()
-        },
-        "differences": differences,
+        cell.subject
+        for cell, line in known.items()
+        if cell.arm == NONE and line.share("retrieval", SUBJECTS[cell.subject].window) < RETRIEVES
     }
-
-
-def recorded() -> dict[str, Any] | None:
-    found: dict[str, Any] | None = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
-    return found
 
 
 def blocks() -> dict[str, str]:
-    kept = recorded()
-    return {} if kept is None else {"docs/training.md": _page(kept)}
+    known = lines()
+    return {PAGE: page(known) if known else ""}
 
 
-def sentences() -> list[Sentence]:
-    kept = recorded()
-    if kept is None:
-        return []
-    own = kept["models"]["bundled"]
-
-    def right(label: str) -> dict[str, float]:
-        """By task, and their mean, at the target."""
-        rows = [row for row in own["results"][label] if row["length"] == TARGET]
-        names = (*TASKS[:-1], "retrieval")
-        return {row["task"]: row["value"] for row in rows if row["task"] in names}
-
-    yarn, trained = right(YARN), right("trained")
-    page = "docs/training.md"
-    return [
-        Sentence(
-            page,
-            "gives as many right answers to `needle` as YaRN does",
-            holds=trained["needle"] == yarn["needle"],
-        ),
-        Sentence(
-            page,
-            "one less to `kv`",
-            holds=round(SAMPLES * (yarn["kv"] - trained["kv"])) == 1,
-        ),
-        Sentence(page, "On `passkey` it answers nothing", holds=trained["passkey"] == 0),
-        Sentence(page, "Untrained YaRN was right {} of the time", (f"{yarn['retrieval']:.0%}",)),
-    ]
-
-
-def _page(kept: Mapping[str, Any]) -> str:
-    """Retrieval and perplexity at the window and at the target, by model and arm."""
-    lines = [
-        "| model | | retrieved at 512 | at 2k | perplexity at 512 | at 2k |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, own in kept["models"].items():
-        for label, rows in own["results"].items():
-            cells = [
-                _cell(rows, length, is_loss) for is_loss in (False, True) for length in (512, 2048)
-            ]
-            lines.append(f"| `{name}` | {label} | {' | '.join(cells)} |")
-    lines += ["", *_by_task(kept), "", *_differences(kept), ""]
-    lines.append(measured_on(kept["machine"], "python -m studies.training.measure") + ".")
-    return "\n".join(lines)
-
-
-def _by_task(kept: Mapping[str, Any]) -> list[str]:
-    """The answers behind the means, at the target: right ones of those asked."""
-    lines = [
-        f"Right answers at 2k, of {SAMPLES} each, and each task's difference from YaRN without "
-        "training (95% intervals over samples):",
+def page(known: dict[Cell, Line]) -> str:
+    said = [
+        "Trained less its untrained twin, at 8 times the window and within it, over models; shares "
+        "of written answers in points, text in nats per token (less is better):",
         "",
-        f"| model | | {' | '.join(TASKS[:-1])} |",
+        *_table(known, lambda cell: cell.untrained),
+        "",
+        "The same, less YaRN that was not trained:",
+        "",
+        *_table(known, lambda cell: Cell(cell.subject, cell.factor, YARN)),
+        "",
+        *_shares(known),
+        "",
+        f"Not measured yet: {unfinished(known)}. "
+        f"{measured_on(kept(CELLS)[-1]['machine'], 'python -m studies.training.measure')}.",
+    ]
+    return "\n".join(said)
+
+
+def _table(known: dict[Cell, Line], other: Callable[[Cell], Cell]) -> list[str]:
+    rows = [
+        f"| arm | steps | retrieval | {' | '.join(TASKS)} | text "
+        "| retrieval within | text within |",
+        "|---" * (6 + len(TASKS)) + "|",
+    ]
+    kinds = {cell._replace(subject=FIRST[0], order=0) for cell in known if cell.steps}
+    for kind in sorted(kinds, key=lambda cell: (cell.factor, -cell.steps, cell.arm)):
+        if kind.rate != Cell(*kind[:3]).rate:
+            continue
+        cells = [
+            difference(known, kind, other(kind), task, within=within).shown(
+                *((1, "+.2f") if task == "text" else (100, "+.0f"))
+            )
+            for within, tasks in ((False, ("retrieval", *TASKS, "text")), (True, _WITHIN))
+            for task in tasks
+        ]
+        rows.append(f"| {kind.arm}, {kind.factor} times | {kind.steps} | {' | '.join(cells)} |")
+    return rows
+
+
+_WITHIN = ("retrieval", "text")
+
+
+def _shares(known: dict[Cell, Line]) -> list[str]:
+    """What each model answered, by task: passkey, needle, kv."""
+    rows = [
+        f"Right answers at 8 times the window ({', '.join(TASKS)}; the mean over orders):",
+        "",
+        "| model | within its window, as it is | yarn | yarn, 200 steps | base change, 200 steps |",
         "|---|---|---|---|---|",
     ]
-    for name, own in kept["models"].items():
-        for label, rows in own["results"].items():
-            found = {r["task"]: r for r in rows if _is_answer(r)}
-            cells = [f"{found[task]['value'] * found[task]['samples']:.0f}" for task in TASKS[:-1]]
-            lines.append(f"| `{name}` | {label} | {' | '.join(cells)} |")
-        compared = {r["task"]: r for r in own["differences"][YARN] if _is_answer(r)}
-        cells = [_ends(compared[task]["comparison"]) for task in TASKS[:-1]]
-        lines.append(f"| `{name}` | trained less yarn, untrained | {' | '.join(cells)} |")
-    return lines
+    for name in (*FIRST, *MORE):
+        window = SUBJECTS[name].window
+        asked = [
+            (Cell(name, 1, NONE), window),
+            *((Cell(name, 8, YARN, steps), 8 * window) for steps in (0, 200)),
+            (Cell(name, 8, BASE, 200), 8 * window),
+        ]
+        cells = []
+        for kind, length in asked:
+            own = [known[c] for c in (kind, kind._replace(order=1)) if c in known]
+            shares = (sum(line.share(task, length) for line in own) / len(own) for task in TASKS)
+            cells.append(", ".join(f"{share:.0%}" for share in shares) if own else "–")
+        if any(cell != "–" for cell in cells):
+            rows.append(f"| {name} | {' | '.join(cells)} |")
+    return rows
 
 
-def _is_answer(row: Mapping[str, Any]) -> bool:
-    return bool(row["length"] == TARGET and row["metric"] == "exact_match")
-
-
-def _cell(rows: list[dict[str, Any]], length: int, is_loss: bool) -> str:
-    wanted = PERPLEXITY.name if is_loss else None
-    for row in rows:
-        if row["length"] != length:
-            continue
-        if is_loss and row["metric"] == wanted and row["task"] == "perplexity":
-            return _interval(row, "{:.1f}")
-        if not is_loss and row["task"] == "retrieval":
-            return _interval(row, "{:.0%}")
-    return "–"
-
-
-def _interval(row: Mapping[str, Any], form: str) -> str:
-    told = form.format(row["value"])
-    if row["low"] is None:
-        return told
-    return f"{told} ({form.format(row['low'])} to {form.format(row['high'])})"
-
-
-def _differences(kept: Mapping[str, Any]) -> list[str]:
-    """Trained less untrained, at the target, paired by sample."""
-    lines = [
-        "Trained less untrained, at 2k on the same samples (share of answers; nats per token), "
-        "with 95% intervals over samples:",
-        "",
+def unfinished(known: dict[Cell, Line]) -> str:
+    missing = {part: sum(cell not in known for cell in cells) for part, cells in PARTS.items()}
+    told = [
+        f"{part} ({many} of {len(PARTS[part])} cells)" for part, many in missing.items() if many
     ]
-    for name, own in kept["models"].items():
-        for label, rows in own["differences"].items():
-            told = ", ".join(
-                _difference(row)
-                for row in rows
-                if row["length"] == TARGET and row["task"] in ("retrieval", "perplexity")
-            )
-            lines.append(f"- `{name}`, {label}: {told}")
-    return lines
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    found = row["comparison"]
-    return f"{row['task']} {_ends(found)}"
-
-
-def _ends(found: Mapping[str, Any]) -> str:
-    told = f"{found['difference']:+.2f}"
-    if found["low"] is None:
-        return told
-    return f"{told} ({found['low']:+.2f} to {found['high']:+.2f})"
+    return ", ".join(told) or "nothing"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,251 @@
+"""One cell of the study: a model under a plan, trained so many steps, evaluated.
+
+Nothing of a cell depends on another one: it is trained by `rw.train` from the model as it is, and
+evaluated by `rw.evaluate`, as users do both.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import ropewalk as rw
+from benchmarks.machine import machine
+from benchmarks.text import read_text
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document, Weighted
+from ropewalk.data.store import build
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.models.config import BUNDLED_FOLDERS
+from ropewalk.models.load import LoadedModel, load
+from studies.bundled_model.corpus import read_corpus
+from studies.bundled_model.model import SIZES, STAGES
+from studies.bundled_model.train import finished, words_of
+from studies.bundled_model.windows import TEXT, TextStream, Window, WindowMix
+from studies.ranking.cells import sampled_fingerprint
+
+CANDIDATES = Path("runs/bundled_model")
+RUNS = Path("runs/training")
+TASKS = ("passkey", "needle", "kv")
+SAMPLES = 40
+TOKENS_A_STEP = 4096
+RATE, WARM_UP = 1e-3, 10
+ENDS = 2
+"""Tokens of a window that are no document's: the anchor, and the EOS."""
+
+
+class Subject(NamedTuple):
+    """A model of studies/bundled_model."""
+
+    size: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        if self.size == "bundled":
+            return list(BUNDLED_FOLDERS)[self.seed - 1]
+        return str(finished(CANDIDATES / self.size, self.seed))
+
+    @property
+    def there(self) -> bool:
+        return self.size == "bundled" or Path(self.path).exists()
+
+    @property
+    def window(self) -> int:
+        return SIZES[self.size].window
+
+
+SUBJECTS = {
+    "tall": Subject("tall", 1),
+    "wide": Subject("wide", 1),
+    "narrow": Subject("narrow", 1),
+    "low base": Subject("low_base", 1),
+    "bundled": Subject("bundled", 1),
+    "tall 2": Subject("tall", 2),
+    "wide 3": Subject("wide", 3),  # the second does not choose among keys
+    "tall 3": Subject("tall", 3),
+    "bundled 2": Subject("bundled", 2),
+    "bundled 3": Subject("bundled", 3),
+    "high base": Subject("high_base", 1),  # only settings are chosen on it
+}
+
+
+class Cell(NamedTuple):
+    subject: str
+    factor: int
+    """The target, in windows of the model."""
+    arm: str
+    """What it is planned by; `none` is the model as it is, at its own length."""
+    steps: int = 0
+    order: int = 0
+    """Of the training data."""
+    layout: str = "anchor"
+    window: int = 0
+    """Of training, in windows of the model; 0 for the target."""
+    rate: float = RATE
+    short: bool = False
+    """Whether half of the tokens are in documents of the original length."""
+    lora: int = 0
+
+    @property
+    def target(self) -> int:
+        return self.factor * SUBJECTS[self.subject].window
+
+    @property
+    def trained_at(self) -> int:
+        """Tokens of a training window."""
+        if self.arm == CONTROL:
+            return SUBJECTS[self.subject].window
+        return (self.window or self.factor) * SUBJECTS[self.subject].window
+
+    @property
+    def untrained(self) -> Cell:
+        """The twin that it is compared with."""
+        return Cell(self.subject, self.factor, YARN if self.arm == CONTROL else self.arm)
+
+    @property
+    def name(self) -> str:
+        return "-".join(str(part).replace(" ", "_") for part in self)
+
+
+NONE, YARN, BASE, SEARCH, CONTROL = "none", "yarn", "base change", "search", "control"
+"""Control: trained on as many tokens at the original length, then planned by YaRN."""
+
+
+def measured(cell: Cell) -> dict[str, Any]:
+    """A cell's line of results."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    subject, place = SUBJECTS[cell.subject], RUNS / cell.name
+    model = subject.path if not cell.steps else str(trained(cell, place) / "model")
+    lengths = [subject.window] if cell.arm == NONE else [subject.window, cell.target]
+    planned = cell.arm != NONE and (not cell.steps or cell.arm == CONTROL)
+    found = rw.evaluate(
+        model,
+        plans=[plan_of(cell)] if planned else [],
+        methods=[] if planned else ["none"],
+        lengths=lengths,
+        tasks=[*TASKS, "perplexity"],
+        samples=SAMPLES,
+        mode="generate",
+        corpus=read_text().reporting,
+    )
+    results = [
+        [row.task, row.length, round(row.value, 4)]
+        for row in found.results
+        if row.metric in ("exact_match", "perplexity")
+    ]
+    shutil.rmtree(place, ignore_errors=True)
+    return {
+        **cell._asdict(),
+        "weights": sampled_fingerprint(_loaded(subject.path).model),
+        "results": results,
+        "seconds": round(time.process_time() - began, 1),
+        "machine": {**machine(), "torch": torch.__version__},
+    }
+
+
+def plan_of(cell: Cell) -> ContextPlan:
+    path = SUBJECTS[cell.subject].path
+    if cell.arm == SEARCH:
+        place = RUNS / f"search-{cell.subject}-{cell.factor}"
+        texts = read_text().tuning
+        return rw.search(path, to=cell.target, corpus=texts, run=place).plan
+    method = "base_change" if cell.arm == BASE else "yarn"
+    return rw.plan(path, cell.target, method, after_training=cell.steps > 0).plan
+
+
+def trained(cell: Cell, place: Path) -> Path:
+    """A training that was killed goes on here."""
+    control = cell.arm == CONTROL
+    batch = max(1, TOKENS_A_STEP // cell.trained_at)
+    store = place / "tokens"
+    write_tokens(cell, cell.steps * batch, store)
+    rw.train(
+        SUBJECTS[cell.subject].path,
+        corpus=store,
+        to=cell.trained_at if control else cell.target,
+        plan=None if control else plan_of(cell),
+        window=None if control else cell.trained_at,
+        steps=cell.steps,
+        batch=batch,
+        layout=cell.layout,  # type: ignore[arg-type]
+        learning_rate=cell.rate,
+        warmup=WARM_UP,
+        lora=cell.lora or None,
+        seed=cell.order,
+        device="cpu",
+        run=place / "run",
+    )
+    return place / "run"
+
+
+def write_tokens(cell: Cell, windows: int, place: Path) -> None:
+    """What the model saw last in its own training, at another length: text, questions, answers."""
+    loaded = _loaded(SUBJECTS[cell.subject].path)
+    documents = list(_documents(cell, loaded, windows))
+    tokens = {str(i).zfill(len(own.tokens)): own.tokens.tolist() for i, own in enumerate(documents)}
+    texts = [
+        Document(text, text, _weights(own)) for text, own in zip(tokens, documents, strict=True)
+    ]
+    build(
+        place,
+        {"text": texts},
+        lambda asked: [tokens[text] for text in asked],
+        tokenizer=Encoder(loaded.tokenizer).sha256,
+        begins=lambda text: range(len(text)),
+    )
+
+
+def _documents(cell: Cell, loaded: LoadedModel, windows: int) -> Iterator[Window]:
+    """Each fills a window, or, of the short ones, as many as a window has room for."""
+    own = SUBJECTS[cell.subject]
+    random = np.random.default_rng([cell.order, own.seed, cell.trained_at])
+    whole = cell.trained_at - ENDS
+    many = cell.trained_at // own.window
+    for number in range(windows):
+        length = whole if not cell.short or number % 2 == 0 else (whole + 1) // many - 1
+        mix = _mix(own, length + 1)
+        for _ in range(1 if length == whole else many):
+            yield mix.draw(random, length)[1:]  # without the BOS
+
+
+@cache
+def _mix(subject: Subject, length: int) -> WindowMix:
+    texts = list(read_corpus().training.values())
+    tokenizer = _loaded(subject.path).tokenizer
+    shares = STAGES[SIZES[subject.size].stages - 1].shares
+    return WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), length, shares)
+
+
+def _weights(window: Window) -> tuple[Weighted, ...]:
+    """Runs of tokens that do not weigh 1; a character stands for each token."""
+    cuts = np.flatnonzero(np.diff(window.weights)) + 1
+    runs = zip([0, *cuts.tolist()], [*cuts.tolist(), len(window)], strict=True)
+    return tuple(
+        Weighted(start, end, float(window.weights[start]))
+        for start, end in runs
+        if window.weights[start] != TEXT
+    )
+
+
+@cache
+def _loaded(path: str) -> LoadedModel:
+    return load(path)
+
+
+def kept(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text("utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def cell_of(line: dict[str, Any]) -> Cell:
+    return Cell(**{key: line[key] for key in Cell._fields})

@@ -37,7 +37,8 @@ RUNS = Path("runs/training")
 TASKS = ("passkey", "needle", "kv")
 SAMPLES = 40
 TOKENS_A_STEP = 4096
-RATE, WARM_UP = 1e-3, 10
+RATE, WARM_UP = 3e-4, 10
+"""The rate that the pilot chose (the part `rate` of measure.py)."""
 ENDS = 2
 """Tokens of a window that are no document's: the anchor, and the EOS."""
 

@@ -51,8 +51,8 @@ def _llama(hidden: int, inner: int, layers: int, vocabulary: int, **more: Any) -
 WIDE, DEEP = _llama(1024, 4096, 4, 4000), _llama(512, 1536, 12, 4000)
 HEAVY = _llama(1024, 4096, 12, 16000)
 CASES = {
-    "evaluate, 16k": Case("evaluate", "", 16384, WIDE),
-    "evaluate, 24k": Case("evaluate", "", 24576, WIDE),
+    "evaluate, 8k": Case("evaluate", "", 8192, HEAVY),
+    "evaluate, 16k": Case("evaluate", "", 16384, HEAVY),
     "train, full, 4k": Case("train", "full", 4096, DEEP),
     "train, anchor, 4k": Case("train", "anchor", 4096, DEEP),
     "train, full, 2k, other shape": Case("train", "full", 2048, WIDE),
@@ -122,7 +122,7 @@ def measured(case: Case) -> int:
     model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
     tokens = torch.randint(config["vocab_size"], (1, case.length))
     if case.does == "evaluate":
-        Scorer(model).score([tokens[0].numpy()], [case.length - 16])
+        Scorer(model, in_chunks=True).score([tokens[0].numpy()], [case.length - 16])
         return _peak() - before
     interface.register()
     model.set_attn_implementation(interface.NAME)

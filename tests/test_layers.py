@@ -111,10 +111,10 @@ ROOMS = {
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "evaluation.chunks": Row((), needs=("torch", "transformers")),
+    "evaluation.chunks": Row(("costs",), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
         (
-            *("costs", "errors", "models.logits", "evaluation", "evaluation.answering"),
+            *("errors", "models.logits", "evaluation", "evaluation.answering"),
             "evaluation.chunks",
         ),
         needs=("numpy", "torch", "transformers"),
@@ -179,7 +179,7 @@ ROOMS = {
         (
             *("errors", "context_plan", "data", "models", "evaluation", "evaluation.scoring"),
             *("evaluation.forward_time", "evaluation.served", "evaluation.served.rounding"),
-            "progress",
+            *("progress", "costs.here"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -193,7 +193,7 @@ ROOMS = {
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
             *("evaluation", "evaluation.answering", "evaluation.scoring"),
-            *("evaluation.forward_time", "evaluation.statistics"),
+            *("evaluation.forward_time", "evaluation.statistics", "costs.here"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -226,7 +226,7 @@ ROOMS = {
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("runtimes", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
-            "torchrun",
+            *("torchrun", "costs", "costs.here"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),
@@ -415,7 +415,7 @@ ROOMS = {
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             *("evaluation.forward_time", "evaluation.statistics"),
-            *("budget", "costs", "evaluation.verdict"),
+            *("budget", "evaluation.verdict"),
             *(
                 "exporting",
                 "exporting.exported",
@@ -433,6 +433,7 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
+    "costs.here": Row(("errors", "models.config", "costs"), needs=("torch",)),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
@@ -476,6 +477,7 @@ ROOMS = {
     "api.train": Row(
         (
             *("errors", "untrusted", "extras", "api", "budget", "lengths", "options", "progress"),
+            "costs",
             *(
                 "run_directory",
                 "context_plan",

@@ -32,6 +32,7 @@ from ropewalk.api.common import (
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs.estimates import GIB, SINGLE
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
@@ -83,24 +84,30 @@ class TrainPreview(Result):
     stages: tuple[PreviewStage, ...]
     bytes_on_disk: int
     """That checkpoints and models take at most."""
+    peak_bytes: int | None = None
+    """Of memory on each rank, by the formulas of `ropewalk cost`; None where these know too
+    little."""
 
     def summary(self) -> str:
+        peak = "" if self.peak_bytes is None else f"; {self.peak_bytes / GIB:.3g} GiB a rank"
         tokens = sum(stage.tokens for stage in self.stages)
         return (
             f"{self.model}: {sum(stage.steps for stage in self.stages):,} steps, {tokens:,} tokens,"
             f" {sum(stage.petaflops for stage in self.stages):,.3g} PFLOP; up to "
-            f"{self.bytes_on_disk / 2**30:.3g} GiB of checkpoints and models on disk."
+            f"{self.bytes_on_disk / GIB:.3g} GiB of checkpoints and models on disk{peak}. On "
+            "another machine: `ropewalk cost`."
         )
 
 
 def _preview(asked: _Asked) -> TrainPreview:
     """What a run would do, and what it would take."""
-    from ropewalk.pipeline.training_cost import float32_bytes, multiplications
-    from ropewalk.training.stage import bytes_on_disk
+    from ropewalk.costs.sizes import sizes_of
+    from ropewalk.training.stage import bytes_on_disk, step_cost
 
     batch, config = asked.settings.batch, asked.source.config
+    sizes = sizes_of(config)
     planner = _Planner(asked, (), None, silent, unheard)
-    rows = []
+    rows, peak = [], 0.0
     for number, stage in enumerate(asked.settings.stages, start=1):
         tokens = stage.steps * batch * stage.window
         rows.append(
@@ -111,11 +118,13 @@ def _preview(asked: _Asked) -> TrainPreview:
                 planner.method_of(number, stage),
                 tokens,
                 asked.epochs(stage),
-                multiplications(config, stage.window) * tokens / stage.window / 1e15,
+                3 * sizes.operations(stage.window) * (tokens / stage.window) / 1e15,
             )
         )
-    size = float32_bytes(config)
-    return TrainPreview(asked.source.name, tuple(rows), bytes_on_disk(size, asked.settings))
+        cost = step_cost(config, stage, asked.settings, asked.execution)
+        peak = max(peak, 0.0 if cost is None else cost[1].bytes)
+    on_disk = bytes_on_disk(SINGLE * sizes.weights, asked.settings)
+    return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None)
 
 
 @previewed_by(_preview)

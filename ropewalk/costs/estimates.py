@@ -22,6 +22,12 @@ COMPUTING = 0.4
 """The assumed share of a data sheet's operations."""
 CHUNK = 8192
 """Tokens that a server reads at once of a long prompt."""
+AT_ONCE = 4096
+"""Texts up to this are read at once by an evaluation; longer ones through a cache, in chunks."""
+LARGEST, SMALLEST = 2048, 16
+"""Tokens of such a chunk."""
+MASKED = 64 * 2**20
+"""Entries of the mask of a chunk: 64 MiB of truth values, which attention turns into numbers."""
 MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
@@ -132,6 +138,20 @@ def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
     }
 
 
+def reading(work: Work, *, in_chunks: bool) -> dict[str, float]:
+    """One text, as an evaluation reads it: in chunks, where the model can go on from a cache."""
+    own, length, number = work.sizes, work.length, work.number
+    if length <= AT_ONCE or not in_chunks or any(layer.state for layer in own.layers):
+        return _forward(work, length)
+    size = max(SMALLEST, min(LARGEST, MASKED // length))
+    return {
+        "weights": float(own.weights * number),
+        "cache": float(own.cache(length) * number),
+        "a chunk at work": size * number * (4 * own.hidden + 3 * own.inner)
+        + size * length * (1 + number),
+    }
+
+
 def evaluating(work: Work) -> Iterator[Way]:
     """One forward; `evaluate` knows one device."""
     yield _read(work, work.length, "")
@@ -142,7 +162,7 @@ def evaluating(work: Work) -> Iterator[Way]:
 
 
 def _read(work: Work, length: int, told: str) -> Way:
-    parts = _forward(work, length)
+    parts = reading(replace(work, length=length), in_chunks=True)
     return Way(told, parts, _computed(work, work.sizes.operations(length), 1), 1)
 
 
@@ -174,22 +194,32 @@ def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
 def training(work: Work) -> Iterator[Way]:
     """A step of one window for each group of ranks that shares one, AdamW on all weights."""
     n = work.machine.devices
-    yield _step(work, n, 1, recompute=False, lora=False, window=work.length)
+    yield step(work, n, 1, recompute=False, lora=False, window=work.length)
     for lora in (False, True):
         groups = [g for g in _divisors(n) if work.sizes.heads % g == 0]
         for sequence in groups:
-            yield _step(work, n, sequence, recompute=True, lora=lora, window=work.length)
+            yield step(work, n, sequence, recompute=True, lora=lora, window=work.length)
     window = min(work.length, 2 * work.original)
     if window < work.length:
         for lora in (False, True):
-            yield _step(work, n, 1, recompute=True, lora=lora, window=window)
+            yield step(work, n, 1, recompute=True, lora=lora, window=window)
 
 
-def _step(
-    work: Work, devices: int, sequence: int, *, recompute: bool, lora: bool, window: int
+def step(
+    work: Work,
+    devices: int,
+    sequence: int,
+    *,
+    recompute: bool,
+    lora: bool,
+    window: int,
+    at_once: int = 1,
+    trained: int = SINGLE,
 ) -> Way:
+    """One step, of `at_once` windows for each group of `sequence` ranks; `trained` is the bytes of
+    a weight while it is trained."""
     own = work.sizes
-    tokens = window / sequence
+    tokens = window * at_once / sequence
     # Of each layer, in bfloat16: the residual stream twice, what is normed, queries, keys, values,
     # what attention returns, and three or four as wide as the feed-forward part; norms in float32.
     heads = max((layer.width for layer in own.layers), default=own.hidden)
@@ -204,12 +234,12 @@ def _step(
         weights = {"weights": own.weights * work.number / devices}
         state = 0.01 * own.weights * 4 * SINGLE / devices
     else:
-        weights = {"weights": own.weights * SINGLE / devices}
-        state = 3 * own.weights * SINGLE / devices
+        weights = {"weights": own.weights * trained / devices}
+        state = 3 * own.weights * trained / devices
     if devices > 1:
         gathered = (2 * own.layer_weights + own.table) * work.number
     else:  # a copy in bfloat16 of weights that are trained in float32
-        gathered = 0 if lora or work.number == SINGLE else own.weights * work.number
+        gathered = 0 if lora or work.number == trained else own.weights * work.number
     parts = {
         **weights,
         "gradients and optimizer": state,

@@ -20,11 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-# Texts up to this are read at once: what that takes does not depend on what a user asks for.
-AT_ONCE = 4096
-LARGEST, SMALLEST = 2048, 16
-# Entries of the mask of a chunk: 64 MiB of truth values, which attention turns into numbers.
-MASKED = 64 * 2**20
+from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
 
 BY_HEAD = "ropewalk_by_head"
 

@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.costs.machines import main_memory
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.chunks import Reader, branch
 from ropewalk.evaluation.encoding import IntArray
@@ -191,27 +190,6 @@ def end_tokens(model: Any) -> list[int]:
         if ends is not None:
             return [int(end) for end in (ends if isinstance(ends, list | tuple) else [ends])]
     return []
-
-
-def check_memory(model: Any, length: int, key: str) -> None:
-    """Refuse a text whose hidden states do not fit: input, normed, queries, output."""
-    width, size = model.config.get_text_config().hidden_size, model.dtype.itemsize
-    needed, there = 4 * length * width * size, memory_of(model.device)
-    if there is not None and needed > there:
-        raise InvalidValue(
-            key,
-            length,
-            f"the hidden states of one forward take at least {needed / 2**30:.3g} GiB, and "
-            f"{model.device} has {there / 2**30:.3g} GiB",
-            "give a shorter length",
-        )
-
-
-def memory_of(device: torch.device) -> int | None:
-    """The bytes of a device, where they are known."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return main_memory()
 
 
 def _padded(sequences: Sequence[IntArray]) -> Tensor:

@@ -24,6 +24,9 @@ import torch
 from transformers import PrinterCallback, TrainingArguments
 
 from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.costs.estimates import HALF, Way, Work, step
+from ropewalk.costs.here import check_training, memory_of, sizes_where_known
+from ropewalk.costs.machines import Machine
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
@@ -277,8 +280,43 @@ def check_stage(
         )
     config = load_config(source)
     check_plan(plan, config, str(source) if isinstance(source, Path) else "the stage's model")
+    check_step(config, stage, settings, execution)
     _check_exportable(plan, config, mixed=settings.mixed_windows)
     execution.accumulated(settings.batch)
+
+
+def check_step(
+    config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
+) -> None:
+    """Refuse one whose memory is not here."""
+    if (cost := step_cost(config, stage, settings, execution)) is not None:
+        check_training(*cost)
+
+
+def step_cost(
+    config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
+) -> tuple[Work, Way] | None:
+    """What a step takes on each rank, by the formulas of `ropewalk cost`; None where these do not
+    know the model or the machine."""
+    sizes, ranks = sizes_where_known(config), execution.ranks
+    there = memory_of(torch.device("cpu" if execution.on_cpu else "cuda"))
+    if sizes is None or there is None:
+        return None
+    trained = getattr(torch, execution.trained_in).itemsize
+    computed = trained if execution.on_cpu else HALF
+    each = Machine("rank", ranks, there // ranks if execution.on_cpu else there)
+    work = Work(sizes, stage.window, each, stage.window, computed)
+    own = step(
+        work,
+        ranks // execution.replicate,
+        execution.sequence,
+        recompute=execution.recompute,
+        lora=settings.lora is not None,
+        window=stage.window,
+        at_once=execution.windows_at_once,
+        trained=trained,
+    )
+    return work, own
 
 
 def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None:

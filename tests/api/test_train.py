@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs import here
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.source import resolve
@@ -557,6 +558,26 @@ def test_room_is_asked_for_what_is_not_written_yet(
     check_room(tmp_path, 160 - written_bytes(tmp_path), "training")
     with pytest.raises(InputError, match="free some space"):
         check_room(tmp_path, 161 - written_bytes(tmp_path), "training")
+
+
+def test_a_step_that_the_memory_has_no_room_for_is_refused_with_what_would_fit(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a run directory; as a stage of extend too."""
+    run = tmp_path / "run"
+    told = rw.train.preview(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
+    assert told.peak_bytes
+    assert "GiB a rank. On another machine" in told.summary()
+    monkeypatch.setattr(here, "main_memory", lambda: 2**20)
+    with pytest.raises(InvalidValue, match=f"window = {TARGET}: a step takes .*GiB; give shorter"):
+        rw.train(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
+    monkeypatch.setattr(here, "main_memory", lambda: 12 * 2**30)
+    with pytest.raises(InvalidValue, match="a step takes at least .*; --recompute would fit"):
+        rw.train(str(model), corpus=TEXTS, to="4M", method="linear", steps=2, run=run)
+    monkeypatch.setattr(here, "main_memory", lambda: 2**20)
+    with pytest.raises(InvalidValue, match="a step takes at least"):
+        rw.extend(str(model), TARGET, train_steps=2, corpus=TEXTS, run=run)
+    assert not run.exists()
 
 
 def test_a_disk_without_room_is_found_before_a_run_has_anything(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.costs.here import check_memory
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.scoring import check_memory
 from ropewalk.models.load import LoadedModel, load
 from tests.evaluation import tiny
 
@@ -49,6 +49,7 @@ def test_tokens_within_the_vocabulary_are_taken() -> None:
 
 def test_hidden_states_larger_than_the_memory_are_refused() -> None:
     model = tiny.model()
-    check_memory(model, 2**16, "lengths")
-    with pytest.raises(InvalidValue, match=r"lengths = .*GiB, and cpu has .* GiB"):
-        check_memory(model, 2**45, "lengths")
+    for in_chunks, says in ((True, "cache .*lengths of at most"), (False, "layer at work")):
+        check_memory(model, 2**16, "lengths", in_chunks=in_chunks)
+        with pytest.raises(InvalidValue, match=rf"(?s)lengths = .*{says}"):
+            check_memory(model, 2**40, "lengths", in_chunks=in_chunks)

@@ -171,9 +171,9 @@ class InProcess(Answerer):
         return Scorer(self.loaded.model, in_chunks=True)
 
     def check(self, settings: EvaluationSettings) -> None:
-        from ropewalk.evaluation.scoring import check_memory
+        from ropewalk.costs.here import check_memory
 
-        check_memory(self.loaded.model, max(settings.lengths), "lengths")
+        check_memory(self.loaded.model, max(settings.lengths), "lengths", in_chunks=True)
 
     def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:
         if mode == "shared_context":

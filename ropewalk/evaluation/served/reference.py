@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.scoring import Scorer, check_memory, end_tokens
+from ropewalk.evaluation.scoring import Scorer, end_tokens
 from ropewalk.evaluation.served import rounding
 from ropewalk.evaluation.served.causes import AND, ROUNDED, causes
 from ropewalk.evaluation.served.fingerprint import (
@@ -70,7 +71,7 @@ def fingerprint(
             "length", length, f"the plan ends at {longest:,} tokens", "give at most its target"
         )
     longest = length or longest
-    check_memory(loaded.model, longest, "plan" if length is None else "length")
+    check_memory(loaded.model, longest, "plan" if length is None else "length", in_chunks=True)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
     drafted = draft(encoder, Haystack(documents), present.original_length, longest, seed)
     asking = _Asking(loaded, encoder)

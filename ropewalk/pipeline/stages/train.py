@@ -26,6 +26,7 @@ from ropewalk.training.stage import (
     TRAINED,
     Execution,
     bytes_on_disk,
+    check_step,
     written_bytes,
 )
 
@@ -60,7 +61,9 @@ class Train(Stage[Training]):
     def check(self, start: Start) -> None:
         settings = self.settings
         _texts(start)
-        Execution(start.loaded.model.device.type).accumulated(settings.batch)
+        execution = Execution(start.loaded.model.device.type)
+        execution.accumulated(settings.batch)
+        check_step(start.loaded.model.config.to_dict(), settings.stages[0], settings, execution)
 
     def bytes_to_write(self, start: Start, place: Path) -> int:
         if _trained_in(place):

@@ -19,11 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
-from ropewalk.evaluation.scoring import check_memory
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
@@ -84,7 +84,7 @@ def search_model(
             "0), and no stock runtime can load factors for the others alone: a searched plan can "
             "be installed with ropewalk, and only ntk, base_change and linear be exported"
         )
-    check_memory(loaded.model, settings.target_length, "to")
+    check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
@@ -108,7 +108,7 @@ def check_search(
     """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
-    check_memory(loaded.model, settings.target_length, "to")
+    check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
     for _, _, length in legs_of(start, settings):
         split_corpus(documents, encoder, length, settings.sizes, settings.seed)

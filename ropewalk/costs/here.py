@@ -1,0 +1,77 @@
+"""Whether work fits into the memory that is here: refused by the formulas before it begins.
+
+What is refused is what cannot fit: without the allowance for what the formulas do not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ropewalk.costs.estimates import GIB, Way, Work, cheapest, evaluating, reading, training
+from ropewalk.costs.machines import Machine, main_memory
+from ropewalk.costs.sizes import Sizes, sizes_of
+from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.models.config import Config
+
+
+def memory_of(device: torch.device) -> int | None:
+    """The bytes of a device, where they are known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return main_memory()
+
+
+def check_memory(model: Any, length: int, key: str, *, in_chunks: bool) -> None:
+    """Refuse a text that a loaded model cannot read here."""
+    there, sizes = memory_of(model.device), sizes_where_known(model.config.to_dict())
+    if there is None or sizes is None:
+        return
+    here = Machine(str(model.device), 1, there)
+    work = Work(sizes, length, here, length, model.dtype.itemsize)
+    # The weights are here already, perhaps only a rank's share of them.
+    held = sum(getattr(own, "to_local", lambda own=own: own)().nbytes for own in model.parameters())
+    parts = {**reading(work, in_chunks=in_chunks), "weights": float(held)}
+    if sum(parts.values()) <= there:
+        return
+    fits = cheapest(work, evaluating) if in_chunks else None
+    raise InvalidValue(
+        key,
+        length,
+        f"one forward takes at least {_told(parts)}, and {here.name} has {there / GIB:.3g} GiB",
+        f"give {fits.told}" if fits is not None and fits.told else "give a shorter length",
+    )
+
+
+def check_training(work: Work, own: Way) -> None:
+    """Refuse a step that does not fit; `work.machine` has the ranks, and the memory of each."""
+    there = work.machine.memory
+    if sum(own.parts.values()) <= there:
+        return
+    fits = cheapest(work, training)
+    remedy = "give shorter windows, or more ranks"
+    if fits is not None:
+        more = f"{fits.devices} ranks, " if fits.devices > own.devices else ""
+        remedy = f"{more}{fits.told} would fit".replace(",  ", " ")
+    raise InvalidValue(
+        "window",
+        work.length,
+        f"a step takes at least {_told(own.parts)}, and each rank has {there / GIB:.3g} GiB",
+        remedy,
+    )
+
+
+def sizes_where_known(config: Config) -> Sizes | None:
+    """None where no formula and no stock model counts them: nothing is refused by a guess."""
+    try:
+        return sizes_of(config)
+    except RopewalkError:
+        return None
+
+
+def _told(parts: Mapping[str, float]) -> str:
+    large = sorted(parts.items(), key=lambda part: -part[1])[:3]
+    told = ", ".join(f"{name} {size / GIB:.3g}" for name, size in large)
+    return f"{sum(parts.values()) / GIB:.3g} GiB ({told})"

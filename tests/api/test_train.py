@@ -572,7 +572,7 @@ def test_a_step_that_the_memory_has_no_room_for_is_refused_with_what_would_fit(
     with pytest.raises(InvalidValue, match=f"window = {TARGET}: a step takes .*GiB; give shorter"):
         rw.train(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
     monkeypatch.setattr(here, "main_memory", lambda: 12 * 2**30)
-    with pytest.raises(InvalidValue, match="a step takes at least .*; --recompute would fit"):
+    with pytest.raises(InvalidValue, match=r"a step takes at least .*; --recompute would fit"):
         rw.train(str(model), corpus=TEXTS, to="4M", method="linear", steps=2, run=run)
     monkeypatch.setattr(here, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue, match="a step takes at least"):

@@ -101,6 +101,7 @@ ROOMS = {
         )
     ),
     "evaluation.verdict": Row(("evaluation.statistics",)),
+    "evaluation.select": Row(("errors", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
     "evaluation": Row((*VALUES, "data", "records", "evaluation.statistics"), needs=("numpy",)),
     "evaluation.settings": Row(
@@ -184,16 +185,24 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
-    "searching.model.settings": Row((*VALUES, "scaling", "searching"), needs=("numpy",)),
+    "searching.model.settings": Row(
+        (*VALUES, "scaling", "searching", "evaluation.select"), needs=("numpy",)
+    ),
     "searching.model.results": Row(
-        (*VALUES, "values", "context_plan", "searching", "evaluation", "reports"), needs=("numpy",)
+        (*VALUES, "values", "context_plan", "searching", "evaluation.select", "reports"),
+        needs=("numpy",),
     ),
     "searching.model": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
             *("searching", "searching.model.settings", "searching.model.results", "models"),
             *("evaluation", "evaluation.answering", "evaluation.scoring"),
-            *("evaluation.forward_time", "evaluation.statistics", "costs.here"),
+            *(
+                "evaluation.forward_time",
+                "evaluation.statistics",
+                "evaluation.select",
+                "costs.here",
+            ),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -405,7 +414,11 @@ ROOMS = {
         needs=("numpy",),
     ),
     "pipeline.settings": Row(
-        ("errors", "lengths", "untrusted", "context_plan", "data", "evaluation.verdict")
+        (
+            *("errors", "lengths", "untrusted", "context_plan", "data", "evaluation.verdict"),
+            "evaluation.select",
+        ),
+        needs=("numpy",),
     ),
     "pipeline": Row(
         (
@@ -415,7 +428,7 @@ ROOMS = {
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             *("evaluation.forward_time", "evaluation.statistics"),
-            *("budget", "evaluation.verdict"),
+            *("budget", "evaluation.select", "evaluation.verdict"),
             *(
                 "exporting",
                 "exporting.exported",
@@ -462,6 +475,7 @@ ROOMS = {
         (
             *("errors", "untrusted", "api", "budget", "options", "progress", "run_directory"),
             *("models.source", "context_plan", "searching", "torchrun", "values"),
+            "evaluation.select",
         ),
         needs=("numpy",),
         wires=True,
@@ -498,6 +512,7 @@ ROOMS = {
             *("budget", "values"),
             "models.source",
             "pipeline.settings",
+            "evaluation.select",
         ),
         needs=("numpy",),
         wires=True,

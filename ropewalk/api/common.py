@@ -71,6 +71,14 @@ WeightsField: TypeAlias = Annotated[
         advanced=True,
     ),
 ]
+ShortLimit: TypeAlias = Annotated[
+    float,
+    Option(
+        "What the schedule may cost within the original length, in nats a token of text; one that "
+        "costs more is taken only if all do.",
+        "NATS",
+    ),
+]
 Dtype: TypeAlias = Annotated[
     str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
 ]

@@ -15,6 +15,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    ShortLimit,
     Strict,
     TextField,
     as_documents,
@@ -26,6 +27,7 @@ from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
@@ -102,6 +104,7 @@ def extend(
         LEARNING_RATE
     ),
     batch: Annotated[int, Option("Windows of a training step.")] = BATCH,
+    short_limit: ShortLimit = SHORT_LIMIT,
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -150,6 +153,7 @@ def extend(
             train_steps=train_steps,
             learning_rate=learning_rate,
             batch=batch,
+            short_limit=short_limit,
         )
         to_train: Sequence[Document] = ()
         if train_corpus is not None:

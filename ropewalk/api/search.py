@@ -16,6 +16,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    ShortLimit,
     Strict,
     TextField,
     as_documents,
@@ -25,6 +26,7 @@ from ropewalk.api.common import (
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
@@ -63,6 +65,7 @@ def search(
             "BUDGET",
         ),
     ] = None,
+    short_limit: ShortLimit | None = SHORT_LIMIT,
     objective: Annotated[
         Kind, Option("Minimise the loss on the text, on the answers, or on both.", advanced=True)
     ] = "mixed",
@@ -138,6 +141,7 @@ def search(
             recover=recover,
             documents=documents,
             seed=seed,
+            short_limit=short_limit,
         )
         if as_published:
             settings = published(settings)

@@ -81,6 +81,7 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
 
     from ropewalk.searching.model.results import (
         bounds_in_words,
+        limited_in_words,
         short_in_words,
         tried_in_words,
         verdict_in_words,
@@ -102,6 +103,8 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         console.print(beaten, soft_wrap=True)
     if leg.held_out is not None:
         console.print(verdict_in_words(leg), soft_wrap=True)
+    if limited := limited_in_words(leg):
+        console.print(limited, soft_wrap=True)
     if leg.cost_at_original_length is not None:
         console.print(short_in_words(leg), soft_wrap=True)
     if leg.at_bounds:

@@ -10,12 +10,17 @@ is not taken for the best; and it allows for skewed differences (statistics.skew
 without which false alarms are several times as frequent. Texts that the documents were taken from
 are a random effect; of fewer than five texts, intervals speak of those texts alone.
 
+Of the schedules that may be best at the target, those come first that cost little on short text: at
+most `SHORT_LIMIT` nats a token, as a mean over documents of the original length. If all cost more,
+the cheapest of them is taken.
+
 `remaining` saves forwards: what is clearly worse after some documents needs no more of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +33,9 @@ from ropewalk.evaluation.statistics import (
     detectable,
     skewed_mean_interval,
 )
+
+SHORT_LIMIT = 0.02
+"""Nats a token of text that an extension may cost within the original length: 2% of perplexity."""
 
 
 class Losses(NamedTuple):
@@ -96,12 +104,27 @@ class Choice(NamedTuple):
 
 
 def choose(
-    losses: Mapping[str, Losses], hand_designed: Collection[str], entered: int | None = None
+    losses: Mapping[str, Losses],
+    hand_designed: Collection[str],
+    entered: int | None = None,
+    costs: Mapping[str, Paired] = MappingProxyType({}),
+    limit: float = SHORT_LIMIT,
 ) -> Choice:
     """The best schedule by losses on the same documents.
 
-    `entered` is how many searched schedules there were before some dropped out.
+    `entered` is how many searched schedules there were before some dropped out. `costs` are those
+    on short text; of schedules that cost more than the `limit`, none is taken if another is there.
     """
+    if costs:
+        affordable = within(costs, limit) or [min(costs, key=lambda name: costs[name].difference)]
+        left = {name: own for name, own in losses.items() if name in affordable}
+        if any(name in hand_designed for name in left):
+            losses = left
+        else:  # searched schedules alone, the best of which is compared with what costs too much
+            known = {name: own for name, own in losses.items() if name in hand_designed}
+            return choose({**known, **left}, hand_designed, entered)._replace(
+                chosen=min(left, key=lambda name: left[name].objective.mean())
+            )
     baseline = best_hand_designed(losses, hand_designed)
     leader = _leader(losses, hand_designed, baseline)
     if leader is None:
@@ -114,6 +137,11 @@ def choose(
     parts = [_compared(losses[leader], losses[baseline], part) for part in ("text", "answers")]
     chosen = leader if found.verdict == "better" else baseline
     return Choice(chosen, baseline, leader, found, *parts)
+
+
+def within(costs: Mapping[str, Paired], limit: float) -> list[str]:
+    """The schedules whose mean cost on short text is at most the limit."""
+    return [name for name, cost in costs.items() if cost.difference <= limit]
 
 
 def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:

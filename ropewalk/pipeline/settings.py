@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_count, check_seed
@@ -39,6 +40,8 @@ class ExtendSettings:
     batch: int = BATCH
     looks: int = LOOKS
     """Of the verdict, at most."""
+    short_limit: float = SHORT_LIMIT
+    """Nats a token that the schedule may cost on short text, if another costs less."""
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples", "batch"):
@@ -60,6 +63,7 @@ def settings_for(
     train_steps: int = 0,
     learning_rate: float = LEARNING_RATE,
     batch: int = BATCH,
+    short_limit: float = SHORT_LIMIT,
 ) -> ExtendSettings:
     """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
     where no lengths are given."""
@@ -86,7 +90,15 @@ def settings_for(
             "extend further (`to`), or give shorter lengths",
         )
     return ExtendSettings(
-        target_length, evaluations, samples, at, seed, train_steps, learning_rate, batch
+        target_length,
+        evaluations,
+        samples,
+        at,
+        seed,
+        train_steps,
+        learning_rate,
+        batch,
+        short_limit=short_limit,
     )
 
 

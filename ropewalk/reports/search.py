@@ -23,6 +23,16 @@ class SearchCurve(NamedTuple):
     hand_designed: Mapping[str, float]
 
 
+class Offer(NamedTuple):
+    """What a schedule reaches at the target, and what it costs on short text."""
+
+    label: str
+    score: float
+    cost: float
+    low: float | None
+    high: float | None
+
+
 def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurve]:
     """One curve a schedule, with its attention scaling in the label where it has one."""
     curves = []
@@ -57,5 +67,24 @@ def progress_figure(curve: SearchCurve) -> Figure:
     left_out = sorted(set(curve.hand_designed) - set(shown))
     if left_out:
         axes.set_title(f"above the picture: {', '.join(left_out)}", fontsize=9, color="0.4")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+@required_by("a figure")
+def trade_off_figure(offers: Sequence[Offer], limit: float, title: str) -> Figure:
+    """Cost on short text against the score at the target: the best lie low and to the left."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for i, offer in enumerate(offers):
+        low, high = (offer.cost if end is None else end for end in (offer.low, offer.high))
+        axes.plot([offer.score] * 2, [low, high], color=f"C{i}", linewidth=1.2)
+        axes.plot(offer.score, offer.cost, "o", color=f"C{i}", label=offer.label)
+    axes.axhline(limit, color="0.4", linestyle="--", linewidth=1)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("score at the target (lower is better)")
+    axes.set_ylabel("nats a token of text, at the original length")
     axes.legend(frameon=False, fontsize=8)
     return figure

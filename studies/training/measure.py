@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import measured_on
+from docs.figures import Sentence
 from ropewalk.evaluation.statistics import Interval, mean_interval
 from studies.training.cells import (
     BASE,
@@ -135,7 +136,8 @@ class Difference(NamedTuple):
             return "–"
         told = f"{times * sum(self.by_model.values()) / len(self.by_model):{form}}"
         if self.interval is None:
-            return f"{told} ({len(self.by_model)} models)"
+            many = len(self.by_model)
+            return f"{told} ({many} model{'s' if many > 1 else ''})"
         low, high = (f"{times * end:{form}}" for end in self.interval)
         return f"{told} ({low} to {high})"
 
@@ -173,6 +175,21 @@ def apart(known: dict[Cell, Line]) -> set[str]:
 def blocks() -> dict[str, str]:
     known = lines()
     return {PAGE: page(known) if known else ""}
+
+
+def sentences() -> list[Sentence]:
+    """The primary contrast."""
+    known = lines()
+    own = Cell(FIRST[0], 8, YARN, 200)
+    found = difference(known, own, own.untrained, "retrieval", within=False)
+    if found.interval is None:
+        return []
+    mean = sum(found.by_model.values()) / len(found.by_model)
+    figures = (f"{100 * mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
+    words = (
+        "200 steps under YaRN at 8 times the window raise retrieval there by {} points ({} to {})"
+    )
+    return [Sentence("README.md", words, figures, holds=found.interval[0] > 0)]
 
 
 def page(known: dict[Cell, Line]) -> str:

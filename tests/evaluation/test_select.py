@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.select import Choice, Losses, choose, paired, remaining
+from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining, within
 
 HAND_DESIGNED = ("ntk", "yarn")
 DOCUMENTS = 16
@@ -47,6 +47,32 @@ def test_a_searched_schedule_is_chosen_where_documents_show_that_it_is_better(
     if expected != "yarn":
         assert found.comparison is not None
         assert found.comparison.verdict == "better"
+
+
+def cost(difference: float) -> Paired:
+    return Paired(DOCUMENTS, DOCUMENTS, difference, difference - 0.01, difference + 0.01)
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ({"ntk": 0.01, "yarn": 0.02}, "yarn"),
+        ({"ntk": 0.01, "yarn": 0.021}, "ntk"),
+        ({"ntk": 0.03, "yarn": 0.04}, "ntk"),  # the cheapest, where none keeps to the limit
+        ({"ntk": 0.04, "yarn": 0.03}, "yarn"),
+        ({"ntk": 0.03, "yarn": 0.03, "0": 0.01}, "0"),  # no better at the target, but the only one
+        ({"ntk": 0.03, "yarn": 0.01, "0": 0.01}, "yarn"),
+    ],
+)
+def test_of_schedules_that_may_be_best_one_that_costs_little_on_short_text_is_chosen(
+    costs: dict[str, float], expected: str
+) -> None:
+    known = {"ntk": NTK, "yarn": YARN, "0": losses(3.4, 0.3, seed=3)}
+    measured = {name: cost(own) for name, own in costs.items()}
+    found = choose({name: known[name] for name in costs}, HAND_DESIGNED, 1, measured, 0.02)
+    assert found.chosen == expected
+    assert found.best_hand_designed in HAND_DESIGNED
+    assert within(measured, 0.02) == [name for name, own in costs.items() if own <= 0.02]
 
 
 def test_a_lower_perplexity_does_not_pay_for_lost_answers() -> None:

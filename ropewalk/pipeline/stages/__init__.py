@@ -36,7 +36,7 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     return (
         Inspect(),
         Compare(),
-        Search(settings.target_length, settings.evaluations, settings.seed),
+        Search(settings.target_length, settings.evaluations, settings.seed, settings.short_limit),
         *evaluation,
         CheckShort(),
         Judge(settings.target_length, settings.samples, settings.seed, settings.looks),

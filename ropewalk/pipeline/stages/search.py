@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.errors import Unsupported
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.progress import Progress
-from ropewalk.searching.model.forwards import most_forwards
+from ropewalk.searching.model.forwards import most_forwards, short_forwards
 from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
@@ -19,6 +20,8 @@ class Search(Stage[Found]):
     evaluations: int
     """What the search may spend, in scores over all documents to search on."""
     seed: int = 0
+    short_limit: float = SHORT_LIMIT
+    """Nats a token that it may cost on short text."""
     documents: tuple[int, int, int] = (6, 16, 5)
     """To search on, to select by, to report on. The evaluation reports too, on text of its own."""
 
@@ -29,7 +32,8 @@ class Search(Stage[Found]):
     def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
-        return Cost((Forwards(self.target_length, count),))
+        short = Forwards(window, short_forwards(self.settings))
+        return Cost((Forwards(self.target_length, count), short))
 
     @property
     def settings(self) -> SearchSettings:
@@ -39,6 +43,7 @@ class Search(Stage[Found]):
             stock_runtimes=True,
             documents=self.documents,
             seed=self.seed,
+            short_limit=self.short_limit,
         )
 
     def check(self, start: Start) -> None:

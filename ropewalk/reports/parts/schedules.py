@@ -28,7 +28,15 @@ from ropewalk.reports.schedules import FactorCurve, factor_curves
 from ropewalk.reports.search import factors_by_label
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
-from ropewalk.searching.model.results import Arm, Found, Leg, Score, short_in_words
+from ropewalk.searching.model.results import (
+    Arm,
+    Found,
+    Leg,
+    Score,
+    limited_in_words,
+    offers_of,
+    short_in_words,
+)
 
 _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
 _MEANS = (
@@ -71,7 +79,8 @@ def of_search(found: Found) -> Section:
     """What was searched, what it cost, and how it stands on other documents."""
     blocks: list[Block] = []
     for leg in found.legs:
-        blocks += [_progress(leg), _factors(leg), _standings(leg), *_on_short_text(leg)]
+        blocks += [_progress(leg), _factors(leg), _standings(leg)]
+        blocks += [*_trade_off(leg), *_on_short_text(leg)]
     return Section("Search", tuple(blocks))
 
 
@@ -109,6 +118,30 @@ def _standings(leg: Leg) -> Table:
     )
 
 
+def _trade_off(leg: Leg) -> list[Block]:
+    """What each schedule reaches at the target, and costs on short text."""
+    offers = offers_of(leg)
+    if leg.short_limit is None or not offers:
+        return []
+    chart = Chart(
+        "The target against short text",
+        Axis(f"score at {format_length(leg.length)} (lower is better)"),
+        Axis("nats a token, at the original length"),
+        tuple(
+            Series(
+                _chosen(leg) if own.label == leg.chosen else own.label,
+                (Mark(own.score, own.cost, own.low, own.high),),
+                own.label == leg.chosen,
+            )
+            for own in offers
+        ),
+        horizontals=(Guide(leg.short_limit, "limit"),),
+        caption="Of the text, above the unmodified model, on documents that decided; the best at "
+        "the target is taken among those below the limit.",
+    )
+    return [chart]
+
+
 def _on_short_text(leg: Leg) -> list[Block]:
     """The scores at the original length, where they were measured."""
     if not leg.at_original_length:
@@ -118,8 +151,8 @@ def _on_short_text(leg: Leg) -> list[Block]:
         for name, score in leg.at_original_length.items()
     )
     title = "At the original length, on the beginnings of the same documents"
-    said = short_in_words(leg)
-    return [Table(title, _SCORES, rows, _MEANS), *([Paragraph(said)] if said else [])]
+    said = [*filter(None, (limited_in_words(leg), short_in_words(leg)))]
+    return [Table(title, _SCORES, rows, _MEANS), *map(Paragraph, said)]
 
 
 def _chosen(leg: Leg) -> str:

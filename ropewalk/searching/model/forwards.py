@@ -39,6 +39,13 @@ def most_forwards(settings: SearchSettings, length: int) -> int:
     return min(limits) + len(HAND_DESIGNED) * every_document + FINALISTS * to_select + chosen
 
 
+def short_forwards(settings: SearchSettings) -> int:
+    """How many forwards it takes at the original length, at most: of the present, the best method
+    and the chosen, and before, of all that may be chosen."""
+    candidates = 0 if settings.short_limit is None else len(HAND_DESIGNED) + FINALISTS + 1
+    return candidates * settings.sizes[1] + 3 * settings.sizes[2]
+
+
 def announce_search(
     loaded: LoadedModel,
     settings: SearchSettings,
@@ -60,8 +67,8 @@ def announce_search(
         for _, leg_start, length in legs_of(start, own):
             found.append((length, most_forwards(own, length)))
             original = leg_start.geometry.original_length
-            if length > original:  # the present, the best method and the chosen, on short text
-                found.append((original, 3 * own.sizes[2]))
+            if length > original:
+                found.append((original, short_forwards(own)))
         return found
 
     smaller = []

@@ -24,7 +24,7 @@ from ropewalk.data.corpora import Document
 from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
-from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
+from ropewalk.evaluation.select import Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
@@ -143,7 +143,7 @@ class _Work:
             self.notice,
             plain_search=self.settings.as_published,
         )
-        documents = (*sets.all, *self._shortened(sets.reporting))
+        documents = (*sets.all, *self._shortened((*sets.reporting, *sets.selection)))
         sources = [document.source for document in documents]
         if len(sets.selection) < FEWEST:
             self.notice(
@@ -198,7 +198,8 @@ class _Work:
             "selection": range(first, second),
             "reporting": range(second, end),
         }
-        short = range(end, len(sources))
+        short = range(end, min(len(sources), end + sizes[2]))
+        short_to_select = range(short.stop, len(sources))
 
         def scores(
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
@@ -239,9 +240,11 @@ class _Work:
             for name, finalist in zip(finalists, result.finalists, strict=True)
         }
         pool = {**by_hand, **finalists}
-        selected, left, choice = self._select(
+        selected, losses = self._select(
             kept, pool, by_hand, documents["selection"], sources, progress
         )
+        costs = self._costs(kept, {name: pool[name] for name in losses}, short_to_select, sources)
+        choice = choose(losses, by_hand, len(finalists), costs, self.settings.short_limit or 0)
         chosen = choice.chosen
         reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
         if chosen not in searched:
@@ -286,7 +289,7 @@ class _Work:
             if choice.best_searched is None
             else _described(pool[choice.best_searched], by_hand),
             held_out=paired(own.objective, baseline.objective, texts) if compared else None,
-            remaining=tuple(name for name in by_hand if name in left),
+            remaining=tuple(name for name in by_hand if name in losses),
             sources={
                 place: tuple(sources[i] for i in numbers) for place, numbers in documents.items()
             },
@@ -296,7 +299,29 @@ class _Work:
             at_bounds=at_bounds.get(chosen, ()),
             at_original_length={n: _score(own, kind) for n, own in at_original_length.items()},
             cost_at_original_length=_less(short_losses.get(own_name), short_losses.get(PRESENT)),
+            short_costs={
+                own_name if name == chosen else name: cost
+                for name, cost in costs.items()
+                if name in by_hand or name == chosen
+            },
+            short_limit=self.settings.short_limit,
         )
+
+    def _costs(
+        self,
+        kept: _Kept,
+        pool: Mapping[str, RotarySchedule],
+        documents: Sequence[int],
+        sources: Sequence[str],
+    ) -> dict[str, Paired]:
+        """What each schedule costs in the text of the original length, on text to select by; empty
+        where a schedule of its own serves that length, or nothing limits it."""
+        if not documents or self.settings.recover or self.settings.short_limit is None:
+            return {}
+        texts = [text_of(sources[i]) for i in documents]
+        present = kept.measured(self.start, documents)[:, TEXT]
+        own = {name: kept.measured(each, documents)[:, TEXT] for name, each in pool.items()}
+        return {n: paired(v, present, texts) for n, v in own.items() if np.isfinite(v).all()}
 
     def _select(
         self,
@@ -306,10 +331,10 @@ class _Work:
         documents: Sequence[int],
         sources: Sequence[str],
         progress: Progress,
-    ) -> tuple[dict[str, FloatArray], list[str], Choice]:
+    ) -> tuple[dict[str, FloatArray], dict[str, Losses]]:
         """Measure all schedules on the first documents, and on the others what may be best.
 
-        Also returns what may be best after all of them.
+        Also returns the losses of what may be best after all of them.
         """
         kind, left, done = self.settings.objective, list(pool), 0
         measured: dict[str, FloatArray] = {}
@@ -325,8 +350,7 @@ class _Work:
             losses = {name: _losses(measured[name], kind, texts) for name in left}
             left = remaining(losses, by_hand)
             if done == len(documents):
-                choice = choose(losses, by_hand, entered=len(pool) - len(by_hand))
-                return measured, left, choice
+                return measured, {name: losses[name] for name in left}
 
     def _search(
         self,

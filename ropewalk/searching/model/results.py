@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from ropewalk.reports.search import Offer
+
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
 PRESENT = "as it is"
@@ -83,6 +85,10 @@ class Leg(Value):
     """The difference of `selection` in the loss of the text alone."""
     selection_answers: Paired | None = None
     """The same in the loss of the answers alone."""
+    short_costs: Mapping[str, Paired] = field(default_factory=dict)
+    """Nats a token of text, at the original length, above the unmodified model: of the schedules
+    that may be best at the target, on the documents that decided."""
+    short_limit: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,7 +156,12 @@ class Found(Result):
     def figures(self) -> dict[str, Figure]:
         """Every picture of the search, by its name: progress and factors of each leg."""
         from ropewalk.reports.schedules import factors_figure
-        from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
+        from ropewalk.reports.search import (
+            SearchCurve,
+            factors_by_label,
+            progress_figure,
+            trade_off_figure,
+        )
 
         drawn = {}
         for leg in self.legs:
@@ -164,6 +175,9 @@ class Found(Result):
             labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
             drawn[f"{prefix}progress"] = progress_figure(curve)
             drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
+            if leg.short_limit is not None and (offers := offers_of(leg)):
+                title = f"Chosen: {leg.method or 'the searched schedule'}"
+                drawn[f"{prefix}trade-off"] = trade_off_figure(offers, leg.short_limit, title)
         return drawn
 
 
@@ -188,6 +202,7 @@ def _in_words(leg: Leg) -> str:
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
             compared_in_words(leg),
+            limited_in_words(leg),
             short_in_words(leg),
         ]
     else:
@@ -196,6 +211,7 @@ def _in_words(leg: Leg) -> str:
             "method.",
             verdict_in_words(leg) or _failures(leg),
             compared_in_words(leg),
+            limited_in_words(leg),
             short_in_words(leg),
             bounds_in_words(leg) if leg.at_bounds else "",
         ]
@@ -248,6 +264,38 @@ def verdict_in_words(leg: Leg) -> str:
                 f"documents showed. The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: these documents do not decide which is better."
+
+
+def offers_of(leg: Leg) -> list[Offer]:
+    """The schedules that may be best at the target, with what they cost on short text."""
+    from ropewalk.reports.search import Offer
+
+    arms = {**leg.baselines, leg.chosen: leg.best}
+    return [
+        Offer(name, arms[name].selection.score, cost.difference, cost.low, cost.high)
+        for name, cost in leg.short_costs.items()
+        if name in arms
+    ]
+
+
+def limited_in_words(leg: Leg) -> str:
+    """What the limit on short text did; nothing where it left all schedules in."""
+    if leg.short_limit is None or leg.chosen not in leg.short_costs:
+        return ""
+    limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
+    own = leg.short_costs[leg.chosen]
+    name = leg.method or "the searched schedule"
+    if own.difference > leg.short_limit:
+        return (
+            f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
+            f"misses it by {own.difference - leg.short_limit:.3f}."
+        )
+    over = [
+        f"{other} ({cost})"
+        for other, cost in leg.short_costs.items()
+        if cost.difference > leg.short_limit
+    ]
+    return f"Beyond {limit}, and not chosen: {', '.join(over)}." if over else ""
 
 
 def short_in_words(leg: Leg) -> str:

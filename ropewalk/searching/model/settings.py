@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import check_measured
 from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
@@ -14,7 +15,7 @@ from ropewalk.searching import strategies
 from ropewalk.searching.objective import Kind as Kind
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies.evolution import HALVED_BEYOND
-from ropewalk.untrusted import check_seed, whole_number
+from ropewalk.untrusted import check_seed, real_number, whole_number
 
 PUBLISHED_HEADROOM = 1.25
 """How far above s LongRoPE lets a factor go."""
@@ -36,6 +37,9 @@ class SearchSettings:
     recover: bool = False
     documents: tuple[int, int, int] | None = None
     seed: int = 0
+    short_limit: float | None = SHORT_LIMIT
+    """Nats a token that an extension may cost on short text, if another schedule costs less; None
+    for any."""
     as_published: bool = False
     """LongRoPE's own settings: score all tokens of plain text, search n̂, and take m from its
     formula. `published` fills in the others."""
@@ -60,6 +64,10 @@ class SearchSettings:
                 "documents", self.documents, "must be at least 1 for each set", "give more"
             )
         check_seed(self.seed)
+        if self.short_limit is not None and real_number(self.short_limit, "short_limit") < 0:
+            raise InvalidValue(
+                "short_limit", self.short_limit, "must be 0 or more", f"{SHORT_LIMIT} is usual"
+            )
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -90,6 +98,7 @@ def published(given: SearchSettings) -> SearchSettings:
         objective="perplexity",
         stock_runtimes=False,
         documents=(searched_on, *DOCUMENTS[1:]),
+        short_limit=None,
         as_published=True,
     )
 

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.select import Paired
+from ropewalk.evaluation.select import SHORT_LIMIT, Paired
 from ropewalk.exporting import fresh_process, transformers
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
@@ -85,7 +85,8 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert found.plan.target_length == TARGET
     assert found.plan.longest() == leg.best.schedule
     assert set(leg.baselines) == set(HAND_DESIGNED)
-    lowest = min(arm.selection.score for arm in leg.baselines.values())
+    cheap = [name for name, cost in leg.short_costs.items() if cost.difference <= SHORT_LIMIT]
+    lowest = min(leg.baselines[name].selection.score for name in cheap)
     assert leg.baselines[leg.best_hand_designed].selection.score == lowest
     assert leg.best.selection.score <= lowest
     assert leg.evaluations <= 8
@@ -147,7 +148,7 @@ def test_the_choice_is_made_by_other_documents_than_those_of_the_search() -> Non
     """Where both sets disagree about the methods, the documents that no search saw count."""
     disagree = 0
     for seed in range(8):
-        [leg] = searched(replace(SETTINGS, seed=seed, evaluations=5)).legs
+        [leg] = searched(replace(SETTINGS, seed=seed, evaluations=5, short_limit=None)).legs
         arms = leg.baselines
         on_search, on_selection = (
             min(arms, key=lambda name: getattr(arms[name], documents).score)
@@ -225,6 +226,7 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
     assert answer["tokens"] == long.tokens + short.tokens
     assert answer["evaluations"] == pytest.approx(long.evaluations + short.evaluations, abs=1e-3)
     assert set(found.figures()) == {f"{n}-{k}" for n in ("128", "256") for k in KINDS}
+    assert set(usual().figures()) == {*KINDS, "trade-off"}
 
 
 def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
@@ -449,6 +451,26 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     less = leg.at_original_length[leg.chosen].score - leg.at_original_length["as it is"].score
     assert cost.difference == pytest.approx(less, rel=1e-6)
     assert f"changes the score by {cost}; lower scores are better" in found.summary()
+
+
+def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less() -> None:
+    """The costs are those of the documents to select by, cut to the original length."""
+    free = searched(replace(SETTINGS, short_limit=None)).legs[0]
+    assert free.short_costs == {}
+    found = searched(replace(SETTINGS, short_limit=0.0))
+    [leg] = found.legs
+    assert {leg.chosen, leg.best_hand_designed} <= leg.short_costs.keys()
+    assert all(cost.documents == 2 for cost in leg.short_costs.values())
+    own = leg.short_costs[leg.chosen].difference
+    over = [name for name, cost in leg.short_costs.items() if cost.difference > 0]
+    if own > 0:  # all do
+        assert own == min(cost.difference for cost in leg.short_costs.values())
+        assert f"{leg.chosen} is the cheapest, at " in found.summary()
+        assert f"misses it by {own:.3f}" in found.summary()
+    elif over:
+        assert f"not chosen: {over[0]} (" in found.summary()
+    with pytest.raises(InvalidValue, match="short_limit = -1"):
+        SearchSettings(TARGET, short_limit=-1)
 
 
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:

@@ -540,8 +540,8 @@ FAULTS = {
     ),
     "the last token of a tag is not trained to go on": Fault(
         "ropewalk/data/windows.py",
-        "own[: max(0, tagged - 1)] = IGNORED",
-        "own[:tagged] = IGNORED",
+        "labels[: max(0, len(tagged) - 1)] = IGNORED",
+        "labels[: len(tagged)] = IGNORED",
         WINDOWS,
     ),
     "a store is opened at the wrong document of a later shard": Fault(

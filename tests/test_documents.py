@@ -66,8 +66,8 @@ def test_the_readme_calculates_what_it_says() -> None:
     parameters = 8_030_261_248
     sizes = {
         "serve": ("cache", 2 * layers * key_heads * head * 2 * length),
-        "evaluate": ("one layer at work", (4 * hidden + 3 * intermediate) * 2 * length),
-        "search": ("weights", parameters * 2),
+        "evaluate": ("cache", 2 * layers * key_heads * head * 2 * length),
+        "search": ("one layer at work", (4 * hidden + 3 * intermediate) * 2 * length),
         "train": ("gradients and optimizer", 3 * parameters * 4),
     }
     for row, (part, size) in sizes.items():

@@ -65,7 +65,7 @@ def search(
             "BUDGET",
         ),
     ] = None,
-    short_limit: ShortLimit | None = SHORT_LIMIT,
+    short_limit: ShortLimit = SHORT_LIMIT,
     objective: Annotated[
         Kind, Option("Minimise the loss on the text, on the answers, or on both.", advanced=True)
     ] = "mixed",

@@ -206,6 +206,11 @@ class RunDirectory:
             if name.startswith(".") and name.endswith(TEMPORARY) and not _is_folder(path):
                 path.unlink(missing_ok=True)
 
+    @property
+    def events(self) -> list[dict[str, object]]:
+        """All that was noted, over all runs in this directory."""
+        return self._events().records
+
     def event(self, kind: str, **details: object) -> None:
         """Note what happened, and when."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

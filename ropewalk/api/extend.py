@@ -192,6 +192,7 @@ def extend(
         with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:
             work = Work(**vars(start), directory=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
+            notice(pipeline.used(directory, settings, present.target_length))
         keep_report(path, notice)
         return extended
 

@@ -8,15 +8,18 @@ damaged, or comes from another run, is named and not believed.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ropewalk.evaluation.forward_time import Range
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
+from ropewalk.pipeline.cost import tokens_of
 from ropewalk.pipeline.results import read_result, run_id
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
+USED = "used"
+"""The event of a stage that ended, or was interrupted."""
 Done = Callable[[Stage[Any], Result], None]
 """Called after each stage, and at once for one that was done before."""
 
@@ -187,7 +192,7 @@ def run_stages(
             redo = result is None
         if result is None:
             work.directory.event("stage", name=each.name)
-            result = each.run(work, progress)
+            result = _counted(each, work, progress)
             _write(file, each, work.directory, result)
         work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
         changed = each.model_after(result)
@@ -196,6 +201,37 @@ def run_stages(
             work = replace(work, source=changed, loaded=loaded)
         done(each, result)
     return Extended(name, settings, dict(work.results))
+
+
+def _counted(each: Stage[R], work: Work, progress: Progress) -> R:
+    """Run a stage, and note what it used, also if it is interrupted."""
+    began, read = time.monotonic(), 0
+
+    def note(_: object, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        nonlocal read
+        read += named["input_ids"].numel() if "input_ids" in named else given[0].numel()
+
+    hook = work.loaded.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        return each.run(work, progress)
+    finally:
+        hook.remove()
+        seconds = round(time.monotonic() - began, 1)
+        work.directory.event(USED, stage=each.name, tokens=read, seconds=seconds)
+
+
+def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
+    """What a run took from its beginning, over all its interruptions, beside what was planned."""
+    tokens = seconds = 0.0
+    for each in directory.events:
+        read, took = each.get("tokens"), each.get("seconds")
+        if each.get("event") == USED and isinstance(read, int) and isinstance(took, int | float):
+            tokens, seconds = tokens + read, seconds + took
+    beside = " besides those of training" if settings.train_steps else ""
+    return (
+        f"used: {tokens:,.0f} tokens read{beside}, {Range(seconds, seconds, seconds)}; at most "
+        f"{tokens_of(settings, window):,} tokens were planned"
+    )
 
 
 def _write(file: Path, each: Stage[Any], directory: RunDirectory, result: Result) -> None:

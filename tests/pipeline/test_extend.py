@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -158,6 +159,28 @@ def test_a_run_that_is_done_is_only_told_again(done: Extended, folder: Path, run
     assert again == done
     assert told == [stage.name for stage in stages(done.settings)]
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.json")} == before
+
+
+def test_what_a_run_used_is_said_over_all_its_interruptions(folder: Path, tmp_path: Path) -> None:
+    """Two parts of a run read what one reads, and no more than was planned."""
+    told: list[str] = []
+
+    def stop(stage: Stage[Any], result: Result) -> None:
+        if stage.name == "search":
+            raise KeyboardInterrupt
+
+    for place, done in ((tmp_path / "whole", lambda *_: None), (tmp_path / "parts", stop)):
+        try:
+            extended(folder, place, done=done, notice=told.append)
+        except KeyboardInterrupt:
+            extended(folder, place, notice=told.append)
+    said = [
+        re.fullmatch(r"used: ([0-9,]+) tokens read, .*; at most ([0-9,]+) .*", each)
+        for each in told
+    ]
+    whole, parts = ([int(n.replace(",", "")) for n in each.groups()] for each in said if each)
+    assert whole == parts
+    assert 0 < whole[0] <= whole[1]
 
 
 def edited(*keys: str, to: object) -> Callable[[Path], None]:

@@ -256,6 +256,9 @@ def verdicts(kept: dict[str, Any]) -> list[str]:
     said = {"Broken": _verdict(over, seen=10), "Grows with length": _verdict(growth, 0.1, 0.1)}
     first = _verdict(ratio, seen=10, contradicted=1)
     said["The first token dominates"] = first if first != "seen" or rank == [1] * 3 else "undecided"
+    curves = kept["parts"].get("shifts", {}).get("arms", {}).get("bf16, given", {})
+    if "predicted" in curves:
+        said["Predictable"] = _verdict(Estimate(*curves["predicted"]), 0.9, 0.5)
     if "sink" in kept:
         sink = kept["sink"]
         alone = max(sink["over_median"]) > 1000 >= max(sink["elsewhere_over_median"])

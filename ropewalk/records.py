@@ -111,6 +111,8 @@ class EvalRecord(Value):
     """Only these positions of the window were scored; None where the task's own were."""
     answer: str | None = None
     """What the model wrote, in the modes in which it writes."""
+    prompt: str | None = None
+    """A SHA-256 of the tokens of a prompt that a chat template put; None where it was text."""
     server: str | None = None
     """The server that ran the model, with what it says of itself; None where it ran in process."""
 
@@ -132,16 +134,17 @@ class EvalRecord(Value):
             )
 
     def to_json(self) -> dict[str, object]:
-        """Of a model in process, without the member that a server has."""
+        """Without the members that only a server or a chat has, where there is none."""
         value = super().to_json()
-        if self.server is None:
-            del value["server"]
+        for name in ("prompt", "server"):
+            if value[name] is None:
+                del value[name]
         return value
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> EvalRecord:
-        if isinstance(value, dict) and "server" not in value:
-            value = {**value, "server": None}
+        if isinstance(value, dict):
+            value = {"prompt": None, "server": None, **value}
         return super().from_json(value, path)
 
     @property

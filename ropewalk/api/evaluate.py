@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -78,6 +78,16 @@ def evaluate(
             advanced=True,
         ),
     ] = None,
+    chat: Annotated[
+        Literal["auto", "on", "off"],
+        Option(
+            "Put questions through the model's chat template (auto: if it has one and ends its "
+            "answers as the template does, as instruct models do)."
+        ),
+    ] = "auto",
+    system: Annotated[
+        str | None, Option("The system text of a chat (default: none).", "TEXT", advanced=True)
+    ] = None,
     server: Annotated[
         str | None,
         Option(
@@ -137,6 +147,9 @@ def evaluate(
     warning. The default `tasks` are perplexity, passkey, needle, lines and kv, in mode
     "teacher_forced".
 
+    With `chat`, questions go through the model's own template, after the `system` text if one is
+    given, with thinking off where the template can; RULER's own inputs keep their form.
+
     `server` is the URL of an OpenAI-compatible server that runs the model: its answers are scored
     in mode "generate", `concurrency` at a time, and perplexity is left out. A `model` is then
     optional: it gives the tokenizer, and is run in process for a fingerprint of itself under the
@@ -160,6 +173,8 @@ def evaluate(
             samples=samples,
             seed=seed,
             mode=mode,
+            chat=chat,
+            system=system,
             plans=tuple(as_plan(plan) for plan in as_list(plans, "plans")),
             methods=as_list(methods, "methods"),
             to=None if to is None else as_length(to, "to"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, Unsupported, shortened
+from ropewalk.evaluation.chat import Chat
 
 IntArray = NDArray[np.int64]
 
@@ -26,6 +28,9 @@ class Encoder:
 
     A model of a smaller `vocabulary` cannot look up every token: one beyond it is refused.
     """
+
+    chat: Chat | None = None
+    """How the questions of tasks are put; None where they are text to go on with."""
 
     def __init__(
         self, tokenizer: Any, vocabulary: int | None = None, ends: Sequence[int] = ()
@@ -50,6 +55,25 @@ class Encoder:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         whole = backend.to_str() if backend is not None else self.tokenizer.get_vocab()
         return hashlib.sha256(json.dumps([whole, self.bos], sort_keys=True).encode()).hexdigest()
+
+    def with_chat(self, chat: Chat) -> Encoder:
+        """The same tokenizer, with questions put as a conversation."""
+        other = copy.copy(self)
+        other.chat, other._ends = chat, (*self._ends, *self._ids(chat.end)[:1])
+        named = json.dumps([self.sha256, chat.to_json()], sort_keys=True)
+        other.sha256 = hashlib.sha256(named.encode()).hexdigest()
+        return other
+
+    def ends_as(self, chat: Chat) -> bool:
+        """Whether the model ends its answers as a chat template does.
+
+        Base models may carry a template too, and end otherwise.
+        """
+        return any(self.is_end(token) for token in self._ids(chat.end)[:1])
+
+    def prompt(self, text: str) -> IntArray:
+        """The tokens of a question; a chat template says itself how a sequence begins."""
+        return self.sequence(text) if self.chat is None else self.pieces(text)
 
     def pieces(self, text: str) -> IntArray:
         """The tokens of a text in the middle of a sequence."""

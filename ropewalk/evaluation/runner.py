@@ -71,6 +71,7 @@ class Evaluation:
             "corpus_sha256": self._corpus,
             **asdict(self.settings),
             **({} if self.official is None else {"official": self.official.digest}),
+            **({} if self.encoder.chat is None else {"chat": self.encoder.chat.to_json()}),
         }
 
     def check_fits(self) -> None:
@@ -270,6 +271,7 @@ class Questions:
                 score=score,
                 depth=None if sample.depth is None else round(sample.depth, 4),
                 answer=answer.text,
+                prompt=None if self.encoder.chat is None else sample.prompt_sha256,
                 server=None if answerer.server is None else answerer.server.line,
             )
 

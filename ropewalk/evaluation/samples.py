@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count as from_0
@@ -45,6 +46,10 @@ class Sample:
     """How many tokens a model may write."""
     context: str
     """Samples of one context ask for different things in one text; most are alone in theirs."""
+
+    @property
+    def prompt_sha256(self) -> str:
+        return hashlib.sha256(self.prompt.astype("<i8").tobytes()).hexdigest()
 
     @property
     def tokens(self) -> IntArray:
@@ -117,6 +122,7 @@ class _Question(NamedTuple):
 
 
 def _in_tokens(draft: Draft, task: Task, encoder: Encoder) -> _Question:
+    draft = draft if encoder.chat is None else encoder.chat.put(draft)
     prompt, answer = split(encoder, draft)
     allowance = len(answer) + MARGIN
     if not encoder.is_small:
@@ -182,7 +188,7 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
     A tokenizer may join the end of the prompt with the beginning of the answer. The joined token
     then belongs to the answer, since the model must predict it.
     """
-    asked = encoder.sequence(draft.prompt)
+    asked = encoder.prompt(draft.prompt)
     whole = _continued(encoder, asked, draft.prompt, draft.answer)
     shared = _shared(asked, whole)
     prompt, answer = whole[:shared], whole[shared:]
@@ -205,7 +211,7 @@ def _continued(encoder: Encoder, asked: IntArray, prompt: str, answer: str) -> I
     end = encoder.pieces(line)
     before = len(asked) - len(end)
     if before < 0 or not np.array_equal(asked[before:], end):
-        return encoder.sequence(prompt + answer)
+        return encoder.prompt(prompt + answer)
     return np.concatenate([asked[:before], encoder.pieces(line + answer)])
 
 

@@ -23,16 +23,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.progress import Notice, Progress
 from ropewalk.records import Mode
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.encoding import Encoder
     from ropewalk.evaluation.runner import Evaluation
     from ropewalk.evaluation.served.fingerprint import Fingerprint
     from ropewalk.evaluation.settings import EvaluationSettings
@@ -52,6 +53,8 @@ class Asked:
     samples: int
     seed: int
     mode: Mode | None
+    chat: Literal["auto", "on", "off"]
+    system: str | None
     plans: tuple[ContextPlan, ...]
     methods: tuple[str, ...]
     to: int | None
@@ -83,6 +86,27 @@ class Asked:
             self.seed,
             mode if self.mode is None else self.mode,
         )
+
+    def in_chat(self, encoder: Encoder) -> Encoder:
+        """The encoder that puts questions through the model's chat template, where it should."""
+        from ropewalk.evaluation.chat import chat_of, rendered_by
+
+        render = None if self.chat == "off" else rendered_by(encoder.tokenizer)
+        if render is None or (self.chat == "auto" and encoder.is_small):
+            chat = None
+        else:
+            chat = chat_of(render, self.system)
+        if chat is None or (self.chat == "auto" and not encoder.ends_as(chat)):
+            if self.chat == "on":
+                raise InputError("the model has no chat template; leave out `chat`")
+            if self.system is not None:
+                raise InputError(
+                    "the system text needs a chat, and the model is asked without one; leave out "
+                    "`system`, or set `chat` on"
+                )
+            return encoder
+        self.notice("questions are put through the model's chat template (`chat` off: as text)")
+        return encoder.with_chat(chat)
 
     def refuse(self, names: str, why: str) -> None:
         """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""

@@ -122,7 +122,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         _check_revealed(server.info, header, max(settings.lengths))
         answerer = Served(
             server,
-            encoder,
+            asked.in_chat(encoder),
             pool,
             1,
             subject=subject_of(digest, follows),
@@ -172,7 +172,15 @@ def _served(
             where = urlsplit(llama.address)
             private = _Private("http", where.hostname or "", where.port, "")
             client = Client(private, timeout=_LONGEST_ANSWER, attempts=2)
-            encoder = encoder_of(client, header.lengths[_TOKENS], _tokenizer_digest(header))
+            template = header.values.get("tokenizer.chat_template")
+            names = (f"{_TOKENIZER}{kind}_token_id" for kind in ("eos", "eot"))
+            encoder = encoder_of(
+                client,
+                header.lengths[_TOKENS],
+                _tokenizer_digest(header),
+                [end for name in names if type(end := header.values.get(name)) is int],
+                None if template is None else str(template),
+            )
             yield Server.open(client, encoder, canary_of(encoder, documents)[:16]), encoder
         except RopewalkError:
             if (reason := llama.end()) is None:

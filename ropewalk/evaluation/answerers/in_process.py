@@ -93,6 +93,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
     answerer = InProcess(loaded, conditions, source.places)
+    answerer.encoder = asked.in_chat(answerer.encoder)
     evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
     evaluation.check_fits()  # what cannot be asked is not timed
     _announce(loaded, settings, len(conditions), asked)

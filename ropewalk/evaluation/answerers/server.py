@@ -152,7 +152,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     with asking(client, asked.concurrency) as pool:
         answerer = Served(
             server,
-            encoder,
+            asked.in_chat(encoder),
             pool,
             asked.concurrency,
             subject=served_subject(server.info, follows, own),
@@ -286,7 +286,11 @@ def encoder_of(folder: Path) -> Encoder:
         )
     from ropewalk.models.load import load_tokenizer
 
-    return Encoder(load_tokenizer(folder))
+    file = folder / "generation_config.json"
+    told = read_json(file) if file.is_file() else None
+    ends = told.get("eos_token_id") if isinstance(told, Mapping) else None
+    own = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
+    return Encoder(load_tokenizer(folder), ends=own)
 
 
 def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:

@@ -57,6 +57,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         instead="evaluate the folder itself",
     )
     answerer = Engine(asked.model)
+    answerer.encoder = asked.in_chat(answerer.encoder)
     follows = answerer.follows
     if any(plan.id != follows.id for plan in asked.plans):
         raise InputError(

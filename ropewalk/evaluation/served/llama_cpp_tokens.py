@@ -14,12 +14,18 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, ServerError
 
 
-def encoder_of(client: Client, vocabulary: int, digest: str) -> Encoder:
+def encoder_of(
+    client: Client,
+    vocabulary: int,
+    digest: str,
+    ends: Sequence[int] = (),
+    chat_template: str | None = None,
+) -> Encoder:
     """The encoder of the file that a llama.cpp serves.
 
-    `digest` stands for all that the file says of its tokenizer.
+    `digest` stands for all that the file says of its tokenizer; `ends` end what is written.
     """
-    encoder = Encoder(_Tokenizer(client, vocabulary), vocabulary)
+    encoder = Encoder(_Tokenizer(client, vocabulary, chat_template), vocabulary, ends)
     encoder.sha256 = digest
     return encoder
 
@@ -30,8 +36,9 @@ class _Tokenizer:
     eos_token_id = None
     """Nothing that is scored by its text asks for it."""
 
-    def __init__(self, client: Client, vocabulary: int) -> None:
+    def __init__(self, client: Client, vocabulary: int, chat_template: str | None) -> None:
         self._client, self._vocabulary = client, vocabulary
+        self.chat_template = chat_template  # llama.cpp would make up one where there is none
 
     def __len__(self) -> int:
         return self._vocabulary
@@ -52,6 +59,14 @@ class _Tokenizer:
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self.decode([token])
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
+        asked: dict[str, object] = {
+            "messages": messages,
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+        text: str = self._asked("/apply-template", asked, "prompt", str)
+        return text
 
     @cached_property
     def bos_token_id(self) -> int | None:

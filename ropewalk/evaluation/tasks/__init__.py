@@ -64,6 +64,9 @@ class Draft(NamedTuple):
     """What `score` compares with: the parts, or the answer, unless told."""
     distractors: tuple[str, ...] = ()
     """Some wrong answers that stand in the prompt."""
+    begun: str | None = None
+    """The end of the prompt that begins the answer, and that a model says itself in a chat; None
+    for its last line."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ TASK = (
     " I will quiz you about the important information there."
 )
 NEEDLE = "The pass key is {0}. Remember it. {0} is the pass key."
-QUESTION = "What is the pass key? The pass key is"
+BEGUN = " The pass key is"
+QUESTION = f"What is the pass key?{BEGUN}"
 
 
 def draft(scene: Scene, units: int) -> Draft:
@@ -32,7 +33,8 @@ def draft(scene: Scene, units: int) -> Draft:
         QUESTION,
     ]
     prompt = "\n".join(filter(None, paragraphs))
-    return Draft(prompt, f" {passkey}", prompt.index(str(passkey)) / len(prompt))
+    place = prompt.index(str(passkey)) / len(prompt)
+    return Draft(prompt, f" {passkey}", place, begun=BEGUN)
 
 
 def score(written: str, references: tuple[str, ...]) -> float:

@@ -178,7 +178,7 @@ def _answers(task: str, scores: list[float]) -> list[EvalRecord]:
 
 
 def test_a_mean_needs_all_its_tasks_and_each_counts_alike() -> None:
-    known = groups()
+    known = {name: own for name, own in groups().items() if name.startswith("ruler")}
     assert len(known["ruler-syn"]) == 13
     assert set(known["ruler-syn"]) - set(known["ruler-11-syn"]) == {"qa-1-syn", "qa-2-syn"}
     rates = {task: i / 12 for i, task in enumerate(known["ruler-syn"])}

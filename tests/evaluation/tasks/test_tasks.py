@@ -37,6 +37,8 @@ ENCODER = Encoder(tiny.tokenizer())
 HAYSTACK = Haystack(tiny.documents())
 LENGTH = 2048
 LONG = 8192
+COUNTED = ("oolong-count-syn", "oolong-compare-syn")
+"""Tasks whose answers do not stand in the prompt."""
 every_task = pytest.mark.parametrize("task", [named(name) for name in names()], ids=names())
 
 
@@ -152,7 +154,8 @@ def test_the_prompt_holds_the_answer_and_ends_with_the_question(
 ) -> None:
     for sample in _long(task, encoder):
         prompt = encoder.text(sample.prompt)
-        assert all(reference.strip() in prompt for reference in sample.references)
+        if task.name not in COUNTED:
+            assert all(reference.strip() in prompt for reference in sample.references)
         assert encoder.text(sample.tokens) == prompt + sample.answer_text
         assert sample.depth is None or 0 <= sample.depth < 1
         assert all(0 <= p.start < p.stop <= len(sample.answer) for p in sample.parts)
@@ -164,8 +167,9 @@ def test_the_prompt_holds_the_answer_and_ends_with_the_question(
 @each_size
 def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -> None:
     for sample, other in pairwise(_long(task, encoder)):
-        half = sample.answer_text[: len(sample.answer_text) // 2]
-        for wrong in (other.answer_text, *sample.distractors, half):
+        begun = sample.answer_text[: len(sample.answer_text) // 3]
+        others = () if other.references == sample.references else (other.answer_text,)
+        for wrong in (*others, *sample.distractors, begun):
             assert 0 <= task.score(wrong, sample.references) < 1
         assert task.score("", sample.references) == 0
         assert task.score(sample.answer_text, sample.references) == 1
@@ -177,7 +181,7 @@ def test_the_answer_scores_and_nothing_else_does(task: Task, encoder: Encoder) -
 def test_what_is_written_after_the_end_changes_no_score(task: Task, encoder: Encoder) -> None:
     if not task.ends:
         return  # all that is written counts
-    for sample in generate(task, encoder, HAYSTACK, LENGTH, 3, 0):
+    for sample in generate(task, encoder, HAYSTACK, LONG, 3, 0):
         answer = sample.answer_text
         assert not re.search(task.ends, answer)
         for before in ("", " ", "\n", "It is", "7 or "):

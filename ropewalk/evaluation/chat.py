@@ -1,0 +1,89 @@
+"""A question as a model's own chat template puts it, and when it is put so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ropewalk.errors import InputError, shortened
+from ropewalk.evaluation.tasks import Draft
+
+_ASKED, _ANSWERED, _AGAIN = "What was asked?", "What was answered.", "What was asked then?"
+Messages = list[dict[str, str]]
+Rendered = Callable[[Messages], str]
+"""A conversation as text, up to where the model goes on with an answer."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The text around a question. A template puts every question alike, so it is asked once."""
+
+    before: str
+    after: str
+    end: str
+    """What follows an answer."""
+
+    def put(self, draft: Draft) -> Draft:
+        """The draft as a conversation; the answer is begun in the model's turn, if it is begun."""
+        lines, _, last = draft.prompt.rpartition("\n")
+        begun = draft.begun
+        if begun is None:
+            begun = last if lines else ""
+        asked = draft.prompt.removesuffix(begun).strip()
+        begun = begun.strip()
+        prompt = f"{self.before}{asked}{self.after}{begun}"
+        return draft._replace(prompt=prompt, answer=draft.answer if begun else draft.answer.strip())
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def chat_of(render: Rendered, system: str | None) -> Chat:
+    """What a template puts around a question; one that fails, or loses a part, is refused."""
+    said = [] if system is None else [{"role": "system", "content": system}]
+    said.append({"role": "user", "content": _ASKED})
+    again = [
+        *said,
+        {"role": "assistant", "content": _ANSWERED},
+        {"role": "user", "content": _AGAIN},
+    ]
+    try:
+        prompt, whole = render(said), render(again)
+    except Exception as error:  # templates are programs, and raise what they like
+        raise InputError(
+            f"the model's chat template fails: {shortened(str(error))}; "
+            + ("leave out `system`, or " if system is not None else "")
+            + "measure without it (`chat` off)"
+        ) from None
+    before, asked, after = prompt.partition(_ASKED)
+    _, answer, end = whole.partition(_AGAIN)[0].partition(_ANSWERED)
+    if system is not None and system.strip() not in before:
+        raise InputError(
+            "the model's chat template drops the system text; leave out `system`, or measure "
+            "without the template (`chat` off)"
+        )
+    if not asked or not answer or _ASKED in after:
+        raise InputError(
+            "the model's chat template does not put a question and its answer as they are; measure "
+            "without it (`chat` off)"
+        )
+    return Chat(before, after, end)
+
+
+def rendered_by(tokenizer: Any) -> Rendered | None:
+    """The template of a tokenizer; thinking is off where the template can."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+
+    def render(messages: Messages) -> str:
+        text: str = tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+            thinking=False,
+        )
+        return text
+
+    return render

@@ -1,0 +1,126 @@
+"""NoLiMa (Modarressi et al., ICML 2025): a fact that shares no word with the question about it.
+
+Source: the paper (arXiv 2502.05167) and its repository. The published pairs are for research that
+is not commercial, so these are our own, in two forms as there: one step of knowledge leads from the
+fact to the question, or two. docs/evaluation.md lists the differences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.haystack import insert
+from ropewalk.evaluation.prose import FIRST_NAMES
+from ropewalk.evaluation.tasks import Draft, Scene, Task
+
+
+class Pair(NamedTuple):
+    """A fact about somebody, and the ends of the questions one and two steps away."""
+
+    fact: str
+    one: str
+    two: str
+    keywords: tuple[str, ...]
+    """Words of the text around that would answer or hint, besides the name."""
+
+
+def _place(fact: str, landmark: str, town: str, country: str) -> Pair:
+    been = "has been in {} before"
+    return Pair(
+        fact.format("{0}", landmark), been.format(town), been.format(country), (landmark, town)
+    )
+
+
+PAIRS = (
+    _place("{} sells postcards below the {} every summer.", "Eiffel Tower", "Paris", "France"),
+    _place("{} sweeps the steps of the {} each morning.", "Colosseum", "Rome", "Italy"),
+    _place("{} repairs the lamps of the {}.", "Kremlin", "Moscow", "Russia"),
+    _place("{} often paints the {} at sunset.", "Brandenburg Gate", "Berlin", "Germany"),
+    _place("{} feeds the pigeons around {}.", "Big Ben", "London", "England"),
+    _place("{} shows visitors the {}.", "Acropolis", "Athens", "Greece"),
+    _place("{} plays chess next to the {}.", "Hagia Sophia", "Istanbul", "Turkey"),
+    _place("{} waters the gardens of the {}.", "Taj Mahal", "Agra", "India"),
+    _place("{} photographs weddings at the {}.", "Sagrada Familia", "Barcelona", "Spain"),
+    _place("{} takes the lift up the {} to work.", "Burj Khalifa", "Dubai", "the Emirates"),
+    _place("{} draws in the shadow of the {}.", "Great Sphinx", "Giza", "Egypt"),
+    _place("{} trains for races on the {}.", "Golden Gate Bridge", "San Francisco", "California"),
+    Pair(
+        "{0} always carries an insulin pen.",
+        "lives with diabetes",
+        "must be careful with sweets",
+        ("insulin", "diabet"),
+    ),
+    Pair(
+        "{0} gave up every kind of meat years ago.",
+        "is a vegetarian",
+        "would refuse a beef steak",
+        ("meat", "vegetarian", "steak"),
+    ),
+    Pair(
+        "{0} trembles on every ladder.",
+        "is afraid of heights",
+        "should not become a roofer",
+        ("ladder", "height", "roofer"),
+    ),
+    Pair(
+        "{0} reads with the fingertips.",
+        "knows Braille",
+        "is likely to be blind",
+        ("fingertip", "Braille", "blind"),
+    ),
+)
+INTRODUCTION = (
+    "Read this part of a book. A question follows, whose answer is stated there or can be "
+    "concluded from it.\n\n"
+)
+
+
+@dataclass(frozen=True)
+class Form:
+    steps: int
+    """Of knowledge, between the fact and the question."""
+
+    def draft(self, scene: Scene, units: int) -> Draft:
+        """`units` words of text, without the lines that hold the name or a word of the pair."""
+        pair, name = scene.random.choice(PAIRS), scene.random.choice(FIRST_NAMES)
+        fact = f"Indeed, {pair.fact.format(name)}\n"
+        text = _without(scene.haystack.crop(scene.place, units), (name, *pair.keywords))
+        asked = pair.one if self.steps == 1 else pair.two
+        question = f"Which character {asked}?\nThe name of the character who {asked} is"
+        before = "" if scene.small else INTRODUCTION
+        prompt = f"{before}{insert(text, [(scene.depth, fact)]).rstrip()}\n\n{question}"
+        return Draft(prompt, f" {name}", prompt.index(fact.strip()) / len(prompt), words=units)
+
+
+def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
+    found = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})", re.IGNORECASE)
+    kept = [line for line in lines if not found.search(line)]
+    if lines and not any(line.strip() for line in kept):
+        raise Unsupported(
+            f"each line of the corpus holds one of {', '.join(words)}, so that nothing can be "
+            "hidden in it; give another corpus, or leave out the task"
+        )
+    return kept
+
+
+def contains(written: str, references: tuple[str, ...]) -> float:
+    """The published rule: the name stands in what was written."""
+    return float(any(reference.strip() in written for reference in references))
+
+
+TASKS = tuple(
+    Task(
+        f"nolima-{name}-syn",
+        f"A fact that shares no word with its question; {steps} of knowledge between them.",
+        Form(count).draft,
+        contains,
+        metric=contains.__name__,
+        fill=0.98,
+        groups=("nolima-syn",),
+    )
+    for count, name, steps in ((1, "onehop", "one step"), (2, "twohop", "two steps"))
+)

@@ -1,0 +1,198 @@
+"""Oolong's synthetic half (Bertsch et al., 2025): records to classify, count and compare.
+
+Source: the paper (arXiv 2511.02817) and the scorer of its repository. Records are sentences of our
+own about four topics, each with a date and a user as there; docs/evaluation.md lists the
+differences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ropewalk.evaluation.tasks import Draft, Scene, Task
+
+SENTENCES = {
+    "cooking": (
+        ("The soup", "Fresh bread", "The roast", "Her stew", "The pancake batter", "A lemon cake"),
+        (
+            "needs ten more minutes",
+            "tasted of thyme",
+            "goes well with butter",
+            "was served with potatoes",
+            "burned in the pan",
+            "should be stirred slowly",
+        ),
+    ),
+    "music": (
+        ("The violinist", "Her song", "The choir", "A slow waltz", "The drummer", "The overture"),
+        (
+            "filled the concert hall",
+            "began in a minor key",
+            "was rehearsed twice",
+            "missed the final chord",
+            "got a long applause",
+            "needs a softer tone",
+        ),
+    ),
+    "sport": (
+        (
+            "The goalkeeper",
+            "Our relay team",
+            "The boxer",
+            "The striker",
+            "The cyclist",
+            "A sprinter",
+        ),
+        (
+            "won by a single point",
+            "trained before sunrise",
+            "lost in the second half",
+            "broke the club record",
+            "was cheered by the fans",
+            "needed extra time",
+        ),
+    ),
+    "weather": (
+        ("The rain", "A cold wind", "Thick fog", "The first snow", "A thunderstorm", "Night frost"),
+        (
+            "lasted until the evening",
+            "came over the hills",
+            "is forecast for tomorrow",
+            "surprised the whole valley",
+            "ended within an hour",
+            "was stronger than last year",
+        ),
+    ),
+}
+LABELS = tuple(SENTENCES)
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+USERS = 50
+LEAST = 8
+"""Records of the shortest list."""
+INTRODUCTION = (
+    "Each line below is a record with a date, a user and a sentence. Each sentence is about one "
+    f"topic, which is not written down: {', '.join(LABELS)}. A question about the topics of all "
+    "records follows.\n\n"
+)
+MORE, LESS, SAME = "more common than", "less common than", "same frequency as"
+
+
+class Records(NamedTuple):
+    text: str
+    counted: Counter[str]
+    topic: str
+    other: str
+    """Two that may be asked about."""
+
+
+def _records(scene: Scene, units: int) -> Records:
+    """`LEAST + units` of them; how common the topics are is the same however many there are."""
+    random = scene.random
+    order = random.shuffled(LABELS)
+    shares = [4 + random.below(8) for _ in LABELS]
+    drawn = [label for label, share in zip(LABELS, shares, strict=True) for _ in range(share)]
+    rows = random.rows(LEAST + units, 6)
+    labels = [drawn[row[0] % len(drawn)] for row in rows]
+    count = Counter(labels)
+    [top, second] = [*count.most_common(2), ("", 0)][:2]
+    if top[1] == second[1]:  # one topic must be the most common one
+        labels[labels.index(second[0])] = top[0]
+        count = Counter(labels)
+    lines = [_line(label, row, small=scene.small) for label, row in zip(labels, rows, strict=True)]
+    return Records("".join(lines), count, order[0], order[1])
+
+
+def _line(label: str, row: list[int], *, small: bool) -> str:
+    _, who, begin, end, month, day = row
+    if small:
+        return f"# {label} {who % 100:02}\n"
+    begins, ends = SENTENCES[label]
+    return (
+        f"Date: {MONTHS[month % 12]} {1 + day % 28:02}, 2024 || User: {10_000 + who % USERS} || "
+        f"Record: {begins[begin % len(begins)]} {ends[end % len(ends)]}.\n"
+    )
+
+
+def _draft(scene: Scene, text: str, short: str, ask: str, answer: str) -> Draft:
+    """`short`: the question to a small model."""
+    if scene.small:
+        return Draft(f"{text}# {short}", f" {answer}")
+    return Draft(f"{INTRODUCTION}{text}\n{ask}", f" {answer}")
+
+
+def count(scene: Scene, units: int) -> Draft:
+    text, counted, topic, _ = _records(scene, units)
+    ask = f"How many records are about {topic}? Answer with a number.\nAnswer:"
+    return _draft(scene, text, f"count {topic}", ask, str(counted[topic]))
+
+
+def most(scene: Scene, units: int) -> Draft:
+    text, counted, *_ = _records(scene, units)
+    ask = "Which topic do most records have? Answer with the topic alone.\nLabel:"
+    [(label, _)] = counted.most_common(1)
+    return _draft(scene, text, "most", ask, label)
+
+
+def compare(scene: Scene, units: int) -> Draft:
+    text, counted, a, b = _records(scene, units)
+    difference = counted[a] - counted[b]
+    answer = MORE if difference > 0 else LESS if difference < 0 else SAME
+    ask = (
+        f"How common is {a}, compared with {b}, among the records? Put one of '{MORE}', '{LESS}' "
+        f"and '{SAME}' between the two.\nAnswer: {a} is"
+    )
+    draft = _draft(scene, text, f"compare {a} {b}", ask, f"{answer} {b}")
+    return draft._replace(references=(answer,))
+
+
+def parsed(response: str) -> str:
+    """The published rule: what stands after the last colon, or all of a short response."""
+    if ":" not in response:
+        return response if len(response) < 20 else response.split()[-1]
+    found = response.rsplit(":", 1)[1].strip().translate(str.maketrans("", "", "*[]"))
+    if len(found) < 20:
+        return found
+    phrases = ("more common", "less common", "same frequency")
+    return next((phrase for phrase in phrases if phrase in found), found)
+
+
+def graded(response: str, gold: str, *, number: bool = False) -> float:
+    """The published rule: equal, or near for a number, or a phrase that the answer holds."""
+    found = parsed(response)
+    if found == gold:
+        return 1.0
+    if found in ("more common", "less common", "same frequency"):
+        return float(found in gold)
+    try:
+        return 0.75 ** abs(int(gold) - int(found)) if number else 0.0
+    except ValueError:
+        return 0.0
+
+
+def oolong_score(written: str, references: tuple[str, ...]) -> float:
+    """By the kind of the answer; the first line that was written goes on after `Answer:`."""
+    [line, *_] = written.strip().split("\n")
+    gold = references[0].strip()
+    return graded(f"Answer: {line}", gold, number=gold.isdigit())
+
+
+def _task(name: str, summary: str, draft: Callable[[Scene, int], Draft]) -> Task:
+    return Task(
+        f"oolong-{name}-syn",
+        summary,
+        draft,
+        oolong_score,
+        metric=oolong_score.__name__,
+        fill=0.98,
+        groups=("oolong-syn",),
+        ends=r"\S[^\n]*\n",
+    )
+
+
+TASKS = (
+    _task("count", "How many of many records are about a topic.", count),
+    _task("most", "The topic that most of many records have.", most),
+    _task("compare", "Which of two topics more of many records have.", compare),
+)

@@ -61,7 +61,8 @@ def evaluate(
         Option(
             "Some of passkey, needle, lines, kv, perplexity (default: all of them; of a server or "
             "a GGUF file, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, the same "
-            "with --official."
+            "with --official; or mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; or auto, all "
+            "that the model can do within its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -140,7 +141,9 @@ def evaluate(
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
     "none" is the unchanged model, and the default if neither is given. `tasks` may name a group:
     "ruler-syn" are RULER's thirteen. "ruler" are the same with RULER's own inputs, from the folder
-    `official` with its manifest of hashes; they are measured in mode "generate". The default
+    `official` with its manifest of hashes; they are measured in mode "generate". "auto" are all
+    retrieval tasks of which the unmodified model answers a quarter of eight other samples right,
+    at the shortest of `lengths` or the end of its window. The default
     `lengths` are doublings from a quarter of the window up to the target of the shortest plan. The
     directory `run` keeps all scored samples, results and figures, and an interrupted evaluation
     resumes there. `strict` refuses a config that leaves open how the model rotates, instead of
@@ -162,13 +165,19 @@ def evaluate(
     measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
     """
     with called("evaluate", evaluate, locals()) as given:
+        from ropewalk.evaluation import tasks as retrieval
+        from ropewalk.evaluation.able import AUTO, with_able_tasks
         from ropewalk.evaluation.settings import expanded
 
+        named = None if tasks is None else tuple(as_list(tasks, "tasks"))
+        chooses = named == (AUTO,)
+        if named is not None:
+            named = retrieval.names() if chooses else expanded(named)
         asked = Asked(
             model=model,
             documents=as_documents(corpus, field, notice),
             given=given,
-            tasks=None if tasks is None else expanded(as_list(tasks, "tasks")),
+            tasks=named,
             lengths=None if lengths is None else as_lengths(lengths),
             samples=samples,
             seed=seed,
@@ -196,6 +205,8 @@ def evaluate(
             notice=notice,
         )
         with opened(asked) as evaluation:
+            if chooses:
+                evaluation = with_able_tasks(evaluation, progress)
             found = measure(evaluation, asked.run, progress)
         if asked.run is not None:
             keep_report(asked.run, notice)

@@ -95,13 +95,14 @@ class Evaluation:
         journal: Journal | None = None,
         progress: Callable[[float], None] = lambda done: None,
         known: Sequence[EvalRecord] = (),
+        subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
-        """Ask every subject; what is known, or in the journal, is not asked again."""
+        """Ask these subjects, or all; what is known, or in the journal, is not asked again."""
         kept = [] if journal is None else journal.records
         records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
         records = [*known, *records]
         done = {record.key for record in records}
-        subjects, settings = self.answerer.subjects, self.settings
+        subjects, settings = subjects or self.answerer.subjects, self.settings
         total, behind = len(subjects) * sum(settings.lengths), 0.0
         for subject in subjects:
             for length in settings.lengths:

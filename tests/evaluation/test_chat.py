@@ -231,7 +231,7 @@ def test_llama_cpp_puts_a_question_as_transformers_does(tmp_path: Path) -> None:
         rw.evaluate(model, **asked, mode="generate", system="Be brief.", run=run)
         lines = read_journal(run / RECORDS)
         found[name] = [
-            (line["prompt"], line["answer"].split("\n")[0])
+            (line["prompt"], str(line["answer"]).split("\n")[0])
             for line in lines
             if line["metric"] == "task_score"
         ]

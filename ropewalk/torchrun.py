@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.untrusted import whole_number
 
 _SIZE, _RANK, _LOCAL = "WORLD_SIZE", "RANK", "LOCAL_RANK"
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
@@ -48,3 +49,28 @@ def _refused(found: str) -> InputError:
         f"{found} in an environment that is not torchrun's; start several processes with "
         f"`torchrun -m -- ropewalk …`, or unset {_SIZE} and {_LOCAL}"
     )
+
+
+def check_ranks(per_copy: int, command: str) -> None:
+    """Refuse a number of ranks to a copy that does not divide those that torchrun started."""
+    size = started()
+    if whole_number(per_copy, "ranks_per_copy") < 1:
+        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
+    if size % per_copy:
+        raise InvalidValue(
+            "ranks_per_copy",
+            per_copy,
+            f"the number of ranks must be a multiple of it, and is {size}",
+            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
+        )
+
+
+def own_device(device: str) -> str:
+    """Under torchrun, each rank takes the GPU of its number."""
+    number = local_rank()
+    if device in ("auto", "cuda") and number is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            return f"cuda:{number}"
+    return device

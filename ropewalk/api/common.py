@@ -93,6 +93,9 @@ ServedName: TypeAlias = Annotated[
 Timeout: TypeAlias = Annotated[
     float, Option("The longest time for one request.", "SECONDS", advanced=True)
 ]
+RanksPerCopy: TypeAlias = Annotated[
+    int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
+]
 Strict: TypeAlias = Annotated[
     bool, Option("Refuse a model whose config leaves open how it rotates.")
 ]

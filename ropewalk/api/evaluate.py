@@ -15,6 +15,7 @@ from ropewalk.api.common import (
     MethodNames,
     OwnTokenizer,
     Plans,
+    RanksPerCopy,
     ServedName,
     Strict,
     Target,
@@ -35,6 +36,7 @@ from ropewalk.models.source import Model
 from ropewalk.options import Argument, Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.records import Mode
+from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint
@@ -131,6 +133,7 @@ def evaluate(
     ] = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    ranks_per_copy: RanksPerCopy = 1,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -152,6 +155,9 @@ def evaluate(
 
     With `chat`, questions go through the model's own template, after the `system` text if one is
     given, with thinking off where the template can; RULER's own inputs keep their form.
+
+    Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
+    part of the cache; copies share the samples, and every rank returns the result.
 
     `server` is the URL of an OpenAI-compatible server that runs the model: its answers are scored
     in mode "generate", `concurrency` at a time, and perplexity is left out. A `model` is then
@@ -196,18 +202,19 @@ def evaluate(
             else as_fingerprint(fingerprint),
             concurrency=concurrency,
             timeout=timeout,
+            ranks_per_copy=ranks_per_copy,
             run=None if run is None else as_path(run, "run"),
             dtype=dtype,
             device=device,
             allow_download=allow_download,
             strict=strict,
-            progress=progress,
-            notice=notice,
+            progress=progress if first() else silent,
+            notice=notice if first() else (lambda _: None),
         )
         with opened(asked) as evaluation:
             if chooses:
                 evaluation = with_able_tasks(evaluation, progress)
             found = measure(evaluation, asked.run, progress)
-        if asked.run is not None:
+        if asked.run is not None and first():
             keep_report(asked.run, notice)
         return found

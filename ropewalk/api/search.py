@@ -16,6 +16,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    RanksPerCopy,
     ShortLimit,
     Strict,
     TextField,
@@ -32,13 +33,11 @@ from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Kind
-from ropewalk.torchrun import local_rank, started
-from ropewalk.untrusted import whole_number
+from ropewalk.torchrun import check_ranks, own_device, started
 from ropewalk.values import decode
 
 if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
-    from ropewalk.searching.model.ranks import Ranks
     from ropewalk.searching.model.results import Found, Searched
     from ropewalk.searching.model.settings import SearchSettings
 
@@ -106,9 +105,7 @@ def search(
     seed: Annotated[int, Option("Seed of the documents and of the search.")] = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    ranks_per_copy: Annotated[
-        int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
-    ] = 1,
+    ranks_per_copy: RanksPerCopy = 1,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -147,7 +144,7 @@ def search(
             settings = published(settings)
         run = None if run is None else as_path(run, "run")
         began = time.monotonic()
-        _check_ranks(ranks_per_copy)
+        check_ranks(ranks_per_copy, "search")
         source = runnable(
             model,
             dtype=dtype,
@@ -164,15 +161,16 @@ def search(
         from ropewalk.models.load import load, whole
         from ropewalk.searching.model.forwards import announce_search
         from ropewalk.searching.model.legs import check_search, search_model
+        from ropewalk.searching.model.ranks import SearchRanks
 
-        ranks = _ranks(ranks_per_copy)
+        ranks = None if started() == 1 else SearchRanks.of_environment(ranks_per_copy)
         with ExitStack() as stack:
             if ranks is not None:
                 stack.enter_context(ranks)
             loaded = load(
                 model,
                 dtype=dtype,
-                device=_own(device),
+                device=own_device(device),
                 allow_download=allow_download,
                 place=whole if ranks is None else ranks.place,
             )
@@ -239,37 +237,3 @@ def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     directory.write(PLAN, found.plan.dumps())
     directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
     keep_figures(found.figures, directory.path / "figures", notice)
-
-
-def _check_ranks(per_copy: int) -> None:
-    """Refuse a number of ranks that does not divide those that torchrun started."""
-    size = started()
-    if whole_number(per_copy, "ranks_per_copy") < 1:
-        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
-    if size % per_copy:
-        raise InvalidValue(
-            "ranks_per_copy",
-            per_copy,
-            f"the number of ranks must be a multiple of it, and is {size}",
-            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk search …",
-        )
-
-
-def _ranks(per_copy: int) -> Ranks | None:
-    """All that torchrun started; None for a process alone."""
-    if started() == 1:
-        return None
-    from ropewalk.searching.model.ranks import Ranks
-
-    return Ranks.of_environment(per_copy)
-
-
-def _own(device: str) -> str:
-    """Under torchrun, each rank takes the GPU of its number."""
-    number = local_rank()
-    if device in ("auto", "cuda") and number is not None:
-        import torch
-
-        if torch.cuda.is_available():
-            return f"cuda:{number}"
-    return device

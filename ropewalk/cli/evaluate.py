@@ -22,6 +22,7 @@ from ropewalk.records import (
     is_main,
     is_main_answer,
 )
+from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,6 +52,8 @@ def command(
         found = call()
     else:
         found = Call(evaluate_checkpoints, {"model": None, **call.given})(last=checkpoints)
+    if not first():
+        return
     if as_json:
         print_json(found)
         return

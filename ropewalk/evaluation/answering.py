@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Verdict
     from ropewalk.evaluation.served.server import ServerInfo
     from ropewalk.evaluation.settings import EvaluationSettings
+    from ropewalk.models.ranks import Ranks
 
 TOKENS_PER_BATCH = 4096
 
@@ -69,6 +70,8 @@ class Answerer(Protocol):
     """What ran the model; None for a model in this process."""
     verdict: Verdict | None = None
     """Whether it answers as planned, if it was compared."""
+    ranks: Ranks | None = None
+    """Those of torchrun that answer together; rank 0 alone keeps records."""
 
     @property
     @abstractmethod

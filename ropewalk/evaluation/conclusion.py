@@ -140,17 +140,32 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
     """Ask and sum up; a directory `run` keeps samples, results and figures, and resumes."""
     evaluation.check_fits()
     answerer = evaluation.answerer
+    ranks, root = answerer.ranks, answerer.ranks is None or answerer.ranks.rank == 0
     with ExitStack() as stack:
         directory = journal = None
-        if run is not None:
+        if ranks is not None:
+            from ropewalk.evaluation.over_ranks import check_same
+
+            check_same(ranks, evaluation.configuration)
+        if run is not None and root:
             directory = stack.enter_context(
                 RunDirectory(run, "evaluate", evaluation.configuration, apart_from=answerer.files)
             )
             journal = directory.journal(RECORDS)
+        known: list[EvalRecord] = []
+        if ranks is not None:  # what rank 0 has kept, nobody asks again
+            kept = None if not root else json.dumps([] if journal is None else journal.records)
+            told = json.loads(ranks.apart("known").share(kept))
+            known = [] if root else [EvalRecord.from_json(record) for record in told]
         answerer.begin(directory)
-        records = evaluation.run(journal, share(progress, "scoring"))
+        records = evaluation.run(journal, share(progress, "scoring"), known)
         answerer.end(directory)
-        found = concluded(answerer, evaluation.settings, records)
+        found = concluded(answerer, evaluation.settings, records) if root else None
+        if ranks is not None:
+            whole = None if found is None else json.dumps(found.to_json())
+            told = json.loads(ranks.apart("found").share(whole))
+            found = found or Evaluated.from_json(told)
+        assert found is not None
         if directory is not None:
             directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
             place = directory.path / "figures"

@@ -20,6 +20,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.dividing import distributed
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
@@ -72,6 +73,7 @@ def load(
     device: str = "auto",
     allow_download: bool = False,
     place: Callable[[Any, torch.device], None] = whole,
+    parts: int = 1,
 ) -> LoadedModel:
     """Load a folder, `bundled`, or, with `allow_download`, a model from the Hugging Face hub.
 
@@ -79,6 +81,7 @@ def load(
     default `device` is the first one available of cuda, mps and cpu. The default `dtype` is that of
     the checkpoint on an accelerator, and float32 on a CPU, where half precision is slower and less
     accurate. `place` moves the model to the device; `sharding.shard` splits it over several.
+    `parts`: read this rank's part of each layer's heads (dividing.py), of so many.
     """
     with required_by("load"):
         if isinstance(source, LoadedModel):
@@ -93,8 +96,11 @@ def load(
         plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
         checked_weights(folder)
         tokenizer = tokenizer or load_tokenizer(folder)
-        model = read_model(folder, chosen_dtype)
-        place(model, chosen_device)
+        if parts > 1:
+            model = read_model(folder, chosen_dtype, distributed_config=distributed(parts))
+        else:
+            model = read_model(folder, chosen_dtype)
+            place(model, chosen_device)
         return LoadedModel(found.name, model.eval(), tokenizer, plan)
 
 
@@ -227,8 +233,8 @@ def load_tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
-    """The model of a folder whose files have been checked, on the CPU."""
+def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
+    """The model of a folder whose files have been checked, on the CPU unless asked otherwise."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -241,6 +247,7 @@ def read_model(folder: Path, dtype: torch.dtype | str) -> Any:
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # reported, and refused below
                 output_loading_info=True,
+                **asked,
             )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise InputError(f"{folder}: transformers cannot load it: {_first_line(error)}") from None

@@ -1,7 +1,7 @@
 """The harness's own definitions of the papers' benchmarks, on made examples in the published form.
 
-The real data were never read here. What is tested: that each name runs the definition it stands for,
-with the number of examples in the prompt and the metric of LongRoPE's Table 8 (ARC-Challenge 25,
+The real data were never read here. What is tested: that each name runs the definition it stands
+for, with the examples in the prompt and the metric of LongRoPE's Table 8 (ARC-Challenge 25,
 HellaSwag 10, MMLU 5, TruthfulQA 0) and of Wang et al.'s Table 7 (LongBench's in-context tasks).
 """
 

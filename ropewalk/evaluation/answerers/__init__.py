@@ -31,12 +31,17 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.progress import Notice, Progress
 from ropewalk.records import Mode
+from ropewalk.torchrun import started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.encoding import Encoder
     from ropewalk.evaluation.runner import Evaluation
     from ropewalk.evaluation.served.fingerprint import Fingerprint
     from ropewalk.evaluation.settings import EvaluationSettings
+
+
+IN_PROCESS = 9
+"""The place of who answers what nobody else claims."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +70,7 @@ class Asked:
     fingerprint: Fingerprint | None
     concurrency: int
     timeout: float
+    ranks_per_copy: int
     run: Path | None
     dtype: str
     device: str
@@ -121,5 +127,12 @@ def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
     names = (module.name for module in pkgutil.iter_modules(__path__))
     files = [importlib.import_module(f"{__name__}.{name}") for name in names]
     chosen = min((file for file in files if file.claims(asked)), key=lambda file: file.PLACE)
+    if chosen.PLACE != IN_PROCESS and started() > 1:
+        raise Unsupported(
+            "ranks share a model in process alone; run a server, a GGUF file or an engine without "
+            "torchrun"
+        )
+    if chosen.PLACE != IN_PROCESS:
+        asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
     found: AbstractContextManager[Evaluation] = chosen.opened(asked)
     return found

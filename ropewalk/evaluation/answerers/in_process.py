@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.errors import InputError
+from ropewalk.evaluation.answerers import IN_PROCESS
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores, at_once
 from ropewalk.evaluation.conditions import (
     Condition,
@@ -27,17 +28,18 @@ from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import runnable
+from ropewalk.models.source import Source, runnable
 from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import CONFIGURATION
+from ropewalk.torchrun import check_ranks, own_device, started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
     from ropewalk.evaluation.scoring import Scorer
     from ropewalk.models.load import LoadedModel
+    from ropewalk.models.ranks import Ranks
 
-PLACE = 9
-"""Of all that is no server, file or engine."""
+PLACE = IN_PROCESS
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
 
 
@@ -78,26 +80,66 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         notice=asked.notice,
         run=asked.run,
     )
+    with ExitStack() as stack:
+        ranks = _ranks(asked, stack)
+        loaded = _loaded(asked, source, ranks)
+        conditions = conditions_of(loaded.present_plan, asked.methods, asked.plans, asked.to)
+
+        def lengths() -> Sequence[int]:
+            if inputs is not None:
+                return inputs.lengths(named)
+            return default_lengths(loaded.present_plan.target_length, conditions, asked.to)
+
+        settings = asked.settings(TASKS, "teacher_forced", lengths)
+        check_reach(conditions, settings.lengths)
+        answerer = InProcess(loaded, conditions, source.places)
+        if ranks is not None:
+            from ropewalk.evaluation.over_ranks import OverRanks
+
+            answerer = OverRanks(loaded, conditions, source.places, ranks)
+        answerer.encoder = asked.in_chat(answerer.encoder)
+        evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+        evaluation.check_fits()  # what cannot be asked is not timed
+        if ranks is None:  # each rank would time its own
+            _announce(loaded, settings, len(conditions), asked)
+        yield evaluation
+
+
+def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:
+    """Those that torchrun started; None for a process alone."""
+    if not isinstance(asked.model, str | Path):  # a model in memory, perhaps of a rank that trains
+        asked.refuse("ranks_per_copy", "{name} needs a model that is read from files; give them")
+        return None
+    check_ranks(asked.ranks_per_copy, "evaluate")
+    if started() == 1:
+        return None
+    from ropewalk.models.ranks import Ranks
+
+    return stack.enter_context(Ranks.of_environment(asked.ranks_per_copy))
+
+
+def _loaded(asked: Asked, source: Source, ranks: Ranks | None) -> LoadedModel:
     from ropewalk.models.load import load
 
-    loaded = load(
-        asked.model, dtype=asked.dtype, device=asked.device, allow_download=asked.allow_download
+    device = own_device(asked.device)
+    parts = 1 if ranks is None else ranks.per_copy
+    if ranks is not None and parts > 1:
+        import torch
+
+        from ropewalk.models.dividing import check_divides
+        from ropewalk.models.load import load_stock_config
+
+        stays = check_divides(load_stock_config(source.folder), parts)
+        if stays:
+            asked.notice(stays)
+        ranks.meet(torch.device("cuda" if device.startswith("cuda") else "cpu"))
+    return load(
+        asked.model,
+        dtype=asked.dtype,
+        device=device,
+        allow_download=asked.allow_download,
+        parts=parts,
     )
-    conditions = conditions_of(loaded.present_plan, asked.methods, asked.plans, asked.to)
-
-    def lengths() -> Sequence[int]:
-        if inputs is not None:
-            return inputs.lengths(named)
-        return default_lengths(loaded.present_plan.target_length, conditions, asked.to)
-
-    settings = asked.settings(TASKS, "teacher_forced", lengths)
-    check_reach(conditions, settings.lengths)
-    answerer = InProcess(loaded, conditions, source.places)
-    answerer.encoder = asked.in_chat(answerer.encoder)
-    evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
-    evaluation.check_fits()  # what cannot be asked is not timed
-    _announce(loaded, settings, len(conditions), asked)
-    yield evaluation
 
 
 def _announce(

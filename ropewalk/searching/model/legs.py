@@ -45,7 +45,7 @@ from ropewalk.searching.model.objectives import (
     without_failures,
 )
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
-from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
 from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
@@ -64,7 +64,7 @@ def search_model(
     settings: SearchSettings,
     *,
     journal: Callable[[str], Journal | None] = lambda name: None,
-    ranks: Ranks | None = None,
+    ranks: SearchRanks | None = None,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Found:
@@ -129,7 +129,7 @@ class _Work:
 
     def over(
         self,
-        ranks: Ranks | None,
+        ranks: SearchRanks | None,
         journal: Callable[[str], Journal | None],
         progress: Progress,
     ) -> Leg | None:

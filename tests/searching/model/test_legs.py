@@ -336,7 +336,7 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
-from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.run_directory import Journal
 from tests.searching.model.test_legs import SETTINGS, loaded, tiny
 from dataclasses import replace
@@ -344,7 +344,7 @@ from ropewalk.searching.model.legs import search_model
 import os
 
 folder, settings = Path(sys.argv[1]), replace(SETTINGS, recover=True)
-ranks = Ranks.of_environment() if "RANK" in os.environ else None
+ranks = SearchRanks.of_environment() if "RANK" in os.environ else None
 first = ranks is None or ranks.rank == 0
 found = search_model(
     loaded(), tiny.documents(), settings, ranks=ranks,

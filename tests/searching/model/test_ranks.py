@@ -18,9 +18,9 @@ from torch._C._distributed_c10d import HashStore
 
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.identity import digest_of_weights
-from ropewalk.searching.model import ranks as module
+from ropewalk.models import ranks as module
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.searching.model.ranks import Ranks
+from ropewalk.searching.model.ranks import SearchRanks
 from tests.evaluation import tiny
 from tests.forks import Fork, Forks
 from tests.searching.model.test_objectives import DOCUMENTS, SCHEDULES, measure, plan_of
@@ -36,7 +36,8 @@ import torch.distributed as dist
 from ropewalk.searching.model.objectives import LocalMeasure
 from ropewalk.evaluation.identity import digest_of_weights
 from tests.evaluation import tiny
-from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, Ranks, plan_of, torch
+from ropewalk.searching.model.ranks import SearchRanks
+from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, plan_of, torch
 
 torch.set_num_threads(1)
 per_copy = int(sys.argv[2])
@@ -48,7 +49,7 @@ def one(schedule, document):
     done.append(document)
     return local.one(schedule, document)
 
-with Ranks.of_environment(per_copy) as ranks:
+with SearchRanks.of_environment(per_copy) as ranks:
     model = tiny.model(**TIED)
     ranks.place(model, CPU)
     local = LocalMeasure(model, DOCUMENTS, plan_of, in_step=per_copy > 1)
@@ -155,7 +156,7 @@ def test_a_failure_on_any_rank_fails_the_schedule_as_it_does_on_one(
         return [s._replace(losses=s.losses * np.nan) for s in scores] if first else scores
 
     monkeypatch.setattr(found._scorer, "score", broken)
-    shared = Ranks(Together(), 0, 1).measure(found.one)
+    shared = SearchRanks(Together(), 0, 1).measure(found.one)
     np.testing.assert_array_equal(shared(SCHEDULES, [0, 1]), found(SCHEDULES, [0, 1]))
     assert np.isnan(shared(SCHEDULES, [0, 1])).all()
     assert np.isfinite(shared(SCHEDULES, [0, 2])).all()
@@ -165,22 +166,22 @@ def test_a_failure_on_any_rank_fails_the_schedule_as_it_does_on_one(
 def test_who_serves_stops_when_dismissed() -> None:
     store = Together()
     found = measure()
-    shared = Ranks(store, 0, 1).measure(found.one)
+    shared = SearchRanks(store, 0, 1).measure(found.one)
     shared(SCHEDULES, [0])
     shared.close()
-    Ranks(store, 1, 2).serve(found.one)
+    SearchRanks(store, 1, 2).serve(found.one)
     assert any(key.endswith("all gone") for key in store.values)
 
 
 def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK", timedelta(milliseconds=10))
     store = HashStore()
-    with pytest.raises(KeyError), Ranks(store, 0, 2):
+    with pytest.raises(KeyError), SearchRanks(store, 0, 2):
         raise KeyError("whatever")
     found = measure()
     with pytest.raises(RopewalkError, match="rank 0 failed; see its output"):
-        Ranks(store, 1, 2).apart("search").serve(found.one)
-    with pytest.raises(RopewalkError, match="rank 0 failed"), Ranks(store, 1, 2):
+        SearchRanks(store, 1, 2).apart("search").serve(found.one)
+    with pytest.raises(RopewalkError, match="rank 0 failed"), SearchRanks(store, 1, 2):
         raise RuntimeError("Connection closed by peer")
 
 
@@ -193,12 +194,12 @@ def test_whoever_waits_ends_when_the_store_is_gone() -> None:
             raise dist.DistNetworkError("Connection was likely closed")
 
     with pytest.raises(RopewalkError, match="rank 0 failed"):
-        Ranks(Gone(), 1, 2).serve(measure().one)
+        SearchRanks(Gone(), 1, 2).serve(measure().one)
 
 
 def test_a_device_that_ranks_cannot_share_is_refused() -> None:
     with pytest.raises(Unsupported, match="cannot share a copy of the model on mps"):
-        Ranks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
+        SearchRanks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
 
 
 def test_a_shared_model_that_runs_out_of_memory_ends_the_search(

@@ -1,0 +1,101 @@
+"""A model in process that several ranks hold, or several copies of it that share the samples.
+
+Every rank runs the same evaluation. Batches go around among the copies; the ranks of one copy read
+a batch in step. Rank 0 gets the answers of the other copies through the store, in the order of the
+batches, and it alone keeps records: the others go on with blanks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ropewalk.errors import RopewalkError
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.answering import Answer, Batches, TokenScores
+from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.encoding import IntArray
+from ropewalk.evaluation.tasks import Task
+from ropewalk.models.load import LoadedModel
+from ropewalk.models.ranks import Ranks
+from ropewalk.records import Mode
+from ropewalk.untrusted import parse_json
+
+
+class OverRanks(InProcess):
+    """This rank's part in answering."""
+
+    ranks: Ranks
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        conditions: Sequence[Condition],
+        files: Sequence[Path],
+        ranks: Ranks,
+    ) -> None:
+        super().__init__(loaded, conditions, files)
+        self.ranks = ranks
+        self._turns = count()
+
+    def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
+        for batch in batches:
+            turn = next(self._turns)
+            found: Sequence[Answer] = [
+                Answer(None if mode == "teacher_forced" else "", sample.answer) for sample in batch
+            ]
+            if self._is_own(turn):
+                [found] = super().answers(task, mode, [batch])
+                self._give(turn, [[each.text, _listed(each.tokens)] for each in found])
+            elif self.ranks.rank == 0:
+                told = self._got(turn)
+                found = [Answer(text, np.array(tokens, np.int64)) for text, tokens in told]
+            yield found
+
+    def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
+        turn = next(self._turns)
+        if self._is_own(turn):
+            own = super().losses(sequences, starts)
+            self._give(turn, [[each.losses.tolist(), _listed(each.chosen)] for each in own])
+            return own
+        if self.ranks.rank == 0:
+            told = self._got(turn)
+            return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in told]
+        sizes = [len(row) - start for row, start in zip(sequences, starts, strict=True)]
+        return [TokenScores(np.zeros(size), np.zeros(size, np.int64)) for size in sizes]
+
+    def _is_own(self, turn: int) -> bool:
+        return turn % self.ranks.copies == self.ranks.copy
+
+    def _give(self, turn: int, found: object) -> None:
+        """Tell rank 0 what it has not computed itself; repr gives every float back."""
+        if self.ranks.copy > 0 and self.ranks.member == 0:
+            self.ranks.put(f"answers/{turn}", json.dumps(found))
+
+    def _got(self, turn: int) -> list[tuple[Any, Any]]:
+        value = parse_json(self.ranks.awaited(f"answers/{turn}"), source="another rank")
+        assert isinstance(value, list)
+        return value
+
+
+def check_same(ranks: Ranks, configuration: Mapping[str, object]) -> None:
+    """Refuse ranks that see other files or other settings, before anything is asked."""
+    own = json.loads(json.dumps(configuration))
+    told = ranks.apart("configuration").share(json.dumps(own) if ranks.rank == 0 else None)
+    theirs = json.loads(told)
+    other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
+    if other:
+        raise RopewalkError(
+            f"rank {ranks.rank} sees another {', '.join(sorted(other))} than rank 0; give all "
+            "ranks the same files and settings"
+        )
+
+
+def _listed(tokens: IntArray | None) -> list[int]:
+    listed: list[int] = [] if tokens is None else tokens.tolist()
+    return listed

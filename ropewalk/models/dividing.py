@@ -1,0 +1,58 @@
+"""One copy of a model over several ranks, each with some of the heads and their part of the cache.
+
+transformers divides its own models so (tensor parallelism), by the plan of their class: each rank
+reads its part of the weights, and two sums over ranks join every layer. All ranks of a copy read
+the same text in step, and get the same hidden states. What a class does not divide stays whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ropewalk.errors import InvalidValue, Unsupported
+
+_KEYS = ("k_proj", "qkv_proj", "query_key_value")
+"""The projections that make keys, alone or with others."""
+
+
+def distributed(parts: int) -> Any:
+    """transformers' word for a division into so many parts."""
+    from transformers.distributed import DistributedConfig
+
+    return DistributedConfig(tp_size=parts)
+
+
+def check_divides(config: Any, ranks: int) -> str:
+    """Refuse a division that a class does not have; say what stays whole on each rank, if any."""
+    own = config.get_text_config()
+    plan = getattr(own, "base_model_tp_plan", None)
+    if not plan:
+        raise Unsupported(
+            f"transformers has no plan to divide a model of type {own.model_type!r} over ranks; "
+            "run it with one rank to a copy (`ranks_per_copy` 1): copies share the samples"
+        )
+    for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
+        counts = getattr(own, key, None) or []
+        for count in [counts] if isinstance(counts, int) else counts:
+            if count % ranks and _divides_keys(plan):
+                fit = [n for n in range(2, count + 1) if count % n == 0]
+                raise InvalidValue(
+                    "ranks_per_copy",
+                    ranks,
+                    f"{count} {name} heads cannot be divided over so many ranks",
+                    f"give one of {', '.join(map(str, fit))}; more ranks are further copies",
+                )
+    if _divides_keys(plan):
+        return ""
+    return "keys and values are not divided by this class: each rank keeps the whole cache"
+
+
+def divides_keys(config: Any) -> bool:
+    """Whether each rank keeps its part of the cache alone."""
+    return _divides_keys(getattr(config.get_text_config(), "base_model_tp_plan", None) or {})
+
+
+def _divides_keys(plan: dict[str, str]) -> bool:
+    return any(
+        name.rsplit(".", 1)[-1] in _KEYS and style == "colwise" for name, style in plan.items()
+    )

@@ -1,0 +1,116 @@
+"""The ranks of `torchrun`: the store that they meet in, and groups that share a copy of a model.
+
+Between copies no collective is involved, so a slow one holds nobody up: what they exchange goes
+through the store. The ranks of one copy have a process group of their own. Who fails says so in the
+store, and whoever waits there ends too.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from ropewalk.errors import RopewalkError, Unsupported
+
+_FAILED = "ropewalk/failed"
+_LOOK = timedelta(seconds=5)
+"""How long to wait before looking whether somebody failed."""
+
+
+class Ranks:
+    """The store that all ranks share, and this one's place among them.
+
+    As a context, it tells the others when this rank fails, and names the one that failed first.
+    """
+
+    def __init__(
+        self, store: Any, rank: int, size: int, per_copy: int = 1, prefix: str = "ropewalk"
+    ) -> None:
+        self._store, self.rank, self.size = store, rank, size
+        self.per_copy, self.copies = per_copy, size // per_copy
+        self.copy, self.member = divmod(rank, per_copy)
+        self._prefix = prefix
+
+    @classmethod
+    def of_environment(cls, per_copy: int = 1) -> Self:
+        """As `torchrun` set them up, so many of them to a copy of the model."""
+        store, rank, size = next(iter(rendezvous("env://")))
+        return cls(store, rank, size, per_copy)
+
+    def apart(self, name: str) -> Self:
+        """The same ranks with keys of their own: for one series of requests."""
+        prefix = f"{self._prefix}/{name}"
+        return type(self)(self._store, self.rank, self.size, self.per_copy, prefix)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            if self.per_copy > 1:
+                dist.destroy_process_group()
+        elif self._failed() is None:
+            self._store.set(_FAILED, str(self.rank))
+        elif isinstance(error, RuntimeError):  # a collective breaks where a rank is gone
+            self._end_with_the_failed()
+
+    def meet(self, device: torch.device) -> DeviceMesh:
+        """Begin the process group of this copy's ranks."""
+        if device.type not in ("cpu", "cuda"):
+            raise Unsupported(
+                f"ranks cannot share a copy of the model on {device.type}; they can on cpu and cuda"
+            )
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        store = PrefixStore(f"copy {self.copy}", self._store)
+        dist.init_process_group(store=store, rank=self.member, world_size=self.per_copy)
+        return init_device_mesh(device.type, (self.per_copy,), mesh_dim_names=("share",))
+
+    def share(self, text: str | None) -> str:
+        """The text of rank 0, on every rank. Rank 0 may hold the store, so it leaves last."""
+        if self.rank == 0:
+            assert text is not None, "rank 0 has what it shares"
+            self.put("shared", text)
+            if self.size > 1:
+                self.awaited("all have read")
+            return text
+        text = self.awaited("shared")
+        if self.add("have read", 1) == self.size - 1:
+            self.put("all have read", "")
+        return text
+
+    def put(self, key: str, value: str) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def add(self, key: str, amount: int) -> int:
+        """The sum of what all ranks have added."""
+        return int(self._store.add(f"{self._prefix}/{key}", amount))
+
+    def awaited(self, key: str) -> str:
+        key = f"{self._prefix}/{key}"
+        while True:
+            try:
+                self._store.wait([key], _LOOK)
+                text: str = self._store.get(key).decode()
+                return text
+            except (dist.DistStoreError, dist.DistNetworkError):
+                # Not yet there, for a forward may take longer than that; or never.
+                self._end_with_the_failed()
+
+    def _end_with_the_failed(self) -> None:
+        failed = self._failed()
+        if failed is not None:
+            raise RopewalkError(f"rank {failed} failed; see its output") from None
+
+    def _failed(self) -> str | None:
+        """The rank that failed first, if any did."""
+        try:
+            return self._store.get(_FAILED).decode() if self._store.check([_FAILED]) else None
+        except dist.DistNetworkError:  # the store is gone, and who held it
+            return "0"

@@ -8,6 +8,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.untrusted import whole_number
 
 _SIZE, _RANK, _LOCAL = "WORLD_SIZE", "RANK", "LOCAL_RANK"
+_NEIGHBOURS = "LOCAL_WORLD_SIZE"
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 """Where several processes meet; their values are torch's to read."""
 
@@ -28,6 +29,11 @@ def started() -> int:
 def first() -> bool:
     """Whether this process writes and shows: rank 0, or the only one."""
     return started() == 1 or _number(_RANK) == 0
+
+
+def neighbours() -> int:
+    """How many processes torchrun started on this machine."""
+    return _number(_NEIGHBOURS) if _NEIGHBOURS in os.environ else 1
 
 
 def local_rank() -> int | None:

@@ -42,7 +42,7 @@ ROOMS = {
     "untrusted": Row(("errors",)),
     "schedule": Row(("errors", "lengths", "untrusted"), needs=("numpy",)),
     "progress": Row(),
-    "torchrun": Row(("errors",)),
+    "torchrun": Row(("errors", "untrusted"), lazily=("torch",)),
     "values": Row(("errors", "untrusted"), lazily=("numpy",)),
     "context_plan": Row((*VALUES, "outputs"), needs=("numpy",)),
     "scaling": Row(VALUES, needs=("numpy",)),
@@ -142,13 +142,27 @@ ROOMS = {
         ),
         needs=("numpy",),
     ),
+    "evaluation.able": Row(
+        (
+            *("errors", "lengths", "progress", "records", "evaluation.conditions"),
+            *("evaluation.results", "evaluation.runner"),
+        ),
+        needs=("numpy",),
+    ),
+    "evaluation.over_ranks": Row(
+        (
+            *("untrusted", "records", "models", "evaluation", "evaluation.answerers"),
+            *("evaluation.answering", "evaluation.conditions"),
+        ),
+        needs=("numpy", "torch", "transformers", "safetensors"),
+    ),
     "evaluation.answerers": Row(
         (
             *("errors", "lengths", "outputs", "progress", "untrusted", "context_plan", "data"),
             *("records", "run_directory", "evaluation", "evaluation.answering"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.served"),
             *("evaluation.settings", "exporting.manifest"),
-            *("models.config", "models.source"),
+            *("models.config", "models.source", "torchrun"),
             *("gguf.architectures", "gguf.cache", "gguf.header", "gguf.llama_cpp_run"),
             *("gguf.parts", "gguf.rewriting"),
         ),
@@ -446,11 +460,11 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
-    "costs.here": Row(("errors", "models.config", "costs"), needs=("torch",)),
+    "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            *("options", "outputs", "data", "run_on_disk", "costs"),
+            *("options", "outputs", "data", "run_on_disk", "costs", "torchrun"),
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(

@@ -138,32 +138,43 @@ def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
     }
 
 
-def reading(work: Work, *, in_chunks: bool) -> dict[str, float]:
-    """One text, as an evaluation reads it: in chunks, where the model can go on from a cache."""
+def reading(work: Work, *, in_chunks: bool, ranks: int = 1) -> dict[str, float]:
+    """One text, as an evaluation reads it: in chunks, where the model can go on from a cache.
+
+    `ranks` hold one copy together, each with its heads and their part of the cache.
+    """
     own, length, number = work.sizes, work.length, work.number
     if length <= AT_ONCE or not in_chunks or any(layer.state for layer in own.layers):
         return _forward(work, length)
     size = max(SMALLEST, min(LARGEST, MASKED // length))
     return {
-        "weights": float(own.weights * number),
-        "cache": float(own.cache(length) * number),
+        "weights": float(own.weights * number / ranks),
+        "cache": float(own.cache(length) * number / (ranks if _divides(own, ranks) else 1)),
         "a chunk at work": size * number * (4 * own.hidden + 3 * own.inner)
         + size * length * (1 + number),
     }
 
 
 def evaluating(work: Work) -> Iterator[Way]:
-    """One forward; `evaluate` knows one device."""
-    yield _read(work, work.length, "")
+    """One forward, on one device or on as many as the key heads can be divided over."""
+    yield _read(work, work.length, 1, "")
+    for ranks in _divisors(work.machine.devices)[1:]:
+        if _divides(work.sizes, ranks):
+            yield _read(work, work.length, ranks, f"--ranks-per-copy {ranks}")
     length = work.length // 2
     while length >= SHORTEST:
-        yield _read(work, length, f"lengths of at most {format_length(length)}")
+        yield _read(work, length, 1, f"lengths of at most {format_length(length)}")
         length //= 2
 
 
-def _read(work: Work, length: int, told: str) -> Way:
-    parts = reading(replace(work, length=length), in_chunks=True)
-    return Way(told, parts, _computed(work, work.sizes.operations(length), 1), 1)
+def _divides(own: Sizes, ranks: int) -> bool:
+    """Whether keys and values can be divided so; latents stay whole on each rank."""
+    return own.key_heads % ranks == 0 and not any(layer.kind == "latent" for layer in own.layers)
+
+
+def _read(work: Work, length: int, ranks: int, told: str) -> Way:
+    parts = reading(replace(work, length=length), in_chunks=True, ranks=ranks)
+    return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
 def extending(work: Work, operations: float) -> Iterator[Way]:

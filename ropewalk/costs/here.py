@@ -15,17 +15,19 @@ from ropewalk.costs.machines import Machine, main_memory
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models.config import Config
+from ropewalk.torchrun import neighbours
 
 
 def memory_of(device: torch.device) -> int | None:
-    """The bytes of a device, where they are known."""
+    """The bytes of a device, where they are known; ranks on one machine share its main memory."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return main_memory()
+    there = main_memory()
+    return None if there is None else there // neighbours()
 
 
-def check_memory(model: Any, length: int, key: str, *, in_chunks: bool) -> None:
-    """Refuse a text that a loaded model cannot read here."""
+def check_memory(model: Any, length: int, key: str, *, in_chunks: bool, ranks: int = 1) -> None:
+    """Refuse a text that a loaded model cannot read here; `ranks` hold it together."""
     there, sizes = memory_of(model.device), sizes_where_known(model.config.to_dict())
     if there is None or sizes is None:
         return
@@ -33,7 +35,7 @@ def check_memory(model: Any, length: int, key: str, *, in_chunks: bool) -> None:
     work = Work(sizes, length, here, length, model.dtype.itemsize)
     # The weights are here already, perhaps only a rank's share of them.
     held = sum(getattr(own, "to_local", lambda own=own: own)().nbytes for own in model.parameters())
-    parts = {**reading(work, in_chunks=in_chunks), "weights": float(held)}
+    parts = {**reading(work, in_chunks=in_chunks, ranks=ranks), "weights": float(held)}
     if sum(parts.values()) <= there:
         return
     fits = cheapest(work, evaluating) if in_chunks else None

@@ -144,9 +144,7 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
     with ExitStack() as stack:
         directory = journal = None
         if ranks is not None:
-            from ropewalk.evaluation.over_ranks import check_same
-
-            check_same(ranks, evaluation.configuration)
+            ranks.check_same(evaluation.configuration)
         if run is not None and root:
             directory = stack.enter_context(
                 RunDirectory(run, "evaluate", evaluation.configuration, apart_from=answerer.files)

@@ -8,14 +8,13 @@ batches, and it alone keeps records: the others go on with blanks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.answering import Answer, Batches, TokenScores
 from ropewalk.evaluation.conditions import Condition
@@ -81,19 +80,6 @@ class OverRanks(InProcess):
         value = parse_json(self.ranks.awaited(f"answers/{turn}"), source="another rank")
         assert isinstance(value, list)
         return value
-
-
-def check_same(ranks: Ranks, configuration: Mapping[str, object]) -> None:
-    """Refuse ranks that see other files or other settings, before anything is asked."""
-    own = json.loads(json.dumps(configuration))
-    told = ranks.apart("configuration").share(json.dumps(own) if ranks.rank == 0 else None)
-    theirs = json.loads(told)
-    other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
-    if other:
-        raise RopewalkError(
-            f"rank {ranks.rank} sees another {', '.join(sorted(other))} than rank 0; give all "
-            "ranks the same files and settings"
-        )
 
 
 def _listed(tokens: IntArray | None) -> list[int]:

@@ -47,11 +47,6 @@ def check_divides(config: Any, ranks: int) -> str:
     return "keys and values are not divided by this class: each rank keeps the whole cache"
 
 
-def divides_keys(config: Any) -> bool:
-    """Whether each rank keeps its part of the cache alone."""
-    return _divides_keys(getattr(config.get_text_config(), "base_model_tp_plan", None) or {})
-
-
 def _divides_keys(plan: dict[str, str]) -> bool:
     return any(
         name.rsplit(".", 1)[-1] in _KEYS and style == "colwise" for name, style in plan.items()

@@ -7,7 +7,11 @@ store, and whoever waits there ends too.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
+from itertools import count
 from typing import Any, Self
 
 import torch
@@ -21,6 +25,15 @@ from ropewalk.errors import RopewalkError, Unsupported
 _FAILED = "ropewalk/failed"
 _LOOK = timedelta(seconds=5)
 """How long to wait before looking whether somebody failed."""
+
+_CALLS = count()
+
+
+@cache
+def _met() -> tuple[Any, int, int]:
+    """The store of this process's ranks, its rank, and how many they are."""
+    store, rank, size = next(iter(rendezvous("env://")))
+    return store, rank, size
 
 
 class Ranks:
@@ -39,9 +52,12 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, per_copy: int = 1) -> Self:
-        """As `torchrun` set them up, so many of them to a copy of the model."""
-        store, rank, size = next(iter(rendezvous("env://")))
-        return cls(store, rank, size, per_copy)
+        """As `torchrun` set them up, so many of them to a copy of the model.
+
+        Each call has keys of its own in their store; all ranks make the same calls.
+        """
+        store, rank, size = _met()
+        return cls(store, rank, size, per_copy, f"ropewalk/{next(_CALLS)}")
 
     def apart(self, name: str) -> Self:
         """The same ranks with keys of their own: for one series of requests."""
@@ -68,7 +84,7 @@ class Ranks:
             )
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        store = PrefixStore(f"copy {self.copy}", self._store)
+        store = PrefixStore(f"{self._prefix}/copy {self.copy}", self._store)
         dist.init_process_group(store=store, rank=self.member, world_size=self.per_copy)
         return init_device_mesh(device.type, (self.per_copy,), mesh_dim_names=("share",))
 
@@ -84,6 +100,18 @@ class Ranks:
         if self.add("have read", 1) == self.size - 1:
             self.put("all have read", "")
         return text
+
+    def check_same(self, configuration: Mapping[str, object]) -> None:
+        """Refuse ranks that see other files or other settings."""
+        own = json.loads(json.dumps(configuration))
+        told = self.apart("configuration").share(json.dumps(own) if self.rank == 0 else None)
+        theirs = json.loads(told)
+        other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
+        if other:
+            raise RopewalkError(
+                f"rank {self.rank} sees another {', '.join(sorted(other))} than rank 0; give all "
+                "ranks the same files and settings"
+            )
 
     def put(self, key: str, value: str) -> None:
         self._store.set(f"{self._prefix}/{key}", value)

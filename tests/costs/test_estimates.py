@@ -36,8 +36,12 @@ def test_an_evaluation_is_shortened_to_what_fits() -> None:
     [row] = rows(work(2**20, "8xh100"), {"evaluate": evaluating})
     assert not row.fits
     assert row.change is not None
-    assert row.change.told == "lengths of at most 256k"
+    assert row.change.told == "--ranks-per-copy 2"
     assert row.change.bytes < machine("h100").memory
+    [alone] = rows(work(2**20, "h100"), {"evaluate": evaluating})
+    assert alone.change is not None
+    assert alone.change.told == "lengths of at most 256k"
+    assert alone.change.bytes < machine("h100").memory
 
 
 def test_training_is_changed_by_what_costs_least_first() -> None:

@@ -3,44 +3,60 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk.data.corpora import Document
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.dividing import check_divides
 from ropewalk.run_directory import RECORDS, read_journal
+from ropewalk.schedule import LogN, RotarySchedule
 from tests.evaluation import tiny
 from tests.forks import Forks
+from tests.models.tiny import tiny_config, tiny_model
 from tests.searching.model.test_ranks import processes
 
 PROGRAM = """
-import json, sys, torch
+import json, os, sys
+import torch
 import ropewalk as rw
 from ropewalk.evaluation import chunks
 
 torch.set_num_threads(1)
-asked, out = json.loads(sys.argv[1]), sys.argv[2]
-held = []
-step = chunks._Room.update
+rank, held, update = os.environ["RANK"], [0], chunks._Room.update
 
 def watched(self, *given, **named):
-    found = step(self, *given, **named)
+    found = update(self, *given, **named)
     held.append(sum(kept.numel() for kept in self._kept))
     return found
 
 chunks._Room.update = watched
-found = rw.evaluate(**asked)
-import os
-rank = os.environ["RANK"]
-json.dump({"found": found.to_json(), "held": max(held, default=0)}, open(f"{out}/{rank}.json", "w"))
+asked = json.loads(sys.argv[1])
+own = asked if isinstance(asked, list) else [asked]
+for each in own:
+    each.update(each.pop("of rank", {}).get(rank, {}))
+found = [rw.evaluate(**each) for each in own]
+whole = {"found": [each.to_json() for each in found], "held": max(held)}
+json.dump(whole, open(f"{sys.argv[2]}/{rank}.json", "w"))
 """
+ASKED: dict[str, Any] = {
+    "methods": ["none", "yarn"],
+    "to": "512",
+    "tasks": ["perplexity", "kv", "passkey"],
+    "lengths": ["256", "512"],
+    "samples": 6,
+    "device": "cpu",
+}
 
 
 def folder_of(model: Any, place: Path) -> Path:
@@ -58,29 +74,32 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    for document in tiny.documents():
+    for document in tiny.documents(lines=160):
         (folder / f"{document.name}.txt").write_text(document.text)
     return folder
 
 
-def over(fresh: Forks, count: int, out: Path, **asked: Any) -> list[dict[str, Any]]:
+def started(fresh: Forks, count: int, out: Path, asked: Any) -> list[Any]:
+    out.mkdir(exist_ok=True, parents=True)
+    words = [json.dumps(asked, default=str), str(out)]
+    return processes(fresh, PROGRAM, words, count)
+
+
+def over(fresh: Forks, count: int, out: Path, asked: Any) -> list[dict[str, Any]]:
     """What each of so many ranks returned."""
-    out.mkdir(exist_ok=True)
-    words = {key: str(value) if isinstance(value, Path) else value for key, value in asked.items()}
-    for process in processes(fresh, PROGRAM, [json.dumps(words), str(out)], count):
+    for process in started(fresh, count, out, asked):
         ended = process.wait()
         assert ended.returncode == 0, ended.stderr
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(count)]
 
 
-def records(run: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
-    names = ("method", "task", "metric", "length", "sample")
-    return {tuple(r[name] for name in names): dict(r) for r in read_journal(run / RECORDS)}
-
-
 def check_same(run: Path, alone: Path) -> None:
     """First choices are identical, losses equal to 1e-5."""
-    ours, theirs = records(run), records(alone)
+    names = ("method", "task", "metric", "length", "sample")
+    ours, theirs = (
+        {tuple(r[name] for name in names): r for r in read_journal(place / RECORDS)}
+        for place in (run, alone)
+    )
     assert list(ours) == list(theirs)
     for key, own in ours.items():
         assert own["score"] == pytest.approx(theirs[key]["score"], rel=1e-5)
@@ -88,29 +107,217 @@ def check_same(run: Path, alone: Path) -> None:
         assert own["weights"] == theirs[key]["weights"]
 
 
-ASKED: dict[str, Any] = {
-    "methods": ["none", "yarn"],
-    "to": "512",
-    "tasks": ["perplexity", "kv", "passkey"],
-    "lengths": ["256", "512"],
-    "samples": 6,
-    "device": "cpu",
-}
-
-
-@pytest.mark.parametrize(("count", "per_copy"), [(2, 2), (2, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", ["teacher_forced", "generate"])
+@pytest.mark.parametrize(
+    ("count", "per_copy", "mode"),
+    [
+        (2, 2, "generate"),
+        (2, 1, "teacher_forced"),
+        *(
+            pytest.param(count, per_copy, mode, marks=pytest.mark.slow)
+            for count, per_copy in ((2, 2), (2, 1), (4, 2))
+            for mode in ("teacher_forced", "generate", "shared_context")
+        ),
+    ],
+)
 def test_ranks_keep_the_records_of_one_process(
     count: int, per_copy: int, mode: str, llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
     asked = {**ASKED, "model": llama, "corpus": corpus, "mode": mode}
     rw.evaluate(**{**asked, "run": tmp_path / "alone"})
     run = tmp_path / "run"
-    found = over(fresh, count, tmp_path, **asked, run=run, ranks_per_copy=per_copy)
+    found = over(fresh, count, tmp_path, {**asked, "run": run, "ranks_per_copy": per_copy})
     check_same(run, tmp_path / "alone")
     assert all(each["found"] == found[0]["found"] for each in found)
-    assert found[0]["found"] == json.loads((run / "results.json").read_text())
+    assert found[0]["found"] == [json.loads((run / "results.json").read_text())]
     # The run goes on in one process, and has nothing left to do.
     before = (run / RECORDS).read_bytes()
     rw.evaluate(**{**asked, "run": run})
     assert (run / RECORDS).read_bytes() == before
+
+
+FAMILIES = (
+    *("gemma3_text", "mixtral", "deepseek_v3", "smollm3", "qwen2", "qwen3", "gpt_neox"),
+    *("qwen3_5_text", "phi3", "olmo2"),
+)
+"""Two kinds of rotation and windows, experts, latents, layers without positions, biased and normed
+queries, partial rotation, a hybrid, joined projections, gathered heads."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_families_of_different_structure(
+    count: int, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    """The unmodified model, and a plan."""
+    asked: list[dict[str, Any]] = []
+    for family in FAMILIES:
+        heads = {"num_key_value_heads": 4, "num_attention_heads": 8, "vocab_size": 257}
+        heads |= {"hidden_size": 64} if family != "gpt_neox" else {"hidden_size": 128}
+        heads |= {"num_key_value_heads": 8} if family == "deepseek_v3" else {}
+        model = tiny_model(family, max_position_embeddings=128, pad_token_id=None, **heads)
+        folder = folder_of(model, tmp_path / family)
+        asked.append(
+            {
+                "model": folder,
+                "corpus": corpus,
+                "methods": ["none", "linear"],
+                "to": 256,
+                "tasks": ["perplexity", "kv"],
+                "lengths": [128, 256],
+                "samples": 2,
+                "device": "cpu",
+                "mode": "generate",
+            }
+        )
+    for each in asked:
+        rw.evaluate(**{**each, "run": tmp_path / "alone" / Path(each["model"]).name})
+    ranked = [
+        {**each, "run": tmp_path / "over" / Path(each["model"]).name, "ranks_per_copy": count}
+        for each in asked
+    ]
+    over(fresh, count, tmp_path / "out", ranked)
+    for family in FAMILIES:
+        check_same(tmp_path / "over" / family, tmp_path / "alone" / family)
+
+
+def test_plans_of_every_kind_take_effect_on_every_rank(
+    llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    """One that keeps initial positions and scales queries, and one that changes with the length."""
+    planned = rw.plan(llama, 512, "ntk").plan
+    full = planned.longest()
+    kept = replace(full, kept_initial_positions=16, log_n=LogN("beyond", 128))
+    short = replace(RotarySchedule.plain(full.geometry), length=256)
+    plans = {
+        "kept": (PlanStep(512, kept),),
+        "steps": (PlanStep(256, short), PlanStep(512, full)),
+    }
+    for name, steps in plans.items():
+        plan = ContextPlan(planned.model, {FULL_ATTENTION: steps}, {"methods": name})
+        (tmp_path / f"{name}.json").write_text(plan.dumps())
+    asked = {
+        "model": llama, "corpus": corpus, "device": "cpu", "tasks": ["perplexity", "kv"],
+        "lengths": [256, 512], "samples": 3, "mode": "generate",
+        "plans": [str(tmp_path / f"{name}.json") for name in plans],
+    }
+    over(fresh, 1, tmp_path / "one", {**asked, "run": tmp_path / "alone"})
+    both = {**asked, "run": tmp_path / "run", "ranks_per_copy": 2}
+    over(fresh, 2, tmp_path / "two", both)
+    check_same(tmp_path / "run", tmp_path / "alone")
+    losses = {
+        (line["method"], line["length"], line["sample"]): line["score"]
+        for line in read_journal(tmp_path / "run" / RECORDS)
+        if line["metric"] == "nll"
+    }
+    assert len(set(losses.values())) == len(losses), "else a plan had no effect"
+
+
+def test_each_rank_keeps_its_part_of_a_long_cache(
+    llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    """Text beyond 4,096 tokens is read in chunks, in step."""
+    asked = {
+        "model": llama,
+        "corpus": corpus,
+        "methods": ["yarn"],
+        "to": "5k",
+        "tasks": ["kv", "perplexity"],
+        "lengths": ["5k"],
+        "samples": 1,
+        "device": "cpu",
+    }
+    [alone] = over(fresh, 1, tmp_path / "one", {**asked, "run": tmp_path / "alone"})
+    both = {**asked, "run": tmp_path / "run", "ranks_per_copy": 2}
+    first, second = over(fresh, 2, tmp_path / "two", both)
+    check_same(tmp_path / "run", tmp_path / "alone")
+    assert alone["held"] > 0
+    assert max(first["held"], second["held"]) <= 0.55 * alone["held"]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"seed": 7}, "rank 1 sees another seed than rank 0"),
+        ({"model": "other"}, "rank 1 sees another .*weights_sha256"),
+    ],
+)
+def test_ranks_that_see_something_else_are_told_before_the_first_question(
+    other: dict[str, Any], told: str, llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    if "model" in other:
+        model = tiny.model(
+            num_attention_heads=8, num_key_value_heads=4, hidden_size=64, initializer_range=0.2
+        )
+        other = {"model": str(folder_of(model, tmp_path / "other"))}
+    run = tmp_path / "run"
+    asked = {**ASKED, "model": llama, "corpus": corpus, "run": run, "of rank": {"1": other}}
+    ends = [process.wait() for process in started(fresh, 2, tmp_path / "out", asked)]
+    assert [end.returncode for end in ends] == [1, 1]
+    assert any(re.search(told, end.stderr) for end in ends)
+    assert not (run / RECORDS).exists() or not read_journal(run / RECORDS)
+
+
+def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
+    llama: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Under the real torchrun, whose run goes on with one process."""
+    run = tmp_path / "run"
+    words = ["evaluate", llama, "--corpus", corpus, "--tasks", "kv", "--lengths", 512]
+    words += ["--method", "none", "--samples", 400, "--device", "cpu", "--run", run]
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--"]
+    ranked = [*start, "ropewalk", *map(str, words), "--ranks-per-copy", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        ranked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        while not (run / RECORDS).exists() or len(read_journal(run / RECORDS)) < 20:
+            assert process.poll() is None
+            time.sleep(0.05)
+        listed = subprocess.run(
+            ["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True
+        )
+        os.kill(int(listed.stdout.split()[1]), signal.SIGKILL)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < 60
+    assert process.returncode != 0
+    assert "local_rank: 1" in errors
+    kept = read_journal(run / RECORDS)
+    assert 20 <= len(kept) < 400 * 2
+    alone = subprocess.run(
+        [sys.executable, "-m", "ropewalk", *map(str, words)], env=environment, check=False
+    )
+    assert alone.returncode == 0
+    assert read_journal(run / RECORDS)[: len(kept)] == kept
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "ranks", "told"),
+    [
+        ("llama", {}, 3, "4 query heads cannot be divided .* give one of 2, 4"),
+        ("llama", {}, 4, "2 key heads cannot be divided .* give one of 2; more ranks are"),
+        ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
+        ("lfm2", {}, 2, "no plan to divide"),
+        ("gpt_oss", {}, 2, "no plan to divide"),
+    ],
+)
+def test_divisions_that_there_are_not(
+    family: str, changes: dict[str, Any], ranks: int, told: str
+) -> None:
+    with pytest.raises((InvalidValue, Unsupported), match=told):
+        check_divides(tiny_config(family, **changes), ranks)
+
+
+def test_what_stays_whole_is_said() -> None:
+    assert not check_divides(tiny_config("llama"), 2)
+    for family in ("deepseek_v3", "phi3", "olmo2"):
+        assert "keeps the whole cache" in check_divides(tiny_config(family), 2)
+
+
+def test_ranks_without_torchrun_and_for_a_server(llama: Path) -> None:
+    with pytest.raises(InvalidValue, match="--nproc-per-node 2 -m -- ropewalk evaluate"):
+        rw.evaluate(llama, ranks_per_copy=2)
+    with pytest.raises(Unsupported, match="`ranks_per_copy` is for a model in process"):
+        rw.evaluate(server="http://localhost:1", ranks_per_copy=2)
+    with pytest.raises((InputError, Unsupported), match="read from files"):
+        rw.evaluate(tiny.loaded(), ranks_per_copy=2)

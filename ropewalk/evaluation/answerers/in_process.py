@@ -216,7 +216,9 @@ class InProcess(Answerer):
     def check(self, settings: EvaluationSettings) -> None:
         from ropewalk.costs.here import check_memory
 
-        check_memory(self.loaded.model, max(settings.lengths), "lengths", in_chunks=True)
+        ranks = 1 if self.ranks is None else self.ranks.per_copy
+        longest = max(settings.lengths)
+        check_memory(self.loaded.model, longest, "lengths", in_chunks=True, ranks=ranks)
 
     def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:
         if mode == "shared_context":

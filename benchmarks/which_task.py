@@ -132,7 +132,7 @@ def _power(differences: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[str, str
     shown = f"{100 * mean:+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
     if low <= 0 <= high:
         return shown, f"not told by {len(differences)}"
-    return shown, f"{np.ceil(((1.96 + 0.84) * spread / mean) ** 2):.0f}"
+    return shown, f"{max(1, np.ceil(((1.96 + 0.84) * spread / mean) ** 2)):.0f}"
 
 
 if __name__ == "__main__":

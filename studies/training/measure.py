@@ -205,6 +205,8 @@ def page(known: dict[Cell, Line]) -> str:
         "",
         *_shares(known),
         "",
+        _against_each_other(known),
+        "",
         f"Not measured yet: {unfinished(known)}. "
         f"{measured_on(kept(CELLS)[-1]['machine'], 'python -m studies.training.measure')}.",
     ]
@@ -233,6 +235,19 @@ def _table(known: dict[Cell, Line], other: Callable[[Cell], Cell]) -> list[str]:
 
 
 _WITHIN = ("retrieval", "text")
+
+
+def _against_each_other(known: dict[Cell, Line]) -> str:
+    """The trained arms, each less YaRN trained as long."""
+    told = []
+    for arm in (BASE, SEARCH, CONTROL):
+        own = Cell(FIRST[0], 8, arm, 200)
+        found = difference(known, own, own._replace(arm=YARN), "retrieval", within=False)
+        told.append(f"{arm} {found.shown(100, '+.0f')}")
+    return (
+        "Retrieval at 8 times the window after 200 steps, less that under YaRN trained as long, in "
+        f"points (without correction): {'; '.join(told)}."
+    )
 
 
 def _shares(known: dict[Cell, Line]) -> list[str]:

@@ -193,6 +193,9 @@ def extend(
             work = Work(**vars(start), directory=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
             notice(pipeline.used(directory, settings, present.target_length))
+            offered = pipeline.training_offered(directory, extended)
+            if offered is not None:
+                notice(offered)
         keep_report(path, notice)
         return extended
 

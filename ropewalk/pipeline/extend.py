@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
+OFFERED_STEPS = 200
+"""Those of the study of training."""
 USED = "used"
 """The event of a stage that ended, or was interrupted."""
 Done = Callable[[Stage[Any], Result], None]
@@ -220,17 +222,39 @@ def _counted(each: Stage[R], work: Work, progress: Progress) -> R:
         work.directory.event(USED, stage=each.name, tokens=read, seconds=seconds)
 
 
-def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
-    """What a run took from its beginning, over all its interruptions, beside what was planned."""
+def _used(directory: RunDirectory) -> tuple[float, float]:
+    """The tokens that were read, and the seconds that it took, over all interruptions."""
     tokens = seconds = 0.0
     for each in directory.events:
         read, took = each.get("tokens"), each.get("seconds")
         if each.get("event") == USED and isinstance(read, int) and isinstance(took, int | float):
             tokens, seconds = tokens + read, seconds + took
+    return tokens, seconds
+
+
+def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
+    """What a run took from its beginning, beside what was planned."""
+    tokens, seconds = _used(directory)
     beside = " besides those of training" if settings.train_steps else ""
     return (
         f"used: {tokens:,.0f} tokens read{beside}, {Range(seconds, seconds, seconds)}; at most "
         f"{tokens_of(settings, window):,} tokens were planned"
+    )
+
+
+def training_offered(directory: RunDirectory, found: Extended) -> str | None:
+    """What a training would take where no plan works without one, by what this run took."""
+    settings, (tokens, seconds) = found.settings, _used(directory)
+    if found.result(Judge).verdict != "does not work" or settings.train_steps or not tokens:
+        return None
+    asked = replace(settings, train_steps=OFFERED_STEPS)
+    [training] = [stage for stage in stages(asked) if isinstance(stage, Train)]
+    more = training.cost(settings.target_length).tokens
+    took = more * seconds / tokens
+    return (
+        f"training may help, as it did on small models (docs/training.md): with `train_steps` "
+        f"{OFFERED_STEPS} about {Range(took, took, took)} more, on documents like those the model "
+        "is used for (`train_corpus`)"
     )
 
 

@@ -181,6 +181,10 @@ def test_what_a_run_used_is_said_over_all_its_interruptions(folder: Path, tmp_pa
     whole, parts = ([int(n.replace(",", "")) for n in each.groups()] for each in said if each)
     assert whole == parts
     assert 0 < whole[0] <= whole[1]
+    # The untrained model of this test works nowhere, and training is offered with what it takes.
+    offered = [line for line in told if line.startswith("training may help")]
+    assert len(offered) == 2
+    assert re.search(r"`train_steps` 200 about [\d.]+ (s|minutes|hours) more", offered[0])
 
 
 def edited(*keys: str, to: object) -> Callable[[Path], None]:

@@ -162,7 +162,7 @@ ROOMS = {
             *("records", "run_directory", "evaluation", "evaluation.answering"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.served"),
             *("evaluation.settings", "exporting.manifest"),
-            *("models.config", "models.source", "torchrun"),
+            *("models.config", "models.source", "torchrun", "budget"),
             *("gguf.architectures", "gguf.cache", "gguf.header", "gguf.llama_cpp_run"),
             *("gguf.parts", "gguf.rewriting"),
         ),
@@ -464,7 +464,7 @@ ROOMS = {
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
-            *("options", "outputs", "data", "run_on_disk", "costs", "torchrun"),
+            *("options", "outputs", "data", "run_on_disk", "costs", "torchrun", "budget"),
             *("scaling", "planning", "theory", "models.placement", "models.recipes"),
             "models.source",
             *(

@@ -30,6 +30,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.api.fingerprint import as_fingerprint, as_name
 from ropewalk.api.report import keep_report
+from ropewalk.budget import as_budget
 from ropewalk.evaluation.answerers import Asked, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
 from ropewalk.models.source import Model
@@ -72,6 +73,10 @@ def evaluate(
         Option("Context lengths (default: doublings from a quarter of the window)."),
     ] = None,
     samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
+    budget: Annotated[
+        int | str | None,
+        Option("Instead of samples: 200 answers in all, 1e9tok tokens, or 30m.", "BUDGET"),
+    ] = None,
     mode: Annotated[
         Mode | None,
         Option(
@@ -153,6 +158,9 @@ def evaluate(
     warning. The default `tasks` are perplexity, passkey, needle, lines and kv, in mode
     "teacher_forced".
 
+    A `budget` of answers, of tokens ("1e9tok") or of time ("30m", by forwards timed here) decides
+    how many `samples` are drawn; a run that resumes within a time keeps the number it began with.
+
     With `chat`, questions go through the model's own template, after the `system` text if one is
     given, with thinking off where the template can; RULER's own inputs keep their form.
 
@@ -186,6 +194,7 @@ def evaluate(
             tasks=named,
             lengths=None if lengths is None else as_lengths(lengths),
             samples=samples,
+            budget=None if budget is None else as_budget(budget),
             seed=seed,
             mode=mode,
             chat=chat,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -274,3 +275,55 @@ def test_lengths_double_up_to_the_shortest_plan(
     plans = [extend_plan(PRESENT, reach, "ntk") for reach in reaches]
     conditions = [Condition("plan", plan.id, plan) for plan in plans]
     assert default_lengths(window, conditions, target) == lengths
+
+
+@pytest.mark.parametrize(
+    ("budget", "samples"), [(47, 5), ("3100tok", 4), ("3072tok", 4), ("3071tok", 3)]
+)
+def test_a_budget_decides_the_samples(budget: int | str, samples: int) -> None:
+    """Two methods, two tasks, lengths of 64 and 128."""
+    told: list[str] = []
+    found = rw.evaluate(
+        tiny.loaded(),
+        methods=["none", "linear"],
+        to=128,
+        tasks=["kv", "passkey"],
+        lengths=[64, 128],
+        budget=budget,
+        corpus=CORPUS,
+        notice=told.append,
+    )
+    assert f"{samples} samples for each task, length and method fit into the budget" in told
+    assert {result.samples for result in found.results} == {samples}
+
+
+def test_a_budget_in_time_resumes_with_the_samples_it_began_with(
+    model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+
+    def evaluated(budget: str) -> Evaluated:
+        return rw.evaluate(
+            model, tasks=["kv"], lengths=[128], budget=budget, corpus=CORPUS, run=run, device="cpu"
+        )
+
+    first = evaluated("2s")
+    kept = (run / RECORDS).read_bytes()
+    assert evaluated("9s").results == first.results
+    assert (run / RECORDS).read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"budget": 3}, "one sample of each task, length and method takes 4;"),
+        ({"budget": "700tok"}, r"takes 7\.7e\+02tok; give as much, or fewer tasks"),
+        ({"budget": 100, "samples": 5}, "give `samples` or `budget`, not both"),
+        ({"budget": "soon"}, "write 40, 1e9tok or 30m"),
+    ],
+)
+def test_a_budget_too_small_for_any_answer(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        rw.evaluate(
+            tiny.loaded(), tasks=["kv", "passkey"], lengths=[128, 256], corpus=CORPUS, **changes
+        )

@@ -196,8 +196,13 @@ def test_plans_of_every_kind_take_effect_on_every_rank(
         plan = ContextPlan(planned.model, {FULL_ATTENTION: steps}, {"methods": name})
         (tmp_path / f"{name}.json").write_text(plan.dumps())
     asked = {
-        "model": llama, "corpus": corpus, "device": "cpu", "tasks": ["perplexity", "kv"],
-        "lengths": [256, 512], "samples": 3, "mode": "generate",
+        "model": llama,
+        "corpus": corpus,
+        "device": "cpu",
+        "tasks": ["perplexity", "kv"],
+        "lengths": [256, 512],
+        "samples": 3,
+        "mode": "generate",
         "plans": [str(tmp_path / f"{name}.json") for name in plans],
     }
     over(fresh, 1, tmp_path / "one", {**asked, "run": tmp_path / "alone"})

@@ -18,19 +18,22 @@ Nothing else needs to know of it.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ropewalk.budget import Budget
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.progress import Notice, Progress
 from ropewalk.records import Mode
+from ropewalk.run_directory import CONFIGURATION, read_configuration
 from ropewalk.torchrun import started
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ class Asked:
     tasks: tuple[str, ...] | None
     lengths: tuple[int, ...] | None
     samples: int
+    budget: Budget | None
     seed: int
     mode: Mode | None
     chat: Literal["auto", "on", "off"]
@@ -92,6 +96,53 @@ class Asked:
             self.seed,
             mode if self.mode is None else self.mode,
         )
+
+    def within_budget(
+        self,
+        settings: EvaluationSettings,
+        subjects: int,
+        seconds: Callable[[int], float] | None = None,
+    ) -> EvaluationSettings:
+        """As many samples as the budget holds; `seconds` of one sample at a length, where known."""
+        if self.budget is None:
+            return settings
+        if "samples" in self.given:
+            raise InputError("samples follow from the budget; give `samples` or `budget`, not both")
+        unit, rounds = self.budget.unit, subjects * len(settings.tasks)
+        if unit == "seconds":
+            if seconds is None:
+                raise InvalidValue(
+                    "budget",
+                    str(self.budget),
+                    "how long an answer takes is known of a model in one process alone",
+                    "give a number of answers, or tokens such as 1e9tok",
+                )
+            kept = self._samples_begun()
+            if kept is not None:
+                return replace(settings, samples=kept)
+            each = rounds * sum(map(seconds, settings.lengths))
+        else:
+            counted = settings.lengths if unit == "tokens" else [1 for _ in settings.lengths]
+            each = float(rounds * sum(counted))
+        samples = int(self.budget.amount / each)
+        if samples < 1:
+            least = Budget(math.ceil(each), unit)
+            raise InvalidValue(
+                "budget",
+                str(self.budget),
+                f"one sample of each task, length and method takes {least}",
+                "give as much, or fewer tasks, lengths or methods",
+            )
+        self.notice(f"{samples:,} samples for each task, length and method fit into the budget")
+        return replace(settings, samples=samples)
+
+    def _samples_begun(self) -> int | None:
+        """Those of the run that goes on here: another timing would give another number."""
+        if self.run is None or not (self.run / CONFIGURATION).is_file():
+            return None
+        _, kept = read_configuration(self.run)
+        samples = kept.get("samples")
+        return samples if type(samples) is int and samples > 0 else None
 
     def in_chat(self, encoder: Encoder) -> Encoder:
         """The encoder that puts questions through the model's chat template, where it should."""

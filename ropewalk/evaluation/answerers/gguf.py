@@ -138,7 +138,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             files=files,
             ended=end,
         )
-        yield Evaluation(answerer, asked.documents, settings, asked.notice)
+        yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
 
 
 class _Private(Address):

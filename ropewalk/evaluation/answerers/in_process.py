@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from ropewalk.torchrun import check_ranks, own_device, started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
+    from ropewalk.evaluation.forward_time import Timed
     from ropewalk.evaluation.scoring import Scorer
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.ranks import Ranks
@@ -92,6 +93,8 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
 
         settings = asked.settings(TASKS, "teacher_forced", lengths)
         check_reach(conditions, settings.lengths)
+        timed = _seconds(loaded, max(settings.lengths)) if ranks is None else None
+        settings = asked.within_budget(settings, len(conditions), timed)
         answerer = InProcess(loaded, conditions, source.places)
         if ranks is not None:
             from ropewalk.evaluation.over_ranks import OverRanks
@@ -103,6 +106,18 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         if ranks is None:  # each rank would time its own
             _announce(loaded, settings, len(conditions), asked)
         yield evaluation
+
+
+def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:
+    """The longest that one forward of a length should take here, timed when it is first asked."""
+
+    @cache
+    def timed() -> Timed:
+        from ropewalk.evaluation.forward_time import Timed
+
+        return Timed.of(loaded.model, loaded.present_plan.target_length, longest)
+
+    return lambda length: timed().range([(length, 1)]).high
 
 
 def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:

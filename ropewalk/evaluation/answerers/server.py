@@ -166,7 +166,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             compared=compared,
             files=() if source is None else source.places,
         )
-        yield Evaluation(answerer, asked.documents, settings, asked.notice)
+        yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
 
 
 class Served(Answerer):

@@ -68,7 +68,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     settings = asked.settings(
         TASKS, "generate", lambda: default_lengths(min(original, last), (), last)
     )
-    yield Evaluation(answerer, asked.documents, settings, asked.notice)
+    yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
 
 
 class Engine(Answerer):

@@ -27,7 +27,7 @@ from ropewalk.untrusted import Fields, text_value
 
 SAME = (
     *("tasks", "lengths", "samples", "seed", "mode"),
-    *("official", "tokenizer_sha256", "bos", "corpus_sha256"),
+    *("official", "chat", "tokenizer_sha256", "bos", "corpus_sha256"),
 )
 """What decides the samples of a run, and how their answers are read."""
 

@@ -10,6 +10,12 @@ from ropewalk.errors import InputError, shortened
 from ropewalk.evaluation.tasks import Draft
 
 _ASKED, _ANSWERED, _AGAIN = "What was asked?", "What was answered.", "What was asked then?"
+SETTINGS: dict[str, object] = {
+    "enable_thinking": False,
+    "thinking": False,
+    "date_string": "01 Jan 2025",  # else a run could not go on tomorrow
+}
+"""What templates are told, as far as they know these names."""
 Messages = list[dict[str, str]]
 Rendered = Callable[[Messages], str]
 """A conversation as text, up to where the model goes on with an answer."""
@@ -78,11 +84,7 @@ def rendered_by(tokenizer: Any) -> Rendered | None:
 
     def render(messages: Messages) -> str:
         text: str = tokenizer.apply_chat_template(
-            messages,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,
-            thinking=False,
+            messages, tokenize=False, add_generation_prompt=True, **SETTINGS
         )
         return text
 

@@ -32,6 +32,7 @@ from tests.api.served import (
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import Reply, completed, listed, misbehaving, said
 from tests.forks import Forks
+from tests.gguf.gguf_cases import bundled_folder
 
 TASKS = ["passkey", "needle"]
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,28 @@ def test_several_questions_on_each_context(llama: str) -> None:
     own = [r.value for r in here.results if r.metric == "task_score"]
     assert [r.value for r in found.results] == own
     assert {r.mode for r in found.results} == {"shared_context"}
+
+
+def test_a_chat_is_put_to_a_server_as_in_process(llama: str, tmp_path: Path) -> None:
+    folder = bundled_folder(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}({{ m.role }}) {{ m.content }}\n{% endfor %}(assistant) "
+    )
+    asked: dict[str, Any] = {"tasks": ["needle"], "lengths": [256], "chat": "on", "system": "Hm."}
+    evaluated(llama, tmp_path / "served", tokenizer=folder, **asked)
+    here = tmp_path / "here"
+    rw.evaluate(
+        folder, plans=[made.plan()], samples=4, mode="generate", device="cpu", run=here, **asked
+    )
+    served, own = (
+        {line["prompt"]: line["score"] for line in lines if line["metric"] == "task_score"}
+        for lines in (read_journal(tmp_path / "served" / RECORDS), read_journal(here / RECORDS))
+    )
+    assert len(served) == 4
+    assert served == own
+    evaluated(llama, tmp_path / "plain", tokenizer=folder, **{**asked, "system": None})
+    with pytest.raises(InputError, match="differ in chat"):
+        rw.compare_runs(tmp_path / "served", tmp_path / "plain")
 
 
 def test_the_command_prints_the_same(llama: str, whole: tuple[EvaluatedServer, Path]) -> None:

@@ -37,6 +37,7 @@ WITH_BOS = (
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | trim }}<|im_end|>"
     "{% endfor %}{% if add_generation_prompt %}assistant:\n\n{% endif %}"
 )
+DATED = CHATML + "{% if date_string is not defined %}{{ strftime_now('%f') }}{% endif %}"
 DROPS_SYSTEM = CHATML.replace("in messages %}", "in messages if m.role != 'system' %}")
 FAILS = "{{ raise_exception('roles must be these') }}"
 SAYS_ALL_AGAIN = "{% for m in messages %}{{ m.content | upper }}{% endfor %}"
@@ -89,6 +90,10 @@ def test_the_answer_is_begun_in_the_turn_of_the_model(
 ) -> None:
     put = Chat("[", "]", "").put(draft)
     assert (put.prompt, put.answer) == (prompt, answer)
+
+
+def test_a_date_in_a_template_is_the_same_tomorrow() -> None:
+    assert chat(DATED) == chat(DATED) == chat(CHATML)
 
 
 def test_every_task_can_be_put_as_a_chat() -> None:

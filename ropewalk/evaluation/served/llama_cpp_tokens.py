@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from ropewalk.evaluation.chat import SETTINGS
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, ServerError
 
@@ -63,7 +64,7 @@ class _Tokenizer:
     def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
         asked: dict[str, object] = {
             "messages": messages,
-            "chat_template_kwargs": {"enable_thinking": False},
+            "chat_template_kwargs": SETTINGS,
         }
         text: str = self._asked("/apply-template", asked, "prompt", str)
         return text

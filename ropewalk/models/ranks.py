@@ -82,6 +82,11 @@ class Ranks:
             raise Unsupported(
                 f"ranks cannot share a copy of the model on {device.type}; they can on cpu and cuda"
             )
+        if dist.is_initialized():
+            raise Unsupported(
+                "this process has a process group already, and ranks that share a copy of the "
+                "model need one of their own; run the command under torchrun by itself"
+            )
         if device.type == "cuda":
             torch.cuda.set_device(device)
         store = PrefixStore(f"{self._prefix}/copy {self.copy}", self._store)

@@ -147,7 +147,7 @@ def _loaded(asked: Asked, source: Source, ranks: Ranks | None) -> LoadedModel:
         stays = check_divides(load_stock_config(source.folder), parts)
         if stays:
             asked.notice(stays)
-        ranks.meet(torch.device("cuda" if device.startswith("cuda") else "cpu"))
+        ranks.meet(torch.device("cpu" if device == "auto" else device))
     return load(
         asked.model,
         dtype=asked.dtype,

@@ -40,6 +40,54 @@ SERVING = ("tests/runtimes/test_serving.py",)
 WHEELS = ("tests/wheels",)
 LENGTHS = ("tests/models/test_native.py", "tests/api/test_plan.py")
 FAULTS = {
+    "a chat begins the answer in the user's turn": Fault(
+        "ropewalk/evaluation/chat.py",
+        'prompt = f"{self.before}{asked}{self.after}{begun}"',
+        'prompt = f"{self.before}{asked}{begun}{self.after}"',
+        ("tests/evaluation/test_chat.py",),
+    ),
+    "an answer does not end where its chat template ends it": Fault(
+        "ropewalk/evaluation/encoding.py",
+        "other.chat, other._ends = chat, (*self._ends, *self._ids(chat.end)[:1])",
+        "other.chat = chat",
+        ("tests/evaluation/test_chat.py",),
+    ),
+    "a search in breadth goes one edge too few": Fault(
+        "ropewalk/evaluation/tasks/graphwalks.py",
+        "set(levels[-1]), ask, root",
+        "set(levels[-2]), ask, root",
+        ("tests/evaluation/tasks/test_beyond_ruler.py",),
+    ),
+    "any of the like replies is asked for": Fault(
+        "ropewalk/evaluation/tasks/mrcr.py",
+        "to the {ORDINALS[which]} (1",
+        "to the {ORDINALS[0]} (1",
+        ("tests/evaluation/tasks/test_beyond_ruler.py",),
+    ),
+    "tasks that choose are scored by the samples that chose": Fault(
+        "ropewalk/evaluation/able.py",
+        "seed=settings.seed + _APART",
+        "seed=settings.seed",
+        ("tests/evaluation/test_able.py",),
+    ),
+    "copies answer each other's batches": Fault(
+        "ropewalk/evaluation/over_ranks.py",
+        'self.ranks.awaited(f"answers/{turn}")',
+        'self.ranks.awaited(f"answers/{turn - turn % self.ranks.copies + 1 if turn < 4 else 1}")',
+        ("tests/evaluation/test_over_ranks.py",),
+    ),
+    "ranks may see other files": Fault(
+        "ropewalk/models/ranks.py",
+        "if own.get(key) != theirs.get(key)]",
+        "if key not in own]",
+        ("tests/evaluation/test_over_ranks.py",),
+    ),
+    "ranks of a second evaluation read the answers of the first": Fault(
+        "ropewalk/models/ranks.py",
+        'f"ropewalk/{next(_CALLS)}"',
+        '"ropewalk/0"',
+        ("tests/evaluation/test_over_ranks.py",),
+    ),
     "a cache is divided by more devices than there are key heads": Fault(
         "ropewalk/costs/estimates.py",
         "own.cache(length) * cache / min(devices, max(1, heads))",

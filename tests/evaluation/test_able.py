@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.evaluation.able import LEAST, SAMPLES
+from ropewalk.evaluation.runner import Evaluation
+from ropewalk.records import EvalRecord
 from ropewalk.run_directory import CONFIGURATION, RECORDS, read_journal
 from tests.evaluation import tiny
 
 
-def test_the_bundled_model_is_asked_what_it_can_do(tmp_path: Path) -> None:
+def test_the_bundled_model_is_asked_what_it_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
-    run = tmp_path / "run"
+    seeds: list[int] = []
+    run, plain = tmp_path / "run", Evaluation.run
+
+    def watched(self: Evaluation, *given: Any, **named: Any) -> list[EvalRecord]:
+        seeds.append(self.settings.seed)
+        return plain(self, *given, **named)
+
+    monkeypatch.setattr(Evaluation, "run", watched)
     found = rw.evaluate(
         "bundled",
         tasks=["auto"],
@@ -28,6 +40,7 @@ def test_the_bundled_model_is_asked_what_it_can_do(tmp_path: Path) -> None:
         run=run,
         notice=told.append,
     )
+    assert seeds == [2**40, 0], "what chooses is never what scores"
     asked = set(json.loads((run / CONFIGURATION).read_text())["configuration"]["tasks"])
     assert {"passkey", "needle"} <= asked
     [line] = [line for line in told if line.startswith("left out, since of 8 other samples at 256")]

@@ -135,6 +135,26 @@ def test_ranks_keep_the_records_of_one_process(
     assert (run / RECORDS).read_bytes() == before
 
 
+def test_a_process_evaluates_twice(llama: Path, corpus: Path, tmp_path: Path, fresh: Forks) -> None:
+    """Nothing of the first evaluation is left in the store that ranks meet in."""
+    own: dict[str, Any] = {
+        "model": llama,
+        "corpus": corpus,
+        "tasks": ["kv"],
+        "lengths": [256],
+        "device": "cpu",
+    }
+    seeds = (0, 1)
+    for seed in seeds:
+        rw.evaluate(**{**own, "samples": 4, "seed": seed, "run": tmp_path / f"alone-{seed}"})
+    both = [{**own, "samples": 4, "seed": seed, "run": tmp_path / f"{seed}"} for seed in seeds]
+    found = over(fresh, 2, tmp_path, both)
+    for seed in seeds:
+        check_same(tmp_path / f"{seed}", tmp_path / f"alone-{seed}")
+        kept = json.loads((tmp_path / f"{seed}" / "results.json").read_text())
+        assert [each["found"][seed] for each in found] == [kept, kept]
+
+
 FAMILIES = (
     *("gemma3_text", "mixtral", "deepseek_v3", "smollm3", "qwen2", "qwen3", "gpt_neox"),
     *("qwen3_5_text", "phi3", "olmo2"),

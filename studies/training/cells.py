@@ -35,7 +35,9 @@ from studies.ranking.cells import sampled_fingerprint
 CANDIDATES = Path("runs/bundled_model")
 RUNS = Path("runs/training")
 TASKS = ("passkey", "needle", "kv")
-SAMPLES = 40
+SAMPLES, FAR_SAMPLES = 40, 24
+FAR = 32
+"""Windows from which a target is far: its samples are long, so fewer are asked."""
 TOKENS_A_STEP = 4096
 RATE, WARM_UP = 3e-4, 10
 """The rate that the pilot chose (the part `rate` of measure.py)."""
@@ -101,6 +103,10 @@ class Cell(NamedTuple):
         return self.factor * SUBJECTS[self.subject].window
 
     @property
+    def samples(self) -> int:
+        return FAR_SAMPLES if self.factor >= FAR else SAMPLES
+
+    @property
     def trained_at(self) -> int:
         """Tokens of a training window."""
         if self.arm == CONTROL:
@@ -135,7 +141,7 @@ def measured(cell: Cell) -> dict[str, Any]:
         methods=[] if planned else ["none"],
         lengths=lengths,
         tasks=[*TASKS, "perplexity"],
-        samples=SAMPLES,
+        samples=cell.samples,
         mode="generate",
         corpus=read_text().reporting,
     )

@@ -24,6 +24,7 @@ from ropewalk.evaluation.statistics import Interval, mean_interval
 from studies.training.cells import (
     BASE,
     CONTROL,
+    FAR,
     NONE,
     SEARCH,
     SUBJECTS,
@@ -41,9 +42,11 @@ FIRST = ("tall", "wide", "narrow", "low base", "bundled")
 MORE = ("tall 2", "wide 3", "tall 3")
 BUNDLED = ("bundled", "bundled 2", "bundled 3")
 PILOT = "high base"
+FAR_PILOTS = (PILOT, "tall 2", "wide 3")
+SKIP = Cell(PILOT, FAR, YARN, 600, 0, "skip", window=2, rate=5e-4)
+"""How far targets are trained for, of which the pilots try the neighbours."""
 RETRIEVES = 0.5
 """The share of answers, within its own window, below which a model is reported apart."""
-FAR = 32
 
 
 def main() -> None:
@@ -93,6 +96,18 @@ PARTS: dict[str, list[Cell]] = {
     "more models": _over(MORE, 1, (NONE,))
     + _over(MORE, 8, (YARN,), (YARN, 200, 0), (YARN, 200, 1)),
     "more steps": _over(FIRST, 8, (YARN, 800, 0), (BASE, 800, 0)),
+    "far pilot": [
+        cell._replace(subject=name)
+        for cell in (
+            SKIP.untrained,
+            SKIP._replace(steps=150),
+            SKIP,
+            SKIP._replace(rate=1e-3),
+            SKIP._replace(window=1),
+            SKIP._replace(steps=1800),
+        )
+        for name in FAR_PILOTS
+    ],
     "32 times": _over(FIRST[:-1], FAR, (YARN,), (YARN, 200, 0), (BASE,), (BASE, 200, 0)),
 }
 """In the order in which they run; what is last is dropped first."""

@@ -26,7 +26,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.install import install
 from ropewalk.outputs import check_room
-from ropewalk.training.mixing import check_mixing
+from ropewalk.training.mixers import keep_apart
 from ropewalk.training.ranks import any_rank, on_first
 from ropewalk.training.saving import causal_of, save_whole
 
@@ -78,7 +78,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         on_first(lambda: check_room(place, needed, "room for the models that are kept"))
         causal = causal_of(model)
         with _as_written(causal):
-            check_mixing(causal)
+            keep_apart(causal)
             install(causal, self.plan, by_current_length=self._by_current_length)
         self._record(args, state)
         self._stops = False

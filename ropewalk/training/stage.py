@@ -46,6 +46,7 @@ from ropewalk.torchrun import first, started
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
+from ropewalk.training.mixers import apart, shortened
 from ropewalk.training.parallel import Division
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import KeepModels, Recorder, StepJournal
@@ -393,6 +394,11 @@ def train_stage(
             callbacks=callbacks,
         )
         trainer.remove_callback(PrinterCallback)
+        if (mixers := apart(trainer.model)) and first():
+            notice(
+                f"{len(mixers)} parts of layers mix tokens outside attention, and read each "
+                f"document by itself: {shortened(mixers)}"
+            )
         trainer.train(resume_from_checkpoint=_resumed(job, journal, notice))
         if adapted:
             save_whole(trainer.model, job.place / ADAPTER)

@@ -39,7 +39,7 @@ from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
-from ropewalk.training.mixing import check_mixing
+from ropewalk.training.mixers import keep_apart, shortened
 from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
 from ropewalk.training.ranks import on_first, weights_digest
 from ropewalk.training.saving import causal_of, save_whole
@@ -73,7 +73,13 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         _check_adapter(model)
         if not self._shards:
             model.to(args.device)
-        check_mixing(causal)
+        mixers = keep_apart(causal)
+        if mixers and own.sequence > 1:
+            raise Unsupported(
+                f"{shortened(mixers)} of {type(causal).__name__} mix tokens outside attention: "
+                "their states run through a document, so ranks cannot share its window; train with "
+                "sequence = 1 (--sequence-parallel 1)"
+            )
         prepare_loss(causal)
         if self._shards:
             shard_for_training(causal, self.place, bfloat16=args.bf16)

@@ -14,6 +14,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.training import checkpoint
 from ropewalk.training.parallel import Division, check_sharded
 from tests.training import tiny
+from tests.training.hybrids import trainable
 from tests.training.sharded import Case, train, trainer, with_lora
 
 
@@ -65,6 +66,14 @@ def not_sharded(store: Path, out: Path) -> Any:
 def heads(store: Path, out: Path) -> Any:
     model = tiny.build(num_attention_heads=3, num_key_value_heads=3)
     return train("heads", Division(sequence=2), model=model)(store, out)
+
+
+def hybrid(store: Path, out: Path) -> Any:
+    return train("hybrid", Division(2), model=trainable("falcon_h1"))(store, out)
+
+
+def hybrid_in_sequence(store: Path, out: Path) -> Any:
+    return trainer(store, out / "stretches", Division(sequence=2), model=trainable("falcon_h1"))
 
 
 def other_number(store: Path, out: Path) -> Any:
@@ -142,6 +151,8 @@ CASES: dict[int, dict[str, Case]] = {
         "not sharded": not_sharded,
         "heads": heads,
         "other number": other_number,
+        "hybrid": hybrid,
+        "hybrid in sequence": hybrid_in_sequence,
         "lora": lora,
         "bfloat16": bfloat16,
         "disk full on a rank": disk_full_on_a_rank,

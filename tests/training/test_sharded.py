@@ -13,11 +13,13 @@ import pytest
 
 from tests.training import sharded, tiny
 from tests.training.cases import CASES
+from tests.training.hybrids import trainable
 
 FAST = {
     4: ("saved on 4",),
     2: ("sharded 2", "sequence 2", "weighted sequence 2", "not finite on a rank",
-        "disk full on a rank", "gone on with", "other weights", "not sharded", "other number"),
+        "disk full on a rank", "gone on with", "other weights", "not sharded", "other number",
+        "hybrid", "hybrid in sequence"),
 }  # fmt: skip
 """Four ranks first: what they save is gone on with by two."""
 REFUSED = {
@@ -30,6 +32,7 @@ REFUSED = {
     "not sharded": ("RopewalkError", "21 parameters are whole on this rank"),
     "other number": ("InvalidValue", "must be the number of ranks, 2"),
     "no targets": ("NotFinite", "step 2: the loss has no targets in windows 4 to 7"),
+    "hybrid in sequence": ("Unsupported", "mix tokens outside attention: their states run through"),
     "heads": ("Unsupported", "3 attention heads cannot be shared by 2"),
 }
 
@@ -59,6 +62,15 @@ def cases(*beginnings: str) -> list[Any]:
 def test_any_division_trains_as_a_plain_loop(name: str, ranks: int, out: Path, store: Path) -> None:
     expected = tiny.oracle(tiny.stream(store), 3)
     losses, weights = tiny.apart(sharded.course(out, name), expected)
+    assert losses <= 1e-6
+    assert weights <= 1e-6
+
+
+def test_hybrids_train_on_ranks_as_on_one(out: Path, store: Path, tmp_path: Path) -> None:
+    """Their documents run one by one, as many on each rank as its windows have."""
+    alone = tiny.trainer(tmp_path, tiny.stream(store), 3, model=trainable("falcon_h1"))
+    alone.train()
+    losses, weights = tiny.apart(sharded.course(out, "hybrid"), tiny.course(alone))
     assert losses <= 1e-6
     assert weights <= 1e-6
 

@@ -56,7 +56,7 @@ ROOMS = {
             *("run_directory", "attention"),
         ),
         needs=("numpy",),
-        lazily=("pyarrow",),
+        lazily=("pyarrow", "datasets"),
     ),
     "theory": Row((*VALUES, "outputs", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),

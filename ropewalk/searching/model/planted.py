@@ -237,7 +237,7 @@ def stretches_of(
     most = 0
     seen: set[str] = set()
     for i in random.sample(len(documents), len(documents)):
-        name, text, _ = documents[i]
+        name, text = documents[i].name, documents[i].text
         if text in seen:
             continue
         seen.add(text)

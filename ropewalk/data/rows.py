@@ -1,0 +1,321 @@
+"""Rows of data sets: JSONL, Parquet, what `datasets` saves to disk, and data sets of the hub.
+
+A row is made into a document by what its field holds: text, tokens, or a conversation. A field that
+names others in braces is a template, as "Q: {question}\\nA: {answer}".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import InputError, InvalidValue
+from ropewalk.extras import required_by
+from ropewalk.untrusted import parse_json, read_json, real_number, whole_number
+
+MOST_WEIGHT = 1000
+"""Of a token: what a single one may count beside the others of a step."""
+MOST_FILES = 100_000
+HUB = "hub:"
+STATE, SPLITS = "state.json", "dataset_dict.json"
+"""By which folders of `datasets` are known: of one data set, and of several by their names."""
+
+IntArray = NDArray[np.int64]
+
+
+class Weighted(NamedTuple):
+    """What predicting the places from `start` to `end` (not included) weighs in training."""
+
+    start: int
+    end: int
+    weight: float
+
+
+class Document(NamedTuple):
+    """One text, and a name for it."""
+
+    name: str
+    text: str
+    weights: tuple[Weighted, ...] = ()
+    """In their order, with places in characters; what none covers weighs 1."""
+    tokens: IntArray | None = None
+    """Instead of a text, what it became; places of weights count these."""
+
+
+class Talks(Protocol):
+    """What makes a model's tokens: needed where rows hold conversations, or tokens."""
+
+    def conversation(self, messages: list[dict[str, str]]) -> tuple[IntArray, list[Weighted]]:
+        """By the model's chat template; answers weigh 1, and all else 0."""
+
+    def check(self, ids: Sequence[int]) -> None:
+        """Refuse tokens that the model does not have."""
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends a text."""
+
+
+class Row(NamedTuple):
+    name: str
+    fields: object
+    place: str
+
+
+def columns(field: str) -> list[str]:
+    """The fields that a template names, or the field itself."""
+    return re.findall(r"\{(\w+)\}", field) or [field]
+
+
+def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> Document:
+    value = row.fields
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{row.place}: is not a JSON object; each line must be one with the text in it"
+        )
+    own = _filled(row, value, field) if columns(field) != [field] else value.get(field)
+    place = f"{row.place}: {field}"
+    if isinstance(own, list) and own and isinstance(own[0], dict):
+        if weights is not None:
+            raise InvalidValue(
+                "weights", weights, "does not go with conversations", "their answers weigh 1"
+            )
+        tokens, weighed = _needed(talks, place).conversation(_messages(own, place))
+        return Document(row.name, "", tuple(weighed), tokens)
+    if isinstance(own, list | np.ndarray):
+        tokens = _tokens(own, place, _needed(talks, place))
+        return Document(row.name, "", _weights(value, weights, tokens.size, row), tokens)
+    if not isinstance(own, str):
+        known = ", ".join(islice(map(str, value), 8)) or "nothing"
+        raise InvalidValue(
+            place, own, "must be the text of a document", f"there are: {known} (`field`)"
+        )
+    return Document(row.name, own, _weights(value, weights, len(own), row))
+
+
+def _filled(row: Row, value: Mapping[str, object], template: str) -> str:
+    def part(match: re.Match[str]) -> str:
+        found = value.get(match[1])
+        if not isinstance(found, str | int | float):
+            raise InvalidValue(
+                f"{row.place}: {match[1]}", found, "must be text, for the template", "correct it"
+            )
+        return str(found)
+
+    return re.sub(r"\{(\w+)\}", part, template.replace("\\n", "\n"))
+
+
+def _needed(talks: Talks | None, place: str) -> Talks:
+    if talks is None:
+        raise InputError(
+            f"{place}: holds no text but tokens or a conversation, which only `data build` and "
+            "`train` read; name a field of text (`field`)"
+        )
+    return talks
+
+
+def _messages(value: list[Any], place: str) -> list[dict[str, str]]:
+    """Roles and texts alone: a template sees nothing else of a file from elsewhere."""
+    found = []
+    for number, message in enumerate(value):
+        role, content = (
+            (message.get(key) for key in ("role", "content"))
+            if isinstance(message, dict)
+            else (None, None)
+        )
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise InvalidValue(
+                f"{place}[{number}]",
+                message,
+                "must have a role and a text",
+                'write {"role": "user", "content": "…"}',
+            )
+        found.append({"role": role, "content": content})
+    return found
+
+
+def _tokens(value: object, place: str, talks: Talks) -> IntArray:
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        found = np.zeros(0)
+    if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
+        raise InvalidValue(place, "this list", "must be one row of tokens", "write [17, 4, …]")
+    return checked(found, place, talks)
+
+
+def checked(found: NDArray[Any], place: str, talks: Talks) -> IntArray:
+    """Tokens that the model has."""
+    tokens = found.astype(np.int64)
+    if tokens.min(initial=0) < 0:
+        raise InvalidValue(place, int(tokens.min()), "is no token", "write tokens of 0 and more")
+    try:
+        talks.check([int(tokens.max(initial=0))])
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    return tokens
+
+
+def _weights(
+    value: Mapping[str, object], field: str | None, length: int, row: Row
+) -> tuple[Weighted, ...]:
+    """Checked, since they may come from anywhere."""
+    if field is None:
+        return ()
+    place, given = f"{row.place}: {field}", value.get(field)
+    remedy = "write [[0, 12, 0], [12, 20, 5]], with places counted in characters, or []"
+    if not isinstance(given, list):
+        raise InvalidValue(place, given, "must be a list of [start, end, weight]", remedy)
+    found, reached = [], 0
+    for own in given:
+        if not isinstance(own, list | tuple) or len(own) != 3:
+            raise InvalidValue(place, own, "must be [start, end, weight]", remedy)
+        start, end = (whole_number(each, place) for each in own[:2])
+        weight = real_number(own[2], place)
+        if not reached <= start <= end <= length:
+            raise InvalidValue(
+                place,
+                [start, end],
+                f"must rise, not overlap, and lie within the {length} characters of the text",
+                remedy,
+            )
+        if not 0 <= weight <= MOST_WEIGHT:
+            raise InvalidValue(place, weight, f"must be between 0 and {MOST_WEIGHT}", remedy)
+        found.append(Weighted(start, end, weight))
+        reached = end
+    return tuple(found)
+
+
+def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                place = f"{path}: line {number}"
+                try:
+                    value = parse_json(line.decode("utf-8"), source=place)
+                except UnicodeDecodeError:
+                    raise InputError(f"{place}: is not UTF-8 text; convert the file") from None
+                yield Row(f"{path.name}:{number}", value, place)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parquet(path: Path, fields: Sequence[str]) -> Iterator[Row]:
+    with required_by(f"{path}: Parquet"):
+        import pyarrow
+        from pyarrow import parquet
+    try:
+        table = parquet.ParquetFile(path)
+        check_columns(table.schema_arrow.names, fields, path)
+        yield from _of_batches(table.iter_batches(columns=list(fields)), path, path.name)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path}: is not a readable Parquet file ({error})") from None
+
+
+def saved(folder: Path, fields: Sequence[str]) -> Iterator[Row]:
+    """What `datasets` writes by `save_to_disk`."""
+    with required_by(f"{folder}: a data set on disk"):
+        import pyarrow
+    state = read_json(folder / STATE)
+    files = state.get("_data_files") if isinstance(state, dict) else None
+    names = [each.get("filename") for each in files or [] if isinstance(each, dict)]
+    if not names or len(names) > MOST_FILES:
+        raise InputError(f"{folder / STATE}: names no data files; save the data set again")
+    for name in names:
+        path = folder / str(name)
+        if Path(str(name)).name != name or not path.is_file() or path.is_symlink():
+            raise InputError(f"{folder / STATE}: {name!r} is no file of this folder")
+        try:
+            with pyarrow.memory_map(str(path)) as raw:
+                table = pyarrow.ipc.open_stream(raw)
+                check_columns(table.schema.names, fields, path)
+                batches = (batch.select(list(fields)) for batch in table)
+                yield from _of_batches(batches, path, path.name)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{path}: is not a readable Arrow file ({error})") from None
+
+
+def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
+    """A data set of the hub, as a stream: hub:NAME, hub:NAME:SPLIT, or hub:NAME:SPLIT:CONFIG.
+
+    NAME may be a folder of files too, which `datasets` then reads by the same code.
+    """
+    with required_by(f"{named}: data sets of the hub"):
+        import datasets
+    name, split, config, *more = [*named.removeprefix(HUB).split(":"), "", ""][:4]
+    if not name or (more and more[0]):
+        raise InvalidValue("corpus", named, "is no name", "write hub:NAME:SPLIT:CONFIG")
+    split = split or "train"
+    try:
+        stream = datasets.load_dataset(name, config or None, split=split, streaming=True)
+    except Exception as error:  # of many kinds: no network, no such data set, split or config
+        raise InputError(f"{named}: cannot be opened ({str(error).splitlines()[0]})") from None
+    if stream.column_names is not None:
+        check_columns(stream.column_names, fields, named)
+    for number, row in enumerate(_until_cut(stream, named), start=1):
+        yield Row(f"{name}:{split}:{number}", row, f"{named}: row {number}")
+
+
+def _until_cut(stream: Iterable[Any], named: str) -> Iterator[Any]:
+    try:
+        yield from stream
+    except OSError as error:
+        raise InputError(
+            f"{named}: the stream ended early ({error}); run the same command again, which goes on"
+        ) from None
+
+
+def check_columns(names: Sequence[str], fields: Sequence[str], where: object) -> None:
+    for column in fields:
+        if column not in names:
+            raise InvalidValue(
+                "field", column, f"{where} has no such column", f"choose from {', '.join(names)}"
+            )
+
+
+def _of_batches(batches: Iterable[Any], path: Path, name: str) -> Iterator[Row]:
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            number += 1
+            yield Row(f"{name}:{number}", row, f"{path}: row {number}")
+
+
+def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
+    """Tokens: a row of documents, each ended by the token that ends a text, or one in each row."""
+    place = str(path)
+    talks = _needed(talks, place)
+    try:
+        shard = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: is not a readable numpy array ({error})") from None
+    if shard.ndim not in (1, 2) or not np.issubdtype(shard.dtype, np.integer):
+        raise InputError(
+            f"{path}: must be one or two dimensions of whole numbers, not {shard.dtype} of shape "
+            f"{shard.shape}"
+        )
+    rows: Iterable[NDArray[Any]] = shard
+    if shard.ndim == 1:
+        ends = [] if talks.end is None else (np.flatnonzero(shard == talks.end) + 1).tolist()
+        cuts = sorted({0, *ends, shard.size})
+        rows = (shard[a:b] for a, b in pairwise(cuts))
+    for number, row in enumerate(rows):
+        own = row[:-1] if row.size and row[-1] == talks.end else row
+        if own.size:
+            named = f"{path.name}:{number}"
+            yield Document(named, "", (), checked(own, f"{place}: document {number}", talks))
+
+
+BY_ENDING: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]] = {
+    ".jsonl": jsonl,
+    ".parquet": parquet,
+}
+SHARD_ENDING = ".npy"

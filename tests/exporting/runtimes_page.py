@@ -326,8 +326,8 @@ def page(measured: dict[str, Any]) -> str:
 _PAGE = """\
 # Runtimes
 
-This page shows which parts of a plan each stock runtime can express, how that was verified, and the settings that an
-export writes. For one plan, the command shows the same matrix:
+This page shows which parts of a plan each stock runtime can express, how that was verified, and the
+settings that an export writes. For one plan, the command shows the same matrix:
 
     ropewalk export MODEL --plan plan.json --dry-run
     ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
@@ -344,17 +344,19 @@ export writes. For one plan, the command shows the same matrix:
 
 {versions}
 
-An export gets its final name after it has been loaded back and compared. For transformers, vLLM and SGLang, a fresh
-process without ropewalk loads the folder with `AutoModelForCausalLM.from_pretrained` and computes sequences below the
-trained length, beyond it, and with gaps up to the target, at once and through the cache. Its inverse frequencies must
-equal the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated by exactly these
-frequencies, to 1e-5 (of their standard deviation, if that is above 1).
+An export gets its final name after it has been loaded back and compared. For transformers, vLLM and
+SGLang, a fresh process without ropewalk loads the folder with
+`AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it,
+and with gaps up to the target, at once and through the cache. Its inverse frequencies must equal
+the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated by
+exactly these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
 
-If they differ by more, but by less than a hundred times that, the model's own rounding is measured: the output of every
-module is moved by one unit in the last place, and logits may differ by four times the effect. The output then names both
-tolerances and the reason (`usual` in the JSON). A fault that moves logits by less than the model's own rounding passes.
-Planted faults of about 10, 30 and 90 times the tolerance fail in a tiny Llama, and those of 30 and 90 times in a tiny
-phimoe (`python -m pytest tests/exporting/test_gate.py`). Most tested families agree to the last bit.
+If they differ by more, but by less than a hundred times that, the model's own rounding is measured:
+the output of every module is moved by one unit in the last place, and logits may differ by four
+times the effect. The output then names both tolerances and the reason (`usual` in the JSON). A
+fault that moves logits by less than the model's own rounding passes. Planted faults of about 10, 30
+and 90 times the tolerance fail in a tiny Llama, and those of 30 and 90 times in a tiny phimoe
+(`python -m pytest tests/exporting/test_gate.py`). Most tested families agree to the last bit.
 
 These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
@@ -367,50 +369,55 @@ For a llama:
 
 {matrix}
 
-The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only heads of which all
-dimensions rotate. GGUF files of some hundred architectures can be extended directly.
+The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only
+heads of which all dimensions rotate. GGUF files of some hundred architectures can be extended
+directly.
 
 ## Model classes
 
-The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of it on. This list was
-read in the sources of the released wheels. If a class loses something, `export` refuses it by name and `verify` finds it.
-Other classes pass the whole setting on, and models without a class use transformers' code.
+The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of
+it on. This list was read in the sources of the released wheels. If a class loses something,
+`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on, and
+models without a class use transformers' code.
 
 {classes}
 
-The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]}, SGLang
-{requirement[sglang]}. Classes of SGLang that read `partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon,
-Llama and its relatives) rotate whole heads under transformers 5.23, which keeps nothing there; under 5.19 they read the
-key that an export writes. transformers 5 keeps no `rope_theta` there either: a class that reads it uses its own default
-(EXAONE 4 and EXAONE MoE: 1,000,000), unless the engine's config class keeps it (Granite 4 hybrid, Qwen3-Next), for which
+The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
+SGLang {requirement[sglang]}. Classes of SGLang that read `partial_rotary_factor` next to the
+setting (StableLM, Phi, Persimmon, Llama and its relatives) rotate whole heads under transformers
+5.23, which keeps nothing there; under 5.19 they read the key that an export writes. transformers 5
+keeps no `rope_theta` there either: a class that reads it uses its own default (EXAONE 4 and EXAONE
+MoE: 1,000,000), unless the engine's config class keeps it (Granite 4 hybrid, Qwen3-Next), for which
 an export writes it. SGLang's class for Gemma 3 drops the scaling on a CPU with AMX.
 
-If the source leaves a class open, the matrix says `unknown`, and `verify` reports the runtime as not established. One command
-reads newer wheels and shows the changes; `--write` stores them:
+If the source leaves a class open, the matrix says `unknown`, and `verify` reports the runtime as
+not established. One command reads newer wheels and shows the changes; `--write` stores them:
 
     python -m tests.external.model_classes [--write] [WHEEL ...]
 
 ## mlx-lm and Ollama
 
-mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes read only `rope_theta`
-and `rope_scaling`, ignore `rope_parameters`, and then use a default base of their own. `ropewalk export --runtime
-transformers --v4-keys` writes the keys that they read, and `ropewalk verify OUT --runtime mlx-lm` shows the effect on a
-folder. Its YaRN and longrope compute their own attention factor, so searched schedules are not followed. It checks no
-length. Classes that were run:
+mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes
+read only `rope_theta` and `rope_scaling`, ignore `rope_parameters`, and then use a default base of
+their own. `ropewalk export --runtime transformers --v4-keys` writes the keys that they read, and
+`ropewalk verify OUT --runtime mlx-lm` shows the effect on a folder. Its YaRN and longrope compute
+their own attention factor, so searched schedules are not followed. It checks no length. Classes
+that were run:
 
 {mlx}
 
-Other classes were not tested. The first command fetches mlx-lm without installing it, the second compares a newer
-release, and `--write` stores the result:
+Other classes were not tested. The first command fetches mlx-lm without installing it, the second
+compares a newer release, and `--write` stores the result:
 
     pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
     python -m tests.external.mlx_lm_classes MLX [--write]
 
-Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's `context_length`, which is the
-target. Without `PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, depending on
-the memory of the graphics cards, and silently truncates longer prompts. `plan` and `export` print the lines that set it.
-`ollama create` from a folder uses Ollama's own converter, which keeps linear and llama3 for Llama alone, in the keys of
-transformers 4: check with `ropewalk verify OUT --runtime ollama`.
+Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
+`context_length`, which is the target. Without `PARAMETER num_ctx` in the Modelfile (or
+OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, depending on the memory of the graphics cards, and
+silently truncates longer prompts. `plan` and `export` print the lines that set it. `ollama create`
+from a folder uses Ollama's own converter, which keeps linear and llama3 for Llama alone, in the
+keys of transformers 4: check with `ropewalk verify OUT --runtime ollama`.
 
 ## Approximation costs
 

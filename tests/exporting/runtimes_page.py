@@ -280,8 +280,8 @@ def versions(ran: dict[str, str]) -> str:
         own = serving[engine]
         refused = sum("refused" in line for line in own["checks"])
         lines.append(
-            f"- {name} {own['version']}: the rotary modules of the released wheel compute the plan's "
-            f"cos and sin in {len(own['checks']) - refused} of {len(own['checks'])} cases "
+            f"- {name} {own['version']}: the rotary modules of the released wheel compute the "
+            f"plan's cos and sin in {len(own['checks']) - refused} of {len(own['checks'])} cases "
             f"(families × methods), and {refused} are refused by name; the worst error is "
             f"{own['worst']:.0%} of the float32 tolerance. The engine and its length checks were "
             "reviewed in the source, not run."
@@ -297,8 +297,8 @@ def versions(ran: dict[str, str]) -> str:
         "uses its own attention factor, or the model differs even without a setting (olmo3)."
     )
     lines.append(
-        "- Ollama 0.33.0-rc2: reviewed in the source, not run. It serves GGUF files with llama.cpp, "
-        "so the column of llama.cpp applies."
+        "- Ollama 0.33.0-rc2: reviewed in the source, not run. It serves GGUF files with "
+        "llama.cpp, so the column of llama.cpp applies."
     )
     return "\n".join(lines)
 

@@ -461,11 +461,15 @@ ROOMS = {
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
     "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.fake": Row(
+        ("errors", "models.config", "models", "costs", "training"),
+        needs=("torch", "transformers"),
+    ),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
             *("options", "outputs", "data", "run_on_disk", "costs", "torchrun", "budget"),
-            *("scaling", "planning", "theory", "models.placement", "models.recipes"),
+            *("scaling", "planning", "theory", "costs.fake", "models.placement", "models.recipes"),
             "models.source",
             *(
                 "evaluation.answerers",

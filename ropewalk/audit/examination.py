@@ -132,13 +132,8 @@ def _of_folder(
     meant = plan
     if plan is None:
         meant, notes = _present(config, path)
-    if plan is not None and set(plan.schedules) != set(layers):
-        raise InvalidValue(
-            "plan.schedules",
-            sorted(plan.schedules),
-            f"this model has the layer types {sorted(layers)}",
-            "create the plan from this model's config",
-        )
+    if plan is not None:
+        plan.check_layer_types(layers)
     served = meant.target_length if meant else _stated_length(config)
     limit = _limit_in(path, "tokenizer_config.json", "model_max_length")
     lengths = {served, length or served}

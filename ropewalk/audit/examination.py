@@ -231,10 +231,8 @@ def _of_file(
     )
     looking = _at(progress, 0.0, "reading weights")
     weighed, words = gguf_file.weights(header, parts, looking), gguf_file.tokenizer(header)
-    if len(parts) > 1:
-        content = of_parts(path.parent, _at(progress, 0.15, "comparing bytes"))
-    else:
-        content = of_file(header, _at(progress, 0.15, "comparing bytes"))
+    comparing = _at(progress, 0.15, "comparing bytes")
+    content = of_parts(path.parent, comparing) if len(parts) > 1 else of_file(header, comparing)
     found = [*weighed.findings, *words.findings, *content.findings]
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]

@@ -235,7 +235,10 @@ def _with_rounding(
     )
     if found.max_difference <= found.tolerance:
         return found
-    return _widened(found, math.inf if source.experts else ROUNDING * float(moved.max()))
+    allowed = math.inf if source.experts else ROUNDING * float(moved.max())
+    if allowed <= found.tolerance:
+        return found
+    return replace(found, tolerance=allowed, usual=found.tolerance)
 
 
 def _round_weights(model: Any, source: GGUFModel) -> None:
@@ -274,13 +277,6 @@ def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _widened(found: Agreement, tolerance: float) -> Agreement:
-    """With a measured tolerance, where that is more than the usual one."""
-    if tolerance <= found.tolerance:
-        return found
-    return replace(found, tolerance=tolerance, usual=found.tolerance)
 
 
 def beside(

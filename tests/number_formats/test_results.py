@@ -114,7 +114,7 @@ def test_the_ratio_is_a_geometric_mean_over_sequences() -> None:
 def test_no_sentence_compares_without_an_interval() -> None:
     """Five sequences or more, or the sentence says that it does not judge."""
     few = summarise([record([0.5, *OTHERS], i, 1 + i) for i in range(4)], 16)
-    lines = diagnosis(Findings("m", LENGTH, 16, 4, "forward", "cpu", few))
+    lines = Findings("m", LENGTH, 16, 4, "forward", "cpu", few).diagnosis
     [line] = [line for line in lines if "logit difference" in line]
     assert "is not judged from fewer than 5 sequences" in line
     assert not any("FlashAttention" in line or "no reason" in line for line in lines)

@@ -324,11 +324,7 @@ ROOMS = {
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *(
-                "models.logits",
-                "models.stock_config",
-                "runtimes",
-            ),
+            *("models.logits", "models.stock_config", "runtimes", "gguf.settings"),
             *("exporting.exported", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("agreement", "exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
@@ -337,15 +333,7 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "wheels": Row(
-        (
-            *(
-                "errors",
-                "values",
-                "models.config",
-                "runtimes",
-            ),
-            "runtimes",
-        ),
+        (*("errors", "values", "models.config", "runtimes"),),
     ),
     "audit.finding": Row(
         (

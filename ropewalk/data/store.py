@@ -37,8 +37,9 @@ FORMAT = "ropewalk-tokens-1"
 SHARDS, COMMAND = "shards.jsonl", "data build"
 SHARD = 2**24
 """Tokens from which on a shard is written."""
-BATCH = 2**22
-"""Characters that are tokenised at once, at least: a fast tokenizer uses every core for them."""
+BATCH = 2**20
+"""Characters that are tokenised at once, at least: a fast tokenizer uses every core for them, and
+needs some 200 bytes for each."""
 MOST_DOMAINS = 1000
 LONGEST_NAME = 100
 MOST_SHARDS = 100_000
@@ -47,9 +48,9 @@ MAPPED = 64
 """Shards that are mapped at the same time: each holds a file open."""
 TOKEN, FIELD, WEIGHT = np.dtype("<u4"), np.dtype("<i8"), np.dtype("<f4")
 
-Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int] | NDArray[np.uint32]]]
 """Texts to tokens, without special tokens."""
-Begins = Callable[[str], Sequence[int]]
+Begins = Callable[[str], Sequence[int] | IntArray]
 """The character at which each token of a text begins."""
 
 

@@ -9,8 +9,9 @@ A store is a run directory (run_directory.py), so building one can be killed and
     weights-00000.bin      what predicting each token weighs, as float32, where texts say so
     manifest.json          written last: a store without it is not finished
 
-Documents have no special tokens. Those depend on how windows are made (windows.py), so one store
-serves every way of making them. A token weighs what the character weighs at which it begins.
+Documents have no special tokens around them. Those depend on how windows are made (windows.py), so
+one store serves every way of making them. A token weighs what the character weighs at which it
+begins. Documents that come as tokens are stored as they are.
 """
 
 from __future__ import annotations
@@ -230,6 +231,8 @@ class _Build:
         raw = self._bytes(domain, document)
         self._digest.update(b"%d %d " % (domain, len(raw)))
         self._digest.update(raw)
+        if document.tokens is not None:
+            self._digest.update(b"tokens " + np.asarray(document.tokens, dtype=TOKEN).tobytes())
         if document.weights:
             self._digest.update(json.dumps(document.weights).encode())
 
@@ -249,6 +252,7 @@ class _Build:
         for domain, document in documents:
             waiting.append((domain, document))
             characters += len(document.text)
+            characters += 0 if document.tokens is None else document.tokens.size
             if characters >= BATCH:
                 yield from self._encoded(waiting)
                 waiting, characters = [], 0
@@ -258,19 +262,24 @@ class _Build:
     def _encoded(self, waiting: list[tuple[int, Document]]) -> Iterator[_Tokenised]:
         for domain, document in waiting:
             self._bytes(domain, document)  # refuses what no tokenizer takes, before one sees it
-        encoded = self._encode([document.text for _, document in waiting])
-        for (domain, document), ids in zip(waiting, encoded, strict=True):
+        texts = [document.text for _, document in waiting if document.tokens is None]
+        encoded = iter(self._encode(texts))
+        for domain, document in waiting:
             self._hash(domain, document)
+            ids = next(encoded) if document.tokens is None else document.tokens
             yield _Tokenised(domain, np.array(ids, dtype=TOKEN), self._weights(document))
 
     def _weights(self, document: Document) -> NDArray[np.float32] | None:
         """What predicting each token weighs."""
         if not document.weights:
             return None
-        assert self._begins is not None, "documents with weights need `begins`"
-        found = np.ones(len(document.text) + 1, dtype=WEIGHT)
+        length = len(document.text) if document.tokens is None else document.tokens.size
+        found = np.ones(length + 1, dtype=WEIGHT)
         for start, end, weight in document.weights:
             found[start:end] = weight
+        if document.tokens is not None:
+            return found[:-1]
+        assert self._begins is not None, "texts with weights need `begins`"
         return found[np.asarray(self._begins(document.text), dtype=np.int64)]
 
     def _write(self, documents: list[_Tokenised]) -> None:

@@ -109,7 +109,9 @@ class Encoder:
                 "be given to them; use its fast version, or leave out `weights`"
             )
         whole = len(text) <= self._at_once
-        return np.concatenate([own for _, own in ([self._read(text)] if whole else self._long(text))])
+        return np.concatenate(
+            [own for _, own in ([self._read(text)] if whole else self._long(text))]
+        )
 
     def _plain(self, texts: Sequence[str], **more: Any) -> Any:
         return self.tokenizer(

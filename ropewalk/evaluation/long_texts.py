@@ -55,9 +55,7 @@ def joints(vocabulary: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(left)) if left else None
 
 
-def in_stretches(
-    text: str, read: Read, joint: re.Pattern[str]
-) -> Iterator[Tokens]:
+def in_stretches(text: str, read: Read, joint: re.Pattern[str]) -> Iterator[Tokens]:
     """What `read` gives for the whole text, part by part."""
     before = first = _Meeting(0, 0, 0)
     left: Tokens | None = None  # from `before` to `first`

@@ -21,6 +21,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
+from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
@@ -202,9 +203,10 @@ def describe_data(
     ] = None,
     layout: Annotated[Arrangement, Option("How documents stand in a window.")] = "anchor",
     shares: Annotated[
-        Mapping[str, float] | None,
+        Mapping[str, float] | str | None,
         Option(
-            "Share of the tokens of an epoch by domain; repeatable.",
+            "Share of the tokens of an epoch by domain, repeatable; or a paper's, such as "
+            "prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
         ),
@@ -231,9 +233,9 @@ def describe_data(
 ) -> DataDescription:
     """The documents of a store; with `length`, also how an epoch fills windows of that length.
 
-    `shares` of tokens by domain, and `long_share`, that of documents of at least `long_from`
-    tokens in each domain, make documents be read more or less often. `check` compares every file
-    with its checksum.
+    `shares` of tokens by domain, or the name of a paper's mixture, and `long_share`, that of
+    documents of at least `long_from` tokens in each domain, make documents be read more or less
+    often. `check` compares every file with its checksum.
     """
     store = TokenStore(as_path(folder, "folder"))
     if check:
@@ -251,7 +253,12 @@ def describe_data(
         target=None if target is None else as_length(target, "target"),
         filling=filling,
         overflow=overflow,
-        mixture=Mixture(tokens, shares, as_length(long_from, "long_from"), long_share),
+        mixture=Mixture(
+            tokens,
+            shares_of(shares, store.with_text),
+            as_length(long_from, "long_from"),
+            long_share,
+        ),
     )
     # Of a tokenizer that has both; which tokens they are does not matter.
     windows = Windows(store, settings, SpecialTokens(0, 0))

@@ -34,6 +34,7 @@ from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, SINGLE
 from ropewalk.data.mixtures import check_domains
+from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
@@ -243,9 +244,10 @@ def train(
         ),
     ] = None,
     shares: Annotated[
-        Mapping[str, float] | None,
+        Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read; repeatable.",
+            "The share of a domain in the tokens that are read, repeatable; or a paper's, such as "
+            "prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
             advanced=True,
@@ -330,9 +332,9 @@ def train(
     ranks that `sequence_parallel` and `replicate` leave.
     """
     with called("train", train, locals()):
-        text = _Text.of(
-            corpus, field, weights, allow_download
-        )  # first: without text, nothing else matters
+        # First: without text, nothing else matters.
+        text = _Text.of(corpus, field, weights, allow_download)
+        shares = shares_of(shares, text.domains)
         known = None if recipe is None else recipes.named(recipe)
         plans = _plans(plan)
         if plans and method is not None:
@@ -575,7 +577,7 @@ class _Text:
                     f"{corpus} was built without weights",
                     "build it with them (`ropewalk data build`), or leave this out",
                 )
-            return cls({}, field, weights, Path(corpus), tuple(store.domains), allow_download)
+            return cls({}, field, weights, Path(corpus), store.with_text, allow_download)
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
         for own in corpora.values():
             # This refuses what is no corpus.

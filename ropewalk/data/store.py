@@ -409,6 +409,12 @@ class TokenStore:
         start, end, _ = slice(start, end).indices(int(self.lengths[document]))
         return number, slice(begin + start, begin + max(start, end))
 
+    @property
+    def with_text(self) -> tuple[str, ...]:
+        """The domains that have a token."""
+        there = set(self.of_domain[self.lengths > 0].tolist())
+        return tuple(name for index, name in enumerate(self.domains) if index in there)
+
     def check(self, progress: Progress = silent, *, vocabulary: int | None = None) -> None:
         """Compare every file with its checksum, and every token with the size of a vocabulary."""
         for number, shard in enumerate(self.shards):

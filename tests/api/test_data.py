@@ -13,6 +13,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import ropewalk as rw
+from ropewalk.data.published_mixtures import named
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import load_tokenizer
@@ -258,3 +259,28 @@ def test_a_set_of_the_hub_is_asked_for(tmp_path: Path) -> None:
         rw.build_data("bundled", "hub:some/set", tmp_path / "tokens")
     with pytest.raises(InputError, match="is not read from the network"):
         rw.train("bundled", corpus="hub:some/set", to="1k", steps=1)
+
+
+def test_a_mixture_of_a_paper_by_its_name(tmp_path: Path) -> None:
+    """All its parts must have text: a name alone is not enough."""
+    parts = named("wang-slimpajama-64k").parts
+    texts = {part: [f"A text of {part}. " * 40] * 3 for part in parts}
+    rw.build_data("bundled", texts, tmp_path / "tokens")
+    words = ("--length", 64, "--share", "wang-slimpajama-64k", "--tokens", 99_999)
+    given = {"length": 64, "shares": "wang-slimpajama-64k", "tokens": 99_999}
+    described = rw.describe_data(tmp_path / "tokens", **given)
+    check_command(described, "data describe", tmp_path / "tokens", *words)
+    assert described.fill is not None
+    read = {group.name: group.tokens for group in described.fill.groups}
+    for part, value in parts.items():
+        assert read[part] / sum(read.values()) == pytest.approx(value.share, abs=0.01)
+    rw.build_data("bundled", texts | {"books": [""]}, tmp_path / "without")
+    with pytest.raises(InvalidValue, match=r"there is no text of books \(books of SlimPajama\)"):
+        rw.describe_data(tmp_path / "without", **given)
+    for corpus in (tmp_path / "without", {name: texts[name] for name in list(texts)[1:]}):
+        with pytest.raises(InvalidValue, match="there is no text of"):
+            rw.train.preview("bundled", corpus=corpus, to="1k", steps=1, shares=given["shares"])
+    with pytest.raises(InvalidValue, match=r"shares\.books = 0\.5: the corpus has no text of this"):
+        rw.train.preview(
+            "bundled", corpus=tmp_path / "without", to="1k", steps=1, shares={"books": 0.5}
+        )

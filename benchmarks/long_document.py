@@ -15,10 +15,11 @@ import time
 from itertools import cycle
 from pathlib import Path
 
-from benchmarks.machine import machine
+from benchmarks.machine import machine, measured_on
 from ropewalk.data.corpora import standard_library
 
 MEGABYTES = (1, 9, 100)
+RESULTS = Path(__file__).parent / "results" / "long_document.json"
 
 
 def document(megabytes: int, place: Path) -> None:
@@ -61,17 +62,34 @@ def build(place: Path) -> None:
     print(json.dumps({"tokens": built.tokens, "before": before, "peak": after}))
 
 
-def main() -> None:
+def blocks() -> dict[str, str]:
+    if not RESULTS.exists():
+        return {}
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    lines = [
+        "| document | tokens | peak of `data build` | of which before it |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {own['megabytes']} MB | {own['tokens']:,} | {own['peak_mib']:,} MiB | "
+        f"{own['before_mib']:,} MiB |"
+        for own in found["documents"]
+    ]
+    measured = measured_on(found["machine"], "python -m benchmarks.long_document")
+    return {"docs/training.md": "\n".join(lines) + f"\n\n{measured}."}
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, nargs="*", default=MEGABYTES)
     parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.build:
         build(asked.build)
-        return
-    result = {"machine": machine(), "documents": [peak(size) for size in asked.megabytes]}
-    print(json.dumps(result, indent=1))
+        return 0
+    result = {"machine": machine(), "documents": [peak(size) for size in MEGABYTES]}
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

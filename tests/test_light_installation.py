@@ -262,7 +262,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     with_the_harness = {"lm_eval": "eval"}
     assert any(each.startswith("lm_eval") for each in extras["eval"])
     assert brought | with_transformers | with_the_harness == EXTRAS
-    assert extras["all"] == ["ropewalk[theory,models,plots,gguf,train]"]
+    assert extras["all"] == ["ropewalk[theory,models,plots,gguf,data,train]"]
     assert "ropewalk[all]" in extras["test"]
 
 

@@ -267,7 +267,7 @@ class _Build:
         for domain, document in waiting:
             self._hash(domain, document)
             ids = next(encoded) if document.tokens is None else document.tokens
-            yield _Tokenised(domain, np.array(ids, dtype=TOKEN), self._weights(document))
+            yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), self._weights(document))
 
     def _weights(self, document: Document) -> NDArray[np.float32] | None:
         """What predicting each token weighs."""
@@ -311,7 +311,7 @@ class _Tokenised(NamedTuple):
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
     table = np.array([(own.tokens.size, own.domain) for own in documents], dtype=FIELD)
     found = {
-        "tokens": b"".join(own.tokens.tobytes() for own in documents),
+        "tokens": b"".join(np.ascontiguousarray(own.tokens) for own in documents),
         "documents": table.tobytes(),
     }
     if any(own.weights is not None for own in documents):

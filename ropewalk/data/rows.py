@@ -94,7 +94,7 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
         try:
             tokens, weighed = talks.conversation(messages)
         except InputError as error:
-            raise type(error)(f"{place}: {error}") from None
+            raise InputError(f"{place}: {error}") from None
         return _bare(row.name, tokens, weighed, talks)
     if isinstance(own, list | np.ndarray):
         tokens = _tokens(own, place, talks := _needed(talks, place))
@@ -283,7 +283,7 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
     try:
         stream = datasets.load_dataset(name, config or None, split=split, streaming=True)
     except Exception as error:  # of many kinds: no network, no such data set, split or config
-        raise InputError(f"{named}: cannot be opened ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{named}: cannot be opened ({_first_line(error)})") from None
     if stream.column_names is not None:
         check_columns(stream.column_names, fields, named)
     for number, row in enumerate(_until_cut(stream, named), start=1):
@@ -293,10 +293,15 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
 def _until_cut(stream: Iterable[Any], named: str) -> Iterator[Any]:
     try:
         yield from stream
-    except OSError as error:
+    except Exception as error:  # of many kinds: of the network, or of files that are damaged
         raise InputError(
-            f"{named}: the stream ended early ({error}); run the same command again, which goes on"
+            f"{named}: the stream ended early ({_first_line(error)}); run the same "
+            "command again, which goes on"
         ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def check_columns(names: Sequence[str], fields: Sequence[str], where: object) -> None:

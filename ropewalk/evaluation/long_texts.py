@@ -96,7 +96,8 @@ def _read(text: str, read: Read, begin: int, end: int) -> Tokens:
 def _agree(left: Tokens, right: Tokens, here: int) -> bool:
     """On all tokens around the place where they meet."""
     near = here - MARGIN // 2, here + MARGIN // 2
-    return all(map(np.array_equal, _within(left, *near), _within(right, *near)))
+    both = zip(_within(left, *near), _within(right, *near), strict=True)
+    return all(np.array_equal(own, other) for own, other in both)
 
 
 def _within(own: Tokens, begin: int, end: int) -> Tokens:

@@ -242,19 +242,20 @@ def test_what_cannot_be_opened_is_named(
         list(read_documents(named.format(folder), field="question", allow_download=True))
 
 
+@pytest.mark.parametrize("error", [ConnectionError("reset by peer"), RuntimeError()])
 def test_a_stream_that_breaks_off_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = written(tmp_path, "hub")
 
     def broken(self: Any) -> Any:
         yield ROWS[0]
-        raise ConnectionError("reset by peer")
+        raise error
 
     monkeypatch.setattr(datasets.IterableDataset, "__iter__", broken)
     documents = read_documents(source, field="question")
     assert next(documents).text == "0 + 1"
-    with pytest.raises(InputError, match=r"reset by peer.*run the same command again"):
+    with pytest.raises(InputError, match=r"\((reset by peer|RuntimeError)\); run the same"):
         next(documents)
 
 

@@ -53,7 +53,7 @@ class PublishedMixture:
                     f"leave it out, name it as one of {', '.join(self.parts)}, or give shares of "
                     "your own",
                 )
-        return frozen({name: part.share for name, part in self.parts.items()})
+        return {name: part.share for name, part in self.parts.items()}
 
 
 def names() -> list[str]:

@@ -311,7 +311,7 @@ class _Tokenised(NamedTuple):
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
     table = np.array([(own.tokens.size, own.domain) for own in documents], dtype=FIELD)
     found = {
-        "tokens": b"".join(np.ascontiguousarray(own.tokens) for own in documents),
+        "tokens": b"".join(np.ascontiguousarray(own.tokens).data for own in documents),
         "documents": table.tobytes(),
     }
     if any(own.weights is not None for own in documents):

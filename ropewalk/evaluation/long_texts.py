@@ -96,8 +96,8 @@ def _read(text: str, read: Read, begin: int, end: int) -> Tokens:
 def _agree(left: Tokens, right: Tokens, here: int) -> bool:
     """On all tokens around the place where they meet."""
     near = here - MARGIN // 2, here + MARGIN // 2
-    both = zip(_within(left, *near), _within(right, *near), strict=True)
-    return all(np.array_equal(own, other) for own, other in both)
+    ours, theirs = _within(left, *near), _within(right, *near)
+    return np.array_equal(ours[0], theirs[0]) and np.array_equal(ours[1], theirs[1])
 
 
 def _within(own: Tokens, begin: int, end: int) -> Tokens:

@@ -267,7 +267,7 @@ def test_a_mixture_of_a_paper_by_its_name(tmp_path: Path) -> None:
     texts = {part: [f"A text of {part}. " * 40] * 3 for part in parts}
     rw.build_data("bundled", texts, tmp_path / "tokens")
     words = ("--length", 64, "--share", "wang-slimpajama-64k", "--tokens", 99_999)
-    given = {"length": 64, "shares": "wang-slimpajama-64k", "tokens": 99_999}
+    given: dict[str, Any] = {"length": 64, "shares": "wang-slimpajama-64k", "tokens": 99_999}
     described = rw.describe_data(tmp_path / "tokens", **given)
     check_command(described, "data describe", tmp_path / "tokens", *words)
     assert described.fill is not None

@@ -21,7 +21,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
-from ropewalk.data.published_mixtures import shares_of
+from ropewalk.data.published_mixtures import named, shares_of
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
@@ -237,6 +237,8 @@ def describe_data(
     documents of at least `long_from` tokens in each domain, make documents be read more or less
     often. `check` compares every file with its checksum.
     """
+    if isinstance(shares, str):
+        named(shares)  # says which there are
     store = TokenStore(as_path(folder, "folder"))
     if check:
         store.check(progress)

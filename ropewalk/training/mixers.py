@@ -8,12 +8,14 @@ in is the same there. Those that fail run document by document, and must pass th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import Cache
 
 from ropewalk.attention import interface
@@ -37,7 +39,9 @@ def keep_apart(model: Any) -> list[str]:
         model.set_attn_implementation(interface.NAME)
     for name in _leaking(model):
         part = model.get_submodule(name)
-        part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
+        layer = model.get_submodule(name.rpartition(".")[0])
+        with _whole(layer):
+            part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
     if found := _leaking(model):
         raise Unsupported(
             f"{type(model).__name__} mixes tokens outside attention, where packed documents would "
@@ -46,6 +50,19 @@ def keep_apart(model: Any) -> list[str]:
         )
     interface.check_apart(model)
     return apart(model)
+
+
+@contextmanager
+def _whole(layer: nn.Module) -> Iterator[None]:
+    """A layer that is cut over ranks, put together for a while."""
+    if not isinstance(layer, FSDPModule):
+        yield
+        return
+    layer.unshard()
+    try:
+        yield
+    finally:
+        layer.reshard()
 
 
 def apart(model: nn.Module) -> list[str]:

@@ -44,7 +44,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
-from ropewalk.torchrun import first
+from ropewalk.torchrun import first, started
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Trained
@@ -54,6 +54,7 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.data.store import TokenStore
+    from ropewalk.models.ranks import Ranks
     from ropewalk.training.stage import Execution
 
 TOKENS, START = "tokens", "start"
@@ -330,7 +331,7 @@ def train(
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
     """
-    with called("train", train, locals()):
+    with called("train", train, locals()), _together() as ranks:
         text = _Text.of(corpus, field, weights)  # first: without text, nothing else matters
         known = None if recipe is None else recipes.named(recipe)
         plans = _plans(plan)
@@ -418,7 +419,7 @@ def train(
         preview_ends(asked)
         search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
         path = asked.path
-        with _held(asked, search_texts) as (folder, directory):
+        with _held(asked, search_texts, ranks) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store
             from ropewalk.training.ranks import on_first
 
@@ -710,12 +711,28 @@ def _steps(
 
 
 @contextmanager
-def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, RunDirectory | None]]:
+def _together() -> Iterator[Ranks | None]:
+    """Under torchrun, what the ranks share; one that fails says so to those that wait for it."""
+    if started() == 1:
+        yield None
+        return
+    from ropewalk.models.ranks import Ranks
+
+    with Ranks.of_environment() as ranks:
+        yield ranks
+
+
+@contextmanager
+def _held(
+    asked: _Asked, search_texts: Sequence[Any], ranks: Ranks | None
+) -> Iterator[tuple[Path, RunDirectory | None]]:
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
-    from ropewalk.training.ranks import on_first
+    from ropewalk.training.ranks import check_shared, on_first
 
     path = asked.path
+    if ranks is not None:
+        ranks.share("all came so far")  # or one has failed
     with ExitStack() as stack:
         stack.enter_context(joined(asked.execution))
         directory: RunDirectory | None = None
@@ -733,6 +750,8 @@ def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, Ru
                 write_start(asked.source, asked.tokenizer, path / START, asked.settings.seed)
 
         on_first(hold)
+        if ranks is not None:
+            check_shared(path)
         assert directory is not None or not first()
         yield (path / START if asked.from_config else asked.source.folder), directory
 

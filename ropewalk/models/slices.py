@@ -5,8 +5,8 @@
     empty.read()                                      # this rank's rows of each tensor
 
 A tensor is found by its name. Where transformers converts what the files hold (experts that it
-merges, names of other versions), no slice of a file is a slice of a weight: such a model is loaded
-whole instead, and `whole_because` says why.
+merges, names of other versions), no slice of a file is a slice of a weight: `without_weights` then
+says so, and the model has to be loaded whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ropewalk.errors import shortened
 from ropewalk.models.load import checked_weights, read_model
 
 
@@ -114,7 +113,7 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
         else:
             places.append(Place(stored, tuple((module, name) for _, module, name in aliases)))
     if absent:
-        return f"its files have other names or shapes than the model ({shortened(absent[:1])}, …)"
+        return f"its files have other names or shapes than the model ({absent[0]}, …)"
     _make_buffers(model)
     return Empty(model, tuple(places), tuple(files))
 

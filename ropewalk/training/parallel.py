@@ -121,7 +121,7 @@ def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False
 def check_same(model: nn.Module) -> None:
     """Refuse weights that differ between ranks: each would train a piece of another model.
 
-    Those that are still in their files are compared there (ranks.check_files).
+    Those that are still in their files are compared there (ranks.check_seen).
     """
     here = [each for each in model.named_parameters() if not each[1].is_meta]
     found = gathered([weights_digest([each]) for each in here])

@@ -11,7 +11,7 @@ says so, and the model has to be loaded whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -61,12 +61,12 @@ class Empty:
     @torch.no_grad()
     def read(self) -> None:
         """Give the model its weights, of those that are cut this rank's part alone."""
-        wanted = {place.stored: place for place in self.places}
-        for path in self.files:
-            with safe_open(path, framework="pt") as file:
-                for name in sorted(wanted.keys() & set(file.keys())):
-                    _read(wanted.pop(name), file.get_slice(name))
-        assert not wanted, "names were compared when the model was made"
+        places = {place.stored: place for place in self.places}
+        for path, names in _names(self.files).items():
+            for name in sorted(names & places.keys()):
+                # Opened for each, so that no pages of the others stay in memory.
+                with safe_open(path, framework="pt") as file:
+                    _read(places[name], file.get_slice(name))
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -118,12 +118,19 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     return Empty(model, tuple(places), tuple(files))
 
 
-def _shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
+def _names(files: Sequence[Path]) -> dict[Path, set[str]]:
     found = {}
     for path in files:
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (it is no mapping)
-                found[name] = tuple(file.get_slice(name).get_shape())
+            found[path] = set(file.keys())
+    return found
+
+
+def _shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for path, names in _names(files).items():
+        with safe_open(path, framework="pt") as file:
+            found |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
     return found
 
 

@@ -10,9 +10,9 @@ process by turns, one after the other in each round; a round gives each its CPU 
 are taken within rounds. Memory is measured in a process for each.
 
 Ranks: a llama of 300 MB is read, cut and trained on gloo processes. Memory is what a process holds
-of its own (anonymous), at most, beyond what it held before; the worst rank counts. The C library
-keeps blocks of some MiB that were freed, which says nothing of what is needed, so it is told not to
-(MALLOC_MMAP_THRESHOLD_).
+at most (resident, pages of files too), beyond what it held before; the worst rank counts. The C
+library keeps blocks of some MiB that were freed, which says nothing of what is needed, so it is
+told not to (MALLOC_MMAP_THRESHOLD_).
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ from ropewalk.training.trainer import RopewalkTrainer
 
 COMMAND = "python -m benchmarks.training"
 RESULTS = Path(__file__).with_name("results") / "training.json"
-ROUNDS, STEPS, TOKENS, VOCABULARY = 20, 3, 2048, 4096
-"""Of each training, the first step is not measured: it makes the optimizer's state."""
+ROUNDS, STEPS, TOKENS, VOCABULARY = 20, 2, 1024, 4096
+"""The first step of a training is not measured: it makes the optimizer's state."""
+SHORT = 128
+"""Tokens of a window on ranks, where four make a step."""
 RANKS = (1, 2, 4)
 MIB = 2**20
 
@@ -238,18 +240,18 @@ def large(folder: Path) -> None:
 
 
 class Peak:
-    """The most memory of its own that this process holds, in MiB, looked at every millisecond."""
+    """The most memory that this process holds, in MiB, looked at every millisecond."""
 
     def __init__(self) -> None:
         gc.collect()
-        self.before = self.most = _of_status("RssAnon")
+        self.before = self.most = _of_status("VmRSS")
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
     def _look(self) -> None:
         while not self._ends.wait(0.001):
-            self.most = max(self.most, _of_status("RssAnon"))
+            self.most = max(self.most, _of_status("VmRSS"))
 
     def end(self) -> float:
         self._ends.set()
@@ -266,7 +268,7 @@ def rank(number: int, ranks: int, model: str, out: str, way: str) -> None:
     }  # fmt: skip
     meeting = f"file://{out}/meeting-{way}-{ranks}"
     dist.init_process_group("gloo", init_method=meeting, rank=number, world_size=ranks)
-    short = [_cut(own, 256) for own in windows("reset", 4 * STEPS)]
+    short = [_cut(own, SHORT) for own in windows("reset", 4 * STEPS)]
     given = TrainingArguments(**arguments(f"{out}/run", gradient_accumulation_steps=4 // ranks))
     with quiet():
         warm = RopewalkTrainer(small(), given, train_dataset=short)  # what is imported once
@@ -321,7 +323,7 @@ def over_ranks() -> dict[str, Any]:
         large(model)
         size = sum(path.stat().st_size for path in model.glob("*.safetensors")) / MIB
         for ranks in RANKS:
-            for way in ("slices", "whole") if ranks > 1 else ("whole",):
+            for way in _ways(ranks):
                 start_processes(  # type: ignore[no-untyped-call]
                     rank, (ranks, str(model), out, way), nprocs=ranks, start_method="spawn"
                 )
@@ -330,10 +332,15 @@ def over_ranks() -> dict[str, Any]:
                     for number in range(ranks)
                 ]
                 row = {key: max(each[key] for each in found) for key in found[0]}
-                row["tokens_per_cpu_second"] = 4 * 256 / sum(each["cpu"] for each in found)
+                row["tokens_per_cpu_second"] = 4 * SHORT / sum(each["cpu"] for each in found)
                 rows[f"{ranks}, {way}"] = row
                 print(ranks, way, row)
     return {"model": size, "rows": rows}
+
+
+def _ways(ranks: int) -> tuple[str, ...]:
+    """One process has nothing to divide; two are compared with the way of before."""
+    return {1: ("whole",), 2: ("slices", "whole")}.get(ranks, ("slices",))
 
 
 def _of_status(key: str) -> float:

@@ -188,11 +188,11 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a stage reads: its windows, and how many tokens are behind it after a step."""
+    """What a stage reads."""
 
     windows: Sequence[Window]
-    tokens: Callable[[int], int]
     epochs: float
+    """Of the windows of its layout."""
     available: int
     """Windows of an epoch."""
 
@@ -203,33 +203,22 @@ def _reading(job: StageJob) -> Reading:
     batch = settings.batch
     long = _stream(job, settings.windows(stage), batch * stage.steps)
     available = len(long.first_epoch)
-    if not settings.mixed_windows:
-        count = stage.steps * batch
-        return Reading(
-            long.windows, lambda step: step * batch * stage.window, count / available, available
-        )
-    original = job.plan.original_length
-    if original >= stage.window:
-        raise InvalidValue(
-            "mixed_windows",
-            True,
-            f"windows of the original length ({original}) would be as long as those of "
-            f"{stage.window}",
-            "train at a longer length",
-        )
-    long_ones = long_steps(stage.steps)
-    short = _stream(job, settings.windows(stage, original), batch * stage.steps)
-
-    def tokens(step: int) -> int:
-        read = long_steps(step)
-        return batch * (read * stage.window + (step - read) * original)
-
-    return Reading(
-        MixedWindows(long.windows, short.windows, batch, stage.steps),
-        tokens,
-        long_ones * batch / available,
-        available,
-    )
+    count = stage.steps * batch
+    windows: Sequence[Window] = long.windows
+    if settings.mixed_windows:
+        original = job.plan.original_length
+        if original >= stage.window:
+            raise InvalidValue(
+                "mixed_windows",
+                True,
+                f"documents of the original length ({original}) would be as long as windows of "
+                f"{stage.window}",
+                "train at a longer length",
+            )
+        short = _stream(job, settings.windows(stage, original), count)
+        windows = MixedWindows(windows, short.windows, batch, stage.steps)
+        count = long_steps(stage.steps) * batch
+    return Reading(windows, count / available, available)
 
 
 @dataclass(frozen=True)
@@ -389,7 +378,7 @@ def train_stage(
             data=_identity(job),
             by_current_length=job.settings.mixed_windows,
         ),
-        Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
+        Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
         KeepModels(keep, partial(_keep, job)),
     ]
     with quiet(), _places_of(job):
@@ -507,11 +496,15 @@ def _decay(settings: TrainingSettings) -> str:
 
 def _identity(job: StageJob) -> dict[str, object]:
     """What is read, for the check at a resume."""
+    windows, short = asdict(job.settings.windows(job.stage)), None
+    del windows["longest"]  # always None here; older checkpoints do not have it
+    if job.settings.mixed_windows:
+        short = asdict(job.settings.windows(job.stage, job.plan.original_length))
     return {
         "tokens_sha256": digest_of(job.store),
-        "windows": asdict(job.settings.windows(job.stage)),
+        "windows": windows,
         "windows_per_step": job.settings.batch,
-        "mixed_windows": job.settings.mixed_windows,
+        "mixed_windows": short or False,
     }
 
 

@@ -221,8 +221,8 @@ def train(
     mixed_windows: Annotated[
         bool,
         Option(
-            "Every other step reads windows of the original length, under the original "
-            "frequencies.",
+            "Every other step reads documents of at most the original length, each by itself, "
+            "under the original frequencies.",
             advanced=True,
         ),
     ] = False,

@@ -23,6 +23,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ropewalk.models.load import checked_weights, read_model
 
@@ -136,14 +137,17 @@ def _shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
 
 def _make_buffers(model: Any) -> None:
     """Compute buffers that no file holds, such as frequencies, as the class does."""
-    from accelerate import init_empty_weights
+
+    def without_memory(module: nn.Module, name: str, own: Any) -> Any:
+        return None if own is None else nn.Parameter(own.to("meta"), own.requires_grad)
 
     former = torch.get_default_dtype()
     torch.set_default_dtype(model.dtype)
+    hook = register_module_parameter_registration_hook(without_memory)
     try:
-        with init_empty_weights(include_buffers=False):
-            twin = type(model)(deepcopy(model.config))
+        twin = type(model)(deepcopy(model.config))
     finally:
+        hook.remove()
         torch.set_default_dtype(former)
     made = dict(twin.named_modules())
     for prefix, module in model.named_modules():

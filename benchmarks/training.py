@@ -403,13 +403,14 @@ def _of_steps(found: dict[str, Any]) -> str:
         "| trainer, and what a token sees | CPU seconds | memory of a step |",
         "|---|---|---|",
     ]
-    for name in memory:
+    for name in rounds[0]:
         mean = np.mean([each[name] for each in rounds])
-        lines.append(f"| {name} | {mean:.2f} | {memory[name]:,.0f} MiB |")
+        took = f"{memory[name]:,.0f} MiB" if name in memory else "not measured"
+        lines.append(f"| {name} | {mean:.2f} | {took} |")
     lines += ["", "Ratios of CPU time within rounds, with 95% intervals:", ""]
     lines += ["| | ratio |", "|---|---|"]
     for one, other in PAIRS:
-        if one in memory and other in memory:
+        if {one, other} <= rounds[0].keys():
             ratios = np.log([each[one] / each[other] for each in rounds])
             interval = t_interval(ratios)
             assert interval is not None

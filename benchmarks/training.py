@@ -414,7 +414,7 @@ def _of_steps(found: dict[str, Any]) -> str:
             ratios = np.log([each[one] / each[other] for each in rounds])
             interval = t_interval(ratios)
             assert interval is not None
-            low, high = np.exp([interval.low, interval.high])
+            low, high = np.exp(interval)
             lines.append(
                 f"| {one} / {other} | {np.exp(np.mean(ratios)):.2f} ({low:.2f} to {high:.2f}) |"
             )

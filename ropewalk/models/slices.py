@@ -128,7 +128,7 @@ def _names(files: Sequence[Path]) -> dict[Path, set[str]]:
 
 
 def _shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for path, names in _names(files).items():
         with safe_open(path, framework="pt") as file:
             found |= {name: tuple(file.get_slice(name).get_shape()) for name in names}

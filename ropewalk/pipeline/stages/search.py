@@ -32,7 +32,7 @@ class Search(Stage[Found]):
     def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
-        short = Forwards(window, short_forwards(self.settings))
+        short = Forwards(window, short_forwards(self.settings, self.target_length))
         return Cost((Forwards(self.target_length, count), short))
 
     @property

@@ -143,7 +143,10 @@ class _Work:
             self.notice,
             plain_search=self.settings.as_published,
         )
-        documents = (*sets.all, *self._shortened((*sets.reporting, *sets.selection)))
+        documents = (
+            *sets.all,
+            *self._shortened((*sets.reporting, *sets.selection, *sets.search)),
+        )
         sources = [document.source for document in documents]
         if len(sets.selection) < FEWEST:
             self.notice(
@@ -174,6 +177,11 @@ class _Work:
             return ()
         return shortened(documents, self.corpus, self._encoder, original, self.settings.seed)
 
+    @property
+    def _limited(self) -> bool:
+        """Whether what a schedule costs on short text counts."""
+        return self.settings.short_limit is not None and not self.settings.recover
+
     @cached_property
     def _encoder(self) -> Encoder:
         return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
@@ -199,7 +207,8 @@ class _Work:
             "reporting": range(second, end),
         }
         short = range(end, min(len(sources), end + sizes[2]))
-        short_to_select = range(short.stop, len(sources))
+        short_to_select = range(short.stop, min(len(sources), short.stop + sizes[1]))
+        short_to_search = range(short_to_select.stop, len(sources)) if self._limited else ()
 
         def scores(
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
@@ -216,6 +225,9 @@ class _Work:
         beside = {name: _score(own, kind).score for name, own in searched.items()}
         space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
+        if short_to_search:
+            tokens = self.length + self.start.geometry.original_length
+            objective = replace(objective, tokens_per_document=tokens, short=short_to_search.start)
         result = self._search(
             space,
             objective,
@@ -316,7 +328,7 @@ class _Work:
     ) -> dict[str, Paired]:
         """What each schedule costs in the text of the original length, on text to select by; empty
         where a schedule of its own serves that length, or nothing limits it."""
-        if not documents or self.settings.recover or self.settings.short_limit is None:
+        if not documents or not self._limited:
             return {}
         texts = [text_of(sources[i]) for i in documents]
         present = kept.measured(self.start, documents)[:, TEXT]
@@ -365,7 +377,8 @@ class _Work:
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
             evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
-        limits = (evaluations, tokens and tokens / (objective.documents * self.length))
+        each = objective.documents * objective.tokens_per_document
+        limits = (evaluations, tokens and tokens / each)
         expected = min(limit for limit in limits if limit)
 
         def report(now: searching.Progress) -> None:

@@ -90,7 +90,7 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert leg.baselines[leg.best_hand_designed].selection.score == lowest
     assert leg.best.selection.score <= lowest
     assert leg.evaluations <= 8
-    assert leg.tokens == round(leg.evaluations * 3) * TARGET
+    assert leg.tokens == round(leg.evaluations * 3) * (TARGET + tiny.WINDOW)
     scores = [point.score for point in leg.history]
     assert scores == sorted(scores, reverse=True)
     with applied(tiny.model(), found.plan):  # which proves that it took effect
@@ -293,7 +293,7 @@ def test_a_served_length_is_for_recovery_alone() -> None:
     [
         ({"target_length": tiny.WINDOW}, InvalidValue, "must be above 128"),
         ({"target_length": 2**20}, InputError, r"document 0 \(\d,\d+ tokens\)"),
-        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 768 tokens"),
+        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 1152 tokens"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

@@ -1,7 +1,7 @@
 """A search over YaRN's own three numbers: which pairs it slows, and how much attention it adds.
 
 Its result is YaRN with other parameters, so each runtime that knows YaRN serves it without a list
-of factors. There are 120 candidates: `beta_fast` from 4 to 64 and `beta_slow` from 0.5 to 4, in
+of factors. There are 96 candidates: `beta_fast` from 8 to 64 and `beta_slow` from 0.5 to 4, in
 doublings, and an attention factor of 1 + 0.1·g·ln s with g from 0 to 1.25; those with equal
 factors count once. As in the adaptive search, a smooth surface through all scores decides, and a
 candidate sees a quarter of the documents at a time. Where YaRN does not compose on the start, or
@@ -22,7 +22,7 @@ from ropewalk.searching.strategies import adaptive
 from ropewalk.searching.surface import Surface
 
 EVALUATIONS = 40
-FAST, SLOW = (32.0, 4.0, 8.0, 16.0, 64.0), (1.0, 0.5, 2.0, 4.0)
+FAST, SLOW = (32.0, 8.0, 16.0, 64.0), (1.0, 0.5, 2.0, 4.0)
 GROWTHS = (1.0, 0.0, 0.25, 0.5, 0.75, 1.25)
 """Each begins with YaRN's own value."""
 SPREAD = 8

@@ -40,8 +40,8 @@ LINES = Path(__file__).with_name("results") / "trade_off.jsonl"
 COMMAND = "python -m benchmarks.trade_off"
 PAGE = "docs/search.md"
 STRATEGIES = ("yarn", "adaptive")
-SHOWN = (NONE, "ntk", "llama3", "yarn", "yarn+cope")
-"""Of the study of methods."""
+SHOWN = (NONE, "dynamic_ntk", "llama3", "yarn", "yarn+cope")
+"""Of the study of methods, where `dynamic_ntk` has the factors of `ntk` at its target."""
 
 
 class Cell(NamedTuple):
@@ -50,13 +50,18 @@ class Cell(NamedTuple):
     model: str
 
 
+def every_cell() -> list[Cell]:
+    """Four times the window first."""
+    return [Cell(*each) for each in product(STRATEGIES, FACTORS, MODELS)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--report", action="store_true", help="run nothing")
     if not parser.parse_args().report:
         torch.set_num_threads(1)
         done = [Cell(*line["cell"]) for line in lines()]
-        for cell in map(Cell._make, product(STRATEGIES, FACTORS, MODELS)):
+        for cell in every_cell():
             if cell not in done:
                 kept = LINES.read_text(encoding="utf-8") if LINES.exists() else ""
                 line = json.dumps(work(cell), separators=(",", ":"))
@@ -122,7 +127,7 @@ def _percent(nats: float) -> str:
 def points(factor: int, model: str) -> list[Point]:
     """What methods and searches come to, each less the unmodified model on the same documents."""
     known = {
-        line["method"]: line
+        line["method"].removeprefix("dynamic_"): line
         for line in methods.current()
         if (line["factor"], line["model"]) == (factor, model) and line["method"] in SHOWN
     }
@@ -181,9 +186,7 @@ def blocks() -> dict[str, str]:
         shown = str(static).removeprefix("yarn ")
         table.append(f"| {factor} times | {model} | {shown} | {told} |")
     done = [Cell(*line["cell"]) for line in lines()]
-    missing = [
-        cell for cell in map(Cell._make, product(STRATEGIES, FACTORS, MODELS)) if cell not in done
-    ]
+    missing = [cell for cell in every_cell() if cell not in done]
     parts = ["\n".join(table)]
     if missing:
         told = ", ".join(f"{c.strategy} at {c.factor} times ({c.model})" for c in missing)

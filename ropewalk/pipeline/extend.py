@@ -26,12 +26,14 @@ from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verdict import Judge, JudgePlanned
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
+from ropewalk.searching.model.results import SEARCHED, schedule_in_words
 from ropewalk.untrusted import Fields
 from ropewalk.values import Result, decode
 
@@ -99,6 +101,9 @@ class Extended(Result):
         """Whether the exported model works at the target, its price, and what to do."""
         judged = self.result(Judge)
         chosen = "the trained model" if self.method == TRAINED else self.method
+        if self.method == SEARCHED:
+            searched = schedule_in_words(self.result(Search).legs[0].best.schedule)
+            chosen = f"the searched schedule, {searched}"
         price = self.result(CheckShort).price
         advice = {
             "works": f"Use {chosen}; {price}.",

@@ -23,6 +23,7 @@ from ropewalk.records import EXACT_MATCH, NLL, EvalRecord
 from ropewalk.reports.extend import METRICS, Bar, MethodBars, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS
+from ropewalk.searching.model.results import Leg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +67,9 @@ class Evaluate(Stage[EvaluatedExtension]):
         answerer = InProcess(work.loaded, self._conditions(work))
         evaluation = Evaluation(answerer, work.to_report, self.settings, work.notice)
         records = evaluation.run(work.directory.journal(RECORDS), share(progress, self.name))
-        found = self.evaluated(concluded(answerer, self.settings, records), records, work)
+        [leg] = work.result(Search).legs
+        conclusion = concluded(answerer, self.settings, records)
+        found = self.evaluated(conclusion, records, leg, self._chosen(work))
 
         def pictures() -> dict[str, Figure]:
             kept = {f"figures/{name}": drawn for name, drawn in found.figures(records).items()}
@@ -101,14 +104,13 @@ class Evaluate(Stage[EvaluatedExtension]):
         return result
 
     def evaluated(
-        self, found: Evaluated, records: Sequence[EvalRecord], work: Work
+        self, found: Evaluated, records: Sequence[EvalRecord], leg: Leg, chosen: str
     ) -> EvaluatedExtension:
         """The conclusion from the records, with the chosen schedule named."""
-        [leg] = work.result(Search).legs
         pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
         return EvaluatedExtension(
             **vars(found),
-            chosen=self._chosen(work),
+            chosen=chosen,
             best_hand_designed=leg.best_hand_designed,
             pooled=pooled,
             at_target={

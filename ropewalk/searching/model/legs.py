@@ -46,7 +46,15 @@ from ropewalk.searching.model.objectives import (
 )
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.ranks import SearchRanks
-from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
+from ropewalk.searching.model.results import (
+    PRESENT,
+    SEARCHED,
+    Arm,
+    Found,
+    Leg,
+    Score,
+    schedule_in_words,
+)
 from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
@@ -476,7 +484,9 @@ def _described(searched: RotarySchedule, by_hand: Mapping[str, RotarySchedule]) 
         return float(max(np.abs(factors).max(), abs(scaling)))
 
     name, nearest = min(((n, apart(s)) for n, s in by_hand.items()), key=lambda each: each[1])
-    return f"{name}, rounded to the search grid" if nearest < ROUNDED else "one of its own"
+    if nearest >= ROUNDED or searched.recipe[-1].method != "longrope":
+        return schedule_in_words(searched)
+    return f"{name}, rounded to the search grid"
 
 
 def _less(first: Losses | None, second: Losses | None) -> Paired | None:

@@ -11,7 +11,7 @@ import numpy as np
 from ropewalk.context_plan import ContextPlan, without_query_scales
 from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.searching.driver import Point
 from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
 
@@ -194,6 +194,15 @@ class Searched(Found):
         return f"{self.model}: {super().summary()}"
 
 
+def schedule_in_words(schedule: RotarySchedule) -> str:
+    """A searched schedule: a method with its parameters, or factors of its own."""
+    last = schedule.recipe[-1]
+    if last.method == "longrope":
+        return "factors of its own"
+    shown = {k: v for k, v in last.parameters.items() if not isinstance(v, bool)}
+    return str(Recipe(last.method, shown))
+
+
 def _in_words(leg: Leg) -> str:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
@@ -207,8 +216,8 @@ def _in_words(leg: Leg) -> str:
         ]
     else:
         told = [
-            f"At {at}, the searched schedule was chosen over {baseline}, the best hand-designed "
-            "method.",
+            f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
+            f"over {baseline}, the best hand-designed method.",
             verdict_in_words(leg) or _failures(leg),
             compared_in_words(leg),
             limited_in_words(leg),

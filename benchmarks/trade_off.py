@@ -177,6 +177,37 @@ def front(found: Sequence[Point]) -> list[Point]:
     )
 
 
+def against_yarn(factor: int) -> str | None:
+    """The search over YaRN's parameters less static YaRN, on the same documents of all models."""
+    price, retrieved, of_price, of_target = [], [], [], []
+    known = {
+        (line["model"], line["method"]): line
+        for line in methods.current()
+        if line["factor"] == factor
+    }
+    own = {line["cell"][2]: line for line in lines() if line["cell"][:2] == ["yarn", factor]}
+    if set(own) != set(MODELS):
+        return None
+    for model in MODELS:
+        static = known[model, "yarn"]
+        short, long = (
+            np.array(own[model][place]) - np.array(static[place])
+            for place in ("at_window", "at_target")
+        )
+        price += short[:, TEXT].tolist()
+        retrieved += (100 * long[:, RETRIEVED]).tolist()
+        of_price += static["window_texts"]
+        of_target += static["texts"]
+    found = mean_interval(price, clusters=of_price), mean_interval(retrieved, clusters=of_target)
+    assert found[0] is not None
+    assert found[1] is not None
+    return (
+        f"at {factor} times {np.mean(price):+.3f} nats of short text ({found[0][0]:+.3f} to "
+        f"{found[0][1]:+.3f}) and {np.mean(retrieved):+.1f} points of retrieval "
+        f"({found[1][0]:+.1f} to {found[1][1]:+.1f})"
+    )
+
+
 def blocks() -> dict[str, str]:
     table = ["| | | static YaRN | the front, the cheapest first |", "|---|---|---|---|"]
     for factor, model in product(sorted(FACTORS), MODELS):
@@ -188,6 +219,13 @@ def blocks() -> dict[str, str]:
     done = [Cell(*line["cell"]) for line in lines()]
     missing = [cell for cell in every_cell() if cell not in done]
     parts = ["\n".join(table)]
+    told = "; ".join(filter(None, map(against_yarn, sorted(FACTORS))))
+    if told:
+        parts.append(
+            paragraph(
+                f"The search over YaRN's parameters less static YaRN, over all models: {told}."
+            )
+        )
     if missing:
         told = ", ".join(f"{c.strategy} at {c.factor} times ({c.model})" for c in missing)
         parts.append(paragraph(f"Searches not run yet: {told}."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,10 @@ import ropewalk as rw
 from ropewalk.budget import Budget
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import verdict
+from ropewalk.evaluation.verdict import look
 from ropewalk.pipeline.cost import tokens_of
 from ropewalk.pipeline.planned import least, planned, untrained
+from ropewalk.pipeline.results import Judged
 from ropewalk.pipeline.settings import STEPS, settings_for
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.train import Train
@@ -45,6 +48,21 @@ def test_a_budget_without_room_for_it_gives_the_training_up_last() -> None:
     smallest = tokens(least(AUTO))
     assert within(smallest) == replace(least(AUTO), train_if_needed=True)
     assert within(smallest - 1) == untrained(AUTO)
+
+
+@pytest.mark.parametrize(
+    ("right", "if_needed", "needed"),
+    [(0, True, True), (20, True, False), (17, True, False), (20, False, True)],
+)
+def test_it_trains_where_the_schedule_alone_does_not_work(
+    right: int, if_needed: bool, needed: bool
+) -> None:
+    """Not where more samples would have to tell."""
+    scores = [float(i < right) for i in range(20)]
+    judged = Judged("yarn", 512, (look([(scores, [*range(20)])]),))
+    work = SimpleNamespace(result=lambda stage: {JudgePlanned: judged}[stage])
+    training = Train(512, 10, 1e-3, 1, if_needed=if_needed)
+    assert training.needed(work) == needed  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from ropewalk.pipeline.settings import EVALUATIONS, parted
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.objectives import LocalMeasure
 from studies.methods import measure as methods
 from studies.methods.measure import FACTORS, MODELS, NONE, RETRIEVED, TEXT, WINDOW
 
@@ -103,7 +104,7 @@ def rows(model: str, schedule: RotarySchedule, length: int) -> list[list[float]]
     loaded, documents = methods._loaded(model), methods._documents(model, length)
     step = PlanStep(schedule.length, schedule)
     plan = ContextPlan(loaded.present_plan.model, {FULL_ATTENTION: (step,)})
-    measure = methods.LocalMeasure(loaded.model, documents, lambda _: plan)
+    measure = LocalMeasure(loaded.model, documents, lambda _: plan)
     found = measure([schedule], range(len(documents)))[0]
     return [[round(float(value), 4) for value in row] for row in found]
 

@@ -6,6 +6,7 @@ from benchmarks import trade_off
 from benchmarks.trade_off import Point, front
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import Recipe, RotaryGeometry
+from studies.methods.measure import WINDOW
 
 
 def test_the_front_holds_what_no_other_beats_in_both() -> None:
@@ -23,10 +24,10 @@ def test_each_recorded_search_over_yarns_parameters_ended_in_yarn() -> None:
     """Rebuilt from its recipe alone: no runtime needs a list of factors for it."""
     found = [line for line in trade_off.lines() if line["cell"][0] == "yarn"]
     assert found
-    geometry = RotaryGeometry(32, 32, 1e4, original_length=trade_off.WINDOW)
+    geometry = RotaryGeometry(32, 32, 1e4, original_length=WINDOW)
     for line in found:
         recipe = [Recipe.from_json(each, "recipe") for each in line["recipe"]]
         assert line["chosen"] in ("search", recipe[-1].method)
         if line["chosen"] == "search":
             assert [each.method for each in recipe] == ["yarn"]
-        assert rebuild(recipe, geometry).length == line["cell"][1] * trade_off.WINDOW
+        assert rebuild(recipe, geometry).length == line["cell"][1] * WINDOW

@@ -78,7 +78,10 @@ def settings_for(
     if isinstance(train_steps, str) and train_steps != AUTO:
         if not train_steps.isdecimal():
             raise InvalidValue(
-                "train_steps", train_steps, f"must be a number or {AUTO!r}", f"write {STEPS}"
+                "train_steps",
+                train_steps,
+                f"must be a number of steps, or {AUTO!r}",
+                f"write {STEPS}",
             )
         train_steps = int(train_steps)
     if target_length <= window:

@@ -37,7 +37,9 @@ def test_it_is_a_training_of_the_steps_that_were_studied() -> None:
     assert (AUTO.train_steps, AUTO.train_if_needed) == (STEPS, True)
     given = settings_for(tiny.loaded().present_plan, 4 * tiny.WINDOW, train_steps="50")
     assert (given.train_steps, given.train_if_needed) == (50, False)
-    with pytest.raises(InvalidValue, match=r"train_steps = 'always': must be a number or 'auto'"):
+    with pytest.raises(
+        InvalidValue, match=r"train_steps = 'always': must be a number of steps, or 'auto'"
+    ):
         settings_for(tiny.loaded().present_plan, 4 * tiny.WINDOW, train_steps="always")
 
 

@@ -35,7 +35,7 @@ def short_forwards(settings: SearchSettings, length: int) -> int:
     """How many forwards it takes at the original length, at most: of the present, the best method
     and the chosen, and if short text counts, of all that are searched or may be chosen."""
     to_report = 3 * settings.sizes[2]
-    if settings.short_limit is None or settings.recover:
+    if not settings.limited:
         return to_report
     candidates = len(HAND_DESIGNED) + FINALISTS + 1
     return _scored(settings, length) + candidates * settings.sizes[1] + to_report

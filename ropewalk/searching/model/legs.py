@@ -21,11 +21,12 @@ import numpy as np
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.select import Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
+from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
@@ -113,13 +114,25 @@ def search_model(
 def check_search(
     loaded: LoadedModel, documents: Sequence[Document], settings: SearchSettings
 ) -> None:
-    """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
+    """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
+    before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
     check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
-    for _, _, length in legs_of(start, settings):
-        split_corpus(documents, encoder, length, settings.sizes, settings.seed)
+    for _, own, length in legs_of(start, settings):
+        sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
+        least = len(sets.search) * length
+        if settings.limited and length > own.geometry.original_length:
+            least += len(sets.search) * own.geometry.original_length
+        if settings.tokens is not None and settings.tokens < least:
+            raise InvalidValue(
+                "budget",
+                f"{settings.tokens} tokens",
+                f"one evaluation at {format_length(length)} takes {least:,}, over "
+                f"{len(sets.search)} documents",
+                "allow at least that",
+            )
 
 
 @dataclass(frozen=True)
@@ -185,11 +198,6 @@ class _Work:
             return ()
         return shortened(documents, self.corpus, self._encoder, original, self.settings.seed)
 
-    @property
-    def _limited(self) -> bool:
-        """Whether what a schedule costs on short text counts."""
-        return self.settings.short_limit is not None and not self.settings.recover
-
     @cached_property
     def _encoder(self) -> Encoder:
         return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
@@ -216,7 +224,7 @@ class _Work:
         }
         short = range(end, min(len(sources), end + sizes[2]))
         short_to_select = range(short.stop, min(len(sources), short.stop + sizes[1]))
-        short_to_search = range(short_to_select.stop, len(sources)) if self._limited else ()
+        short_to_search = range(short_to_select.stop, len(sources)) if self.settings.limited else ()
 
         def scores(
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
@@ -336,7 +344,7 @@ class _Work:
     ) -> dict[str, Paired]:
         """What each schedule costs in the text of the original length, on text to select by; empty
         where a schedule of its own serves that length, or nothing limits it."""
-        if not documents or not self._limited:
+        if not documents or not self.settings.limited:
             return {}
         texts = [text_of(sources[i]) for i in documents]
         present = kept.measured(self.start, documents)[:, TEXT]

@@ -32,7 +32,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
@@ -316,6 +316,17 @@ def test_what_cannot_be_searched_is_refused(
 def test_settings_say_what_they_take(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         SearchSettings(TARGET, **{name: value})
+
+
+def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward() -> None:
+    def check(tokens: int) -> None:
+        settings = replace(SETTINGS, evaluations=None, tokens=tokens)
+        check_search(tiny.loaded(), tiny.documents(), settings)
+
+    least = 3 * (TARGET + tiny.WINDOW)
+    with pytest.raises(InvalidValue, match=rf"one evaluation at {TARGET} takes {least:,}, over 3"):
+        check(least - 1)
+    check(least)
 
 
 def test_layers_that_are_not_searched_keep_what_they_do() -> None:

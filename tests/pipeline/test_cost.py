@@ -64,8 +64,8 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     # on the 6 of the search.
     long = (5 * 6 + len(HAND_DESIGNED) * 27 + 4 * 16 + 5 + 6) * 256
     # At 128, all that may be chosen and the model as it is on 16, three of them on 5, and all that
-    # are searched.
-    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 5 + 5 * 6
+    # are searched, with the hand-designed ones, on those of the search.
+    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 5 + (5 + len(HAND_DESIGNED)) * 6
     assert rows["search"].tokens == long + short * 128
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high

@@ -33,12 +33,14 @@ def most_forwards(settings: SearchSettings, length: int) -> int:
 
 def short_forwards(settings: SearchSettings, length: int) -> int:
     """How many forwards it takes at the original length, at most: of the present, the best method
-    and the chosen, and if short text counts, of all that are searched or may be chosen."""
+    and the chosen, and if short text counts, of all that are compared in the search or may be
+    chosen."""
     to_report = 3 * settings.sizes[2]
     if not settings.limited:
         return to_report
     candidates = len(HAND_DESIGNED) + FINALISTS + 1
-    return _scored(settings, length) + candidates * settings.sizes[1] + to_report
+    to_search = _scored(settings, length) + len(HAND_DESIGNED) * settings.sizes[0]
+    return to_search + candidates * settings.sizes[1] + to_report
 
 
 def _scored(settings: SearchSettings, length: int) -> int:

@@ -239,6 +239,9 @@ class _Work:
         by_hand = self._by_hand()
         searched = scores("hand-designed methods", "search", by_hand)
         beside = {name: _score(own, kind).score for name, own in searched.items()}
+        for name in by_hand if short_to_search else ():
+            text = kept.measured(by_hand[name], short_to_search)[:, TEXT].mean()
+            beside[name] = beside[name] + float(text) if np.isfinite(text) else np.inf
         space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
         if short_to_search:
@@ -333,6 +336,7 @@ class _Work:
                 if name in by_hand or name == chosen
             },
             short_limit=self.settings.short_limit,
+            by_objective=beside,
         )
 
     def _costs(

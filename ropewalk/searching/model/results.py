@@ -89,6 +89,9 @@ class Leg(Value):
     """Nats a token of text, at the original length, above the unmodified model: of the schedules
     that may be best at the target, on the documents that decided."""
     short_limit: float | None = None
+    by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
+    """What the search minimises, of each hand-designed method: as in `history`, with the loss of
+    short text if that counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +103,11 @@ class Leg(Value):
     def method(self) -> str | None:
         """The hand-designed method that was chosen, if one was."""
         return None if self.chosen == SEARCHED else self.chosen
+
+    @property
+    def beside_history(self) -> Mapping[str, float]:
+        """What the scores of `history` can be compared with."""
+        return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """By how much the chosen schedule's score is below that of the best hand-designed method.
@@ -169,7 +177,7 @@ class Found(Result):
             curve = SearchCurve(
                 [point.tokens for point in leg.history],
                 [point.score for point in leg.history],
-                {name: arm.search.score for name, arm in leg.baselines.items()},
+                leg.beside_history,
             )
             schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
             labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})

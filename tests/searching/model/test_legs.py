@@ -484,6 +484,17 @@ def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less()
         SearchSettings(TARGET, short_limit=-1)
 
 
+def test_scores_of_a_search_stand_beside_those_of_hand_designed_methods() -> None:
+    """Both with the loss of short text, or both without."""
+    settings = replace(SETTINGS, strategy="yarn")
+    for limit, added in ((0.02, True), (None, False)):
+        [leg] = searched(replace(settings, short_limit=limit)).legs
+        yarn = leg.baselines["yarn"].search.score
+        assert (leg.by_objective["yarn"] > yarn + 0.1) == added
+        # YaRN as published is the first that this strategy scores.
+        assert leg.history[0].score == pytest.approx(leg.beside_history["yarn"], rel=1e-6)
+
+
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:
     told: list[str] = []
     found = check_result(searched(replace(SETTINGS, evaluations=1), notice=told.append))

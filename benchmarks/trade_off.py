@@ -164,18 +164,15 @@ def named(line: Mapping[str, Any]) -> str:
 
 
 def front(found: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in both, the cheapest first."""
-    return sorted(
-        (
-            own
-            for own in found
-            if not any(
-                other.retrieved >= own.retrieved and other.cost <= own.cost and other != own
-                for other in found
-            )
-        ),
-        key=lambda point: point.cost,
-    )
+    """Those that no other beats, the cheapest first; of equal ones, the first."""
+
+    def beats(other: Point, own: Point) -> bool:
+        better = (other.retrieved, -other.cost), (own.retrieved, -own.cost)
+        return better[0] != better[1] and all(a >= b for a, b in zip(*better, strict=True))
+
+    left = {(own.retrieved, own.cost): own for own in reversed(found)}.values()
+    kept = [own for own in left if not any(beats(other, own) for other in found)]
+    return sorted(kept, key=lambda point: point.cost)
 
 
 def against_yarn(factor: int) -> str | None:

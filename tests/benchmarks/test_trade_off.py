@@ -15,8 +15,9 @@ def test_the_front_holds_what_no_other_beats_in_both() -> None:
 
     cheap, best, beaten = point("a", 0.6, 0.0), point("b", 0.9, 0.03), point("c", 0.8, 0.04)
     assert front([best, beaten, cheap]) == [cheap, best]
-    twin = point("b too", 0.9, 0.03)  # of equal ones, none is on it alone
-    assert not {best, twin} & set(front([best, twin, point("d", 0.9, 0.02)]))
+    twin = point("b too", 0.9, 0.03)
+    assert front([best, twin, cheap]) == [cheap, best]
+    assert front([best, twin, point("d", 0.9, 0.02)]) == [point("d", 0.9, 0.02)]
     assert str(best) == "b 90%, +3.0% (+2.0% to +4.1%)"
 
 

@@ -22,7 +22,8 @@ class Budget(NamedTuple):
 
     def __str__(self) -> str:
         if self.unit == "seconds":
-            return f"{math.ceil(self.amount / 60)}m"
+            whole = self.amount < 60
+            return f"{math.ceil(self.amount)}s" if whole else f"{math.ceil(self.amount / 60)}m"
         if self.unit == "tokens":
             return f"{_rounded_up(self.amount):.2g}tok"
         return f"{self.amount:.0f}"

@@ -44,3 +44,4 @@ def test_what_is_shown_is_never_less() -> None:
     for amount in (1001, 123456, 999_999, 7):
         assert as_budget(str(Budget(amount, "tokens"))).amount >= amount
     assert str(Budget(61, "seconds")) == "2m"
+    assert str(Budget(4.5, "seconds")) == "5s"

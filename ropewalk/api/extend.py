@@ -32,13 +32,12 @@ from ropewalk.lengths import format_length
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
 from ropewalk.pipeline.settings import (
-    BATCH,
     EVALUATIONS,
-    LEARNING_RATE,
     SAMPLES,
     TIMES,
     ExtendSettings,
     parted,
+    recipe,
     settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, silent
@@ -93,17 +92,24 @@ def extend(
         Sequence[Length], Option("Lengths to evaluate at (default: doublings of the window).")
     ] = (),
     train_steps: Annotated[
-        int,
-        Option("Also train, so many steps, under the chosen schedule (default: no training)."),
+        int | str,
+        Option(
+            "Also train, so many steps, under the chosen schedule; auto trains where no schedule "
+            "works without (default: no training).",
+            "N",
+        ),
     ] = 0,
     train_corpus: Annotated[
         Corpus | None,
         Option("Text to train on, less what the evaluation reads (default: the search's).", "FILE"),
     ] = None,
-    learning_rate: Annotated[float, Option("Learning rate of the training.", "RATE")] = (
-        LEARNING_RATE
-    ),
-    batch: Annotated[int, Option("Windows of a training step.")] = BATCH,
+    learning_rate: Annotated[
+        float | None,
+        Option("Learning rate of the training (default: by the model's size).", "RATE"),
+    ] = None,
+    batch: Annotated[
+        int | None, Option("Windows of a training step (default: by the model's size).")
+    ] = None,
     short_limit: ShortLimit = SHORT_LIMIT,
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
     dtype: Dtype = "auto",
@@ -151,8 +157,6 @@ def extend(
             lengths=as_lengths(lengths),
             seed=seed,
             train_steps=train_steps,
-            learning_rate=learning_rate,
-            batch=batch,
             short_limit=short_limit,
         )
         to_train: Sequence[Document] = ()
@@ -168,6 +172,12 @@ def extend(
         from ropewalk.pipeline.stages import stages
 
         loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
+        rate, windows = recipe(loaded.model.num_parameters(), settings.target_length)
+        settings = replace(
+            settings,
+            learning_rate=rate if learning_rate is None else learning_rate,
+            batch=windows if batch is None else batch,
+        )
         length = format_length(settings.target_length)
         path = given or Path("runs") / f"extend-{found.short_name}-{length}"
         if limit is not None:
@@ -206,7 +216,7 @@ def _within(
     """The settings, planned to fit a budget."""
     from ropewalk.evaluation.verdict import blocks
     from ropewalk.pipeline.cost import seconds_of, tokens_of
-    from ropewalk.pipeline.planned import planned
+    from ropewalk.pipeline.planned import least, planned, untrained
 
     window = loaded.present_plan.target_length
     if budget.unit == "evaluations":
@@ -218,6 +228,8 @@ def _within(
         whole = {
             n: decode(int, kept[n], n) for n in ("evaluations", "samples", "looks") if n in kept
         }
+        if settings.train_if_needed and kept.get("train_if_needed") is False:
+            settings = untrained(settings)
         if "lengths" in kept:
             settings = replace(
                 settings, lengths=decode(tuple[int, ...], kept["lengths"], "lengths")
@@ -232,6 +244,9 @@ def _within(
         f"{blocks(found.samples, found.looks)[-1]} for the verdict; at most "
         f"{tokens_of(found, window):,} tokens"
     )
+    if settings.train_steps and not found.train_steps:
+        needed = tokens_of(least(settings), window)
+        notice(f"no training fits, and none will be done; with one, it takes {needed:,} tokens")
     return found
 
 

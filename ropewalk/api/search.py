@@ -51,8 +51,8 @@ def search(
     strategy: Annotated[
         str,
         Option(
-            "adaptive, ropewalk's own search, or evolution, LongRoPE's algorithm in ropewalk's "
-            "space.",
+            "adaptive, ropewalk's own search; yarn, over YaRN's own parameters; or evolution, "
+            "LongRoPE's algorithm in ropewalk's space.",
             advanced=True,
         ),
     ] = "adaptive",

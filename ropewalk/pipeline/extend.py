@@ -21,17 +21,19 @@ from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.cost import tokens_of
 from ropewalk.pipeline.results import read_result, run_id
-from ropewalk.pipeline.settings import ExtendSettings
+from ropewalk.pipeline.settings import AUTO, STEPS, ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
-from ropewalk.pipeline.stages.verdict import Judge
+from ropewalk.pipeline.stages.verdict import Judge, JudgePlanned
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
+from ropewalk.searching.model.results import SEARCHED, schedule_in_words
 from ropewalk.untrusted import Fields
 from ropewalk.values import Result, decode
 
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
-OFFERED_STEPS = 200
-"""Those of the study of training."""
 USED = "used"
 """The event of a stage that ended, or was interrupted."""
 Done = Callable[[Stage[Any], Result], None]
@@ -101,21 +101,33 @@ class Extended(Result):
         """Whether the exported model works at the target, its price, and what to do."""
         judged = self.result(Judge)
         chosen = "the trained model" if self.method == TRAINED else self.method
+        if self.method == SEARCHED:
+            searched = schedule_in_words(self.result(Search).legs[0].best.schedule)
+            chosen = f"the searched schedule, {searched}"
         price = self.result(CheckShort).price
         advice = {
             "works": f"Use {chosen}; {price}.",
             "does not work": f"Do not use {chosen} at this length; {self._instead}.",
             "undecided": f"Run again with more samples before you rely on {chosen}; {price}.",
         }
-        return f"{judged.summary()}. {advice[judged.verdict]}"
+        return f"{judged.summary()}{self._without}. {advice[judged.verdict]}"
+
+    @property
+    def _without(self) -> str:
+        """After a training, what the schedule does by itself, and the model as it came."""
+        if self.method != TRAINED:
+            return ""
+        planned = self.result(JudgePlanned)
+        return (
+            f"; without training, {planned.chosen}: {planned.summary()}; as it came: retrieval "
+            f"{self.result(Untrained).before.retrieved}"
+        )
 
     @property
     def _instead(self) -> str:
-        return (
-            "train longer, or extend less far"
-            if self.settings.train_steps
-            else ("train under it, or extend less far")
-        )
+        if self.method == TRAINED:
+            return "train longer, or extend less far"
+        return "train under it, or extend less far"
 
     @property
     def written(self) -> str:
@@ -143,6 +155,7 @@ class Extended(Result):
         results = {
             each.name: each.result_type.from_json(kept.take(each.name), kept.of(each.name))
             for each in stages(settings)
+            if each.name in kept or not isinstance(each, Train)
         }
         kept.close()
         built = cls(fields.text("model"), settings, results)
@@ -182,6 +195,8 @@ def run_stages(
     """The same, with other stages."""
     name, redo = work.source, False
     for each in to_do:
+        if not each.needed(work):
+            continue
         file = work.directory.path / f"{each.name}.json"
         result = None
         if file.exists() and not redo:
@@ -247,13 +262,13 @@ def training_offered(directory: RunDirectory, found: Extended) -> str | None:
     settings, (tokens, seconds) = found.settings, _used(directory)
     if found.result(Judge).verdict != "does not work" or settings.train_steps or not tokens:
         return None
-    asked = replace(settings, train_steps=OFFERED_STEPS)
+    asked = replace(settings, train_steps=STEPS)
     [training] = [stage for stage in stages(asked) if isinstance(stage, Train)]
     more = training.cost(settings.target_length).tokens
     took = more * seconds / tokens
     return (
         f"training may help, as it did on small models (docs/training.md): with `train_steps` "
-        f"{OFFERED_STEPS} about {Range(took, took, took)} more, on documents like those the model "
+        f"{AUTO} about {Range(took, took, took)} more, on documents like those the model "
         "is used for (`train_corpus`)"
     )
 

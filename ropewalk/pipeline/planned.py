@@ -1,8 +1,8 @@
 """A run of `extend` planned to fit a budget: what it may spend at most, before anything is read.
 
 The looks of the verdict go first, then evaluations of the search, then samples, then the lengths
-between the window and the target. The plan, not the budget, is a run's identity: a run resumes
-under any budget that leads to the same plan.
+between the window and the target, and last a training that would be done only if needed. The plan,
+not the budget, is a run's identity: a run resumes under any budget that leads to the same plan.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ def planned(
     settings: ExtendSettings, budget: Budget, cost: Callable[[ExtendSettings], float]
 ) -> ExtendSettings:
     """The largest plan of these settings that costs no more than the budget, in its unit."""
-    least = settings
-    for least in _smaller(settings):
-        if cost(least) <= budget.amount:
-            return least
-    needed = budget._replace(amount=cost(least))
+    for smaller in _smaller(settings):
+        if cost(smaller) <= budget.amount:
+            return smaller
+    needed = budget._replace(amount=cost(smaller))
     raise InvalidValue(
         "budget",
         str(budget),
@@ -47,3 +46,16 @@ def _smaller(settings: ExtendSettings) -> Iterator[ExtendSettings]:
         yield replace(
             settings, lengths=lengths, samples=samples, evaluations=evaluations, looks=looks
         )
+    if settings.train_if_needed:
+        yield from _smaller(untrained(settings))
+
+
+def untrained(settings: ExtendSettings) -> ExtendSettings:
+    """The same without training."""
+    return replace(settings, train_steps=0, train_if_needed=False)
+
+
+def least(settings: ExtendSettings) -> ExtendSettings:
+    """The smallest of these settings, with the training that they ask for."""
+    *_, last = _smaller(replace(settings, train_if_needed=False))
+    return last

@@ -86,9 +86,10 @@ class AtTarget(NamedTuple):
     perplexity_high: float | None
 
     def __str__(self) -> str:
-        return f"retrieval {self._retrieved()}, perplexity {self._perplexed()}"
+        return f"retrieval {self.retrieved}, perplexity {self._perplexed()}"
 
-    def _retrieved(self) -> str:
+    @property
+    def retrieved(self) -> str:
         if self.retrieval is None:
             return NOT_MEASURED
         if self.retrieval_low is None or self.retrieval_high is None:

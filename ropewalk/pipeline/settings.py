@@ -16,8 +16,13 @@ from ropewalk.untrusted import check_count, check_seed
 TIMES = 8
 """How far a model is extended without a target."""
 EVALUATIONS, SAMPLES = 24, 20
+STEPS = 200
+"""Of a training that is chosen here: those of the study of training (docs/training.md)."""
+SMALL, TOKENS_A_STEP = 1_000_000, 4096
+"""Models of fewer parameters are trained as in that study."""
 LEARNING_RATE, BATCH = 2e-5, 8
-"""Of a training: AnchorAttention's (training/recipes/anchor.py)."""
+"""Of larger ones: AnchorAttention's (training/recipes/anchor.py)."""
+AUTO = "auto"
 SEARCH_SHARE = 0.55
 """Of the characters of the corpus; the rest is what the evaluation measures on."""
 
@@ -42,6 +47,8 @@ class ExtendSettings:
     """Of the verdict, at most."""
     short_limit: float = SHORT_LIMIT
     """Nats a token that the schedule may cost on short text, if another costs less."""
+    train_if_needed: bool = False
+    """Train only where the schedule alone does not work at the target."""
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples", "batch"):
@@ -60,7 +67,7 @@ def settings_for(
     samples: int = SAMPLES,
     lengths: Sequence[int] = (),
     seed: int = 0,
-    train_steps: int = 0,
+    train_steps: int | str = 0,
     learning_rate: float = LEARNING_RATE,
     batch: int = BATCH,
     short_limit: float = SHORT_LIMIT,
@@ -68,6 +75,15 @@ def settings_for(
     """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
     where no lengths are given."""
     window = present.target_length
+    if isinstance(train_steps, str) and train_steps != AUTO:
+        if not train_steps.isdecimal():
+            raise InvalidValue(
+                "train_steps",
+                train_steps,
+                f"must be a number of steps, or {AUTO!r}",
+                f"write {STEPS}",
+            )
+        train_steps = int(train_steps)
     if target_length <= window:
         raise InvalidValue(
             "to",
@@ -95,11 +111,19 @@ def settings_for(
         samples,
         at,
         seed,
-        train_steps,
+        STEPS if isinstance(train_steps, str) else train_steps,
         learning_rate,
         batch,
         short_limit=short_limit,
+        train_if_needed=train_steps == AUTO,
     )
+
+
+def recipe(parameters: int, target_length: int) -> tuple[float, int]:
+    """The learning rate of a training, and the windows of a step, each as long as the target."""
+    if parameters < SMALL:
+        return 3e-4, max(1, TOKENS_A_STEP // target_length)
+    return LEARNING_RATE, BATCH
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

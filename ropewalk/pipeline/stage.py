@@ -91,6 +91,10 @@ class Stage(Generic[R]):
         """The room on disk that it still needs for models, in a run directory at `place`."""
         return 0
 
+    def needed(self, work: Work) -> bool:
+        """Whether there is anything to do, by the results so far; if not, it is left out."""
+        return True
+
     def run(self, work: Work, progress: Progress) -> R:
         """Do the work; what is on disk already is not done again."""
         raise NotImplementedError

@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
-from ropewalk.scaling import linear, llama3, log_growth, longrope, ntk, ntk_mixed, yarn
-from ropewalk.schedule import MAX_FACTOR, FloatArray, RotarySchedule
+from ropewalk.scaling import linear, llama3, log_growth, longrope, named, ntk, ntk_mixed, yarn
+from ropewalk.schedule import MAX_FACTOR, FloatArray, Recipe, RotarySchedule
 from ropewalk.untrusted import Fields
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
@@ -48,12 +48,15 @@ class Candidate:
     factors: tuple[float, ...]
     kept_initial_positions: int = 0
     attention_scaling: float = 1.0
+    recipe: Recipe | None = None
+    """The method whose schedule this stands for exactly; its factors and m are rounded above."""
 
     def to_json(self) -> dict[str, object]:
         return {
             "factors": list(self.factors),
             "kept_initial_positions": self.kept_initial_positions,
             "attention_scaling": self.attention_scaling,
+            **({} if self.recipe is None else {"recipe": self.recipe.to_json()}),
         }
 
     @classmethod
@@ -64,6 +67,9 @@ class Candidate:
             factors=tuple(fields.numbers("factors")),
             kept_initial_positions=fields.integer("kept_initial_positions"),
             attention_scaling=fields.number("attention_scaling"),
+            recipe=Recipe.from_json(fields.take("recipe"), fields.of("recipe"))
+            if "recipe" in fields
+            else None,
         )
 
 
@@ -194,6 +200,14 @@ class Space:
         factors = tuple((steps / STEPS_PER_UNIT).tolist())
         return Candidate(factors, kept_initial_positions, attention_scaling)
 
+    def of_method(self, schedule: RotarySchedule) -> Candidate:
+        """The candidate of a method's own schedule, which `schedule` makes again without rounding.
+
+        Its recipe stays, so a runtime that knows the method needs no list of factors.
+        """
+        [found] = self._distinct(schedule)
+        return dataclasses.replace(found, recipe=schedule.recipe[-1])
+
     def steps(self, candidate: Candidate) -> Steps:
         steps: Steps = np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
         return steps
@@ -220,7 +234,9 @@ class Space:
 
         A factor of 1 is no such end: it leaves a pair as pretraining had it.
         """
-        met = []
+        met: list[str] = []
+        if candidate.recipe is not None:
+            return ()  # the ends of a method's own parameters are those of its strategy
         at_most = int((np.array(candidate.factors) == self.highest).sum())
         if at_most:
             met.append(
@@ -237,7 +253,10 @@ class Space:
         return tuple(met)
 
     def schedule(self, candidate: Candidate) -> RotarySchedule:
-        """The schedule that a candidate stands for; its recipe is `longrope`."""
+        """The schedule that a candidate stands for; its recipe is `longrope`, or its own."""
+        if candidate.recipe is not None:
+            given = dict(candidate.recipe.parameters)
+            return named(candidate.recipe.method)(self.start, given.pop("target_length"), **given)
         factors = np.array(candidate.factors)
         if self.recover:
             factors = factors / self._present

@@ -63,8 +63,10 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     # 5 evaluations on 6 documents, all methods on all 27, 4 finalists on 16, one reported on 5 and
     # on the 6 of the search.
     long = (5 * 6 + len(HAND_DESIGNED) * 27 + 4 * 16 + 5 + 6) * 256
-    # At 128, all that may be chosen and the model as it is on 16, and three of them on 5.
-    assert rows["search"].tokens == long + ((len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 5) * 128
+    # At 128, all that may be chosen and the model as it is on 16, three of them on 5, and all that
+    # are searched, with the hand-designed ones, on those of the search.
+    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 5 + (5 + len(HAND_DESIGNED)) * 6
+    assert rows["search"].tokens == long + short * 128
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0

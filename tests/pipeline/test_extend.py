@@ -184,7 +184,7 @@ def test_what_a_run_used_is_said_over_all_its_interruptions(folder: Path, tmp_pa
     # The untrained model of this test works nowhere, and training is offered with what it takes.
     offered = [line for line in told if line.startswith("training may help")]
     assert len(offered) == 2
-    assert re.search(r"`train_steps` 200 about [\d.]+ (s|minutes|hours) more", offered[0])
+    assert re.search(r"`train_steps` auto about [\d.]+ (s|minutes|hours) more", offered[0])
 
 
 def edited(*keys: str, to: object) -> Callable[[Path], None]:
@@ -335,7 +335,8 @@ def test_the_least_budget_ends_in_a_hand_designed_method(folder: Path, tmp_path:
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
         work = Work(str(folder), loaded, TARGET, *texts, directory, print)
         found = run_stages(work, settings, stages(settings)[:4])
-    assert found.result(Search).legs[0].history == ()
+    # What it scores is YaRN as published, which is one of them.
+    assert len(found.result(Search).legs[0].history) == 1
     assert found.method in HAND_DESIGNED
 
 

@@ -62,7 +62,8 @@ def records(method: str, right: int, loss: float, *, length: int = 256) -> list[
 
 def concluded_by(stage: Evaluate, records: list[EvalRecord], leg: Leg) -> EvaluatedExtension:
     answerer = InProcess(tiny.loaded(), ())
-    return stage.evaluated(concluded(answerer, stage.settings, records), records, leg)
+    conclusion = concluded(answerer, stage.settings, records)
+    return stage.evaluated(conclusion, records, leg, leg.chosen)
 
 
 def test_the_evaluation_reports_on_what_the_search_stage_chose(done: Extended) -> None:

@@ -52,7 +52,7 @@ def test_the_trained_model_is_measured_next_to_the_one_it_was(
 ) -> None:
     check_result(done)
     assert list(done.results) == [
-        *("inspect", "compare", "search", "untrained", "train", "evaluate"),
+        *("inspect", "compare", "search", "untrained", "planned", "train", "evaluate"),
         *("short", "verdict", "export", "verify"),
     ]
     evaluated, before = done.result(Evaluate), done.result(Untrained)

@@ -13,7 +13,7 @@ from ropewalk.pipeline.stages.inspect import Inspect
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
-from ropewalk.pipeline.stages.verdict import Judge
+from ropewalk.pipeline.stages.verdict import Judge, JudgePlanned
 from ropewalk.pipeline.stages.verify import Verify
 
 
@@ -22,14 +22,19 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     measured = (settings.target_length, settings.lengths, settings.samples, settings.seed)
     evaluation: tuple[Stage[Any], ...] = (Evaluate(*measured),)
     if settings.train_steps:
+        # Of a training that is asked for in any case, the schedule alone is judged by the samples
+        # that are there.
+        looks = settings.looks if settings.train_if_needed else 1
         evaluation = (
             Untrained(*measured),
+            JudgePlanned(settings.target_length, settings.samples, settings.seed, looks),
             Train(
                 settings.target_length,
                 settings.train_steps,
                 settings.learning_rate,
                 settings.batch,
                 settings.seed,
+                settings.train_if_needed,
             ),
             Evaluate(*measured, trained=True),
         )

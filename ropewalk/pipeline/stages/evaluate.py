@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TASKS = ("perplexity", "passkey", "needle", "kv")
 TRAINED = "trained"
 """The name of the trained model under the chosen schedule, among methods."""
+TRAINING = "train"
+"""The stage whose result stands between the two evaluations."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Evaluate(Stage[EvaluatedExtension]):
     seed: int = 0
     tasks: tuple[str, ...] = TASKS
     trained: bool = False
-    """Only the trained model is measured; the records of the others are there."""
+    """After a training, only the trained model is measured: the records of the others are there."""
 
     name = "evaluate"
     does = "perplexity, passkey, needle and key-value retrieval, before and after"
@@ -66,7 +68,8 @@ class Evaluate(Stage[EvaluatedExtension]):
         evaluation = Evaluation(answerer, work.to_report, self.settings, work.notice)
         records = evaluation.run(work.directory.journal(RECORDS), share(progress, self.name))
         [leg] = work.result(Search).legs
-        found = self.evaluated(concluded(answerer, self.settings, records), records, leg)
+        conclusion = concluded(answerer, self.settings, records)
+        found = self.evaluated(conclusion, records, leg, self._chosen(work))
 
         def pictures() -> dict[str, Figure]:
             kept = {f"figures/{name}": drawn for name, drawn in found.figures(records).items()}
@@ -76,15 +79,20 @@ class Evaluate(Stage[EvaluatedExtension]):
         return found
 
     def _conditions(self, work: Work) -> tuple[Condition, ...]:
-        if not self.trained:
+        if self._chosen(work) != TRAINED:
             return conditions_of(work)
         plan = work.result(Search).plan
         return (Condition(TRAINED, plan.id, plan),)
 
+    def _chosen(self, work: Work) -> str:
+        """The name of what is exported: a schedule's, or that of the model after a training."""
+        [leg] = work.result(Search).legs
+        return TRAINED if self.trained and TRAINING in work.results else leg.chosen
+
     def recalled(self, work: Work, result: EvaluatedExtension) -> EvaluatedExtension:
         """The result, if it speaks of the schedule that the search stage chose."""
         [leg] = work.result(Search).legs
-        chosen = TRAINED if self.trained else leg.chosen
+        chosen = self._chosen(work)
         for key, own in (("chosen", chosen), ("best_hand_designed", leg.best_hand_designed)):
             if getattr(result, key) != own:
                 raise InvalidValue(
@@ -96,13 +104,13 @@ class Evaluate(Stage[EvaluatedExtension]):
         return result
 
     def evaluated(
-        self, found: Evaluated, records: Sequence[EvalRecord], leg: Leg
+        self, found: Evaluated, records: Sequence[EvalRecord], leg: Leg, chosen: str
     ) -> EvaluatedExtension:
         """The conclusion from the records, with the chosen schedule named."""
         pooled = {metric: tuple(lines(records, metric)) for metric in METRICS}
         return EvaluatedExtension(
             **vars(found),
-            chosen=TRAINED if self.trained else leg.chosen,
+            chosen=chosen,
             best_hand_designed=leg.best_hand_designed,
             pooled=pooled,
             at_target={

@@ -22,6 +22,7 @@ class Search(Stage[Found]):
     seed: int = 0
     short_limit: float = SHORT_LIMIT
     """Nats a token that it may cost on short text."""
+    strategy: str = "yarn"
     documents: tuple[int, int, int] = (6, 16, 5)
     """To search on, to select by, to report on. The evaluation reports too, on text of its own."""
 
@@ -32,13 +33,14 @@ class Search(Stage[Found]):
     def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
-        short = Forwards(window, short_forwards(self.settings))
+        short = Forwards(window, short_forwards(self.settings, self.target_length))
         return Cost((Forwards(self.target_length, count), short))
 
     @property
     def settings(self) -> SearchSettings:
         return SearchSettings(
             target_length=self.target_length,
+            strategy=self.strategy,
             evaluations=self.evaluations,
             stock_runtimes=True,
             documents=self.documents,

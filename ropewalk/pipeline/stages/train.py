@@ -18,7 +18,9 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stages.evaluate import TRAINING
 from ropewalk.pipeline.stages.search import Search
+from ropewalk.pipeline.stages.verdict import JudgePlanned
 from ropewalk.pipeline.training import check_documents, job_of, train_in, trained_stage
 from ropewalk.progress import Progress
 from ropewalk.training.settings import StageSettings, TrainingSettings
@@ -43,8 +45,10 @@ class Train(Stage[Training]):
     learning_rate: float
     batch: int
     seed: int = 0
+    if_needed: bool = False
+    """Only where the schedule alone does not work."""
 
-    name = "train"
+    name = TRAINING
     does = "the model under the chosen schedule, on text that the evaluation does not read"
     result_type = Training
 
@@ -54,6 +58,9 @@ class Train(Stage[Training]):
         return TrainingSettings(
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
+
+    def needed(self, work: Work) -> bool:
+        return not self.if_needed or work.result(JudgePlanned).verdict == "does not work"
 
     def cost(self, window: int) -> Cost:
         return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.answerers.in_process import InProcess
@@ -14,14 +15,14 @@ from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.verdict import LOOKS, blocks, look
 from ropewalk.pipeline.results import Judged
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
-from ropewalk.pipeline.stages.evaluate import TASKS, Evaluate
+from ropewalk.pipeline.stages.evaluate import TASKS, Evaluate, Untrained
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.progress import Progress, share
 from ropewalk.records import PERPLEXITY, EvalRecord
 from ropewalk.run_directory import RECORDS
 
-MORE = "verdict.jsonl"
-"""The samples that the evaluation did not need."""
+MORE, PLANNED = "verdict.jsonl", "planned.jsonl"
+"""The samples that the evaluation did not need, after a training and before it."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,29 @@ class Judge(Stage[Judged]):
     name = "verdict"
     does = "whether the chosen schedule works at the target, with more samples where they can tell"
     result_type = Judged
+    of: ClassVar[type[Evaluate]] = Evaluate
+    """The evaluation whose schedule is judged."""
+    journals: ClassVar[tuple[str, ...]] = (RECORDS, PLANNED)
+    """Samples that are there already."""
+    more: ClassVar[str] = MORE
 
     def cost(self, window: int) -> Cost:
         more = blocks(self.samples, self.looks)[-1] - self.samples
         return Cost((Forwards(self.target_length, len(self.tasks) * more),))
 
     def run(self, work: Work, progress: Progress) -> Judged:
-        chosen, plan = work.result(Evaluate).chosen, work.result(Search).plan
+        chosen, plan = work.result(self.of).chosen, work.result(Search).plan
         answerer = InProcess(work.loaded, [Condition(chosen, plan.id, plan)])
         known = [
             record
-            for i, each in enumerate(work.directory.journal(RECORDS).records, start=1)
-            if (record := EvalRecord.from_json(each, f"record {i}")).method == chosen
+            for name in self.journals
+            if (work.directory.path / name).exists()
+            for i, each in enumerate(work.directory.journal(name).records, start=1)
+            if (record := EvalRecord.from_json(each, f"{name}: record {i}")).method == chosen
             and record.length == self.target_length
             and record.task in self.tasks
         ]
-        journal, tell = work.directory.journal(MORE), share(progress, self.name)
+        journal, tell = work.directory.journal(self.more), share(progress, self.name)
         asked = [name for name in self.tasks if any(r.task == name for r in known)]
         taken = []
         for samples in blocks(self.samples, self.looks) if asked else ():
@@ -80,12 +88,23 @@ class Judge(Stage[Judged]):
 
     def recalled(self, work: Work, result: Judged) -> Judged:
         """The result, if it speaks of the schedule that was evaluated."""
-        chosen = work.result(Evaluate).chosen
+        chosen = work.result(self.of).chosen
         if result.chosen != chosen:
             raise InvalidValue(
                 f"{work.directory.path / self.name}.json: result.chosen",
                 result.chosen,
-                f"must be {chosen!r}, as in {Evaluate.name}.json",
+                f"must be {chosen!r}, as in {self.of.name}.json",
                 f"remove {self.name}.json to have the stage done again",
             )
         return result
+
+
+@dataclass(frozen=True)
+class JudgePlanned(Judge):
+    """The same of the schedule without training."""
+
+    name = "planned"
+    does = "whether the chosen schedule works at the target without training"
+    of = Untrained
+    journals = (RECORDS,)
+    more = PLANNED

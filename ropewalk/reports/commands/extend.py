@@ -51,7 +51,12 @@ def page(run: RunOnDisk) -> Page:
         _verdict(inspected, evaluated),
         tuple(e.summary() for e in (found, trained, short, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
-        tuple(name for name in asked if not (run.path / f"{name}.json").exists()),
+        tuple(
+            name
+            for name in asked
+            if not (run.path / f"{name}.json").exists()
+            and not (name == "train" and evaluated and run.configuration.get("train_if_needed"))
+        ),
     )
 
 

@@ -86,9 +86,7 @@ def of_search(found: Found) -> Section:
 
 def _progress(leg: Leg) -> Chart:
     hand_designed = sorted(
-        (arm.search.score, name)
-        for name, arm in leg.baselines.items()
-        if math.isfinite(arm.search.score)
+        (score, name) for name, score in leg.beside_history.items() if math.isfinite(score)
     )
     curve = tuple(
         Mark(point.tokens, point.score) for point in leg.history if math.isfinite(point.score)

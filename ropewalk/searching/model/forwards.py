@@ -26,24 +26,34 @@ SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
 def most_forwards(settings: SearchSettings, length: int) -> int:
     """How many forwards a leg to this length takes at most, those at other lengths left out."""
     to_search, to_select, to_report = settings.sizes
+    every_document = to_search + to_select + to_report
+    besides = len(HAND_DESIGNED) * every_document + FINALISTS * to_select + to_search + to_report
+    return _scored(settings, length) + besides
+
+
+def short_forwards(settings: SearchSettings, length: int) -> int:
+    """How many forwards it takes at the original length, at most: of the present, the best method
+    and the chosen, and if short text counts, of all that are compared in the search or may be
+    chosen."""
+    to_report = 3 * settings.sizes[2]
+    if not settings.limited:
+        return to_report
+    candidates = len(HAND_DESIGNED) + FINALISTS + 1
+    to_search = _scored(settings, length) + len(HAND_DESIGNED) * settings.sizes[0]
+    return to_search + candidates * settings.sizes[1] + to_report
+
+
+def _scored(settings: SearchSettings, length: int) -> int:
+    """How many documents the strategy itself looks at, at most."""
     limits = []
     if settings.evaluations is not None:
-        limits.append(settings.evaluations * to_search)
+        limits.append(settings.evaluations * settings.sizes[0])
     if settings.tokens is not None:
         limits.append(settings.tokens // length)
     if not limits:
         usual = PUBLISHED if settings.strategy == "evolution" else QUICK
-        limits.append(usual * to_search)
-    every_document = to_search + to_select + to_report
-    chosen = to_search + to_report
-    return min(limits) + len(HAND_DESIGNED) * every_document + FINALISTS * to_select + chosen
-
-
-def short_forwards(settings: SearchSettings) -> int:
-    """How many forwards it takes at the original length, at most: of the present, the best method
-    and the chosen, and before, of all that may be chosen."""
-    candidates = 0 if settings.short_limit is None else len(HAND_DESIGNED) + FINALISTS + 1
-    return candidates * settings.sizes[1] + 3 * settings.sizes[2]
+        limits.append(usual * settings.sizes[0])
+    return min(limits)
 
 
 def announce_search(
@@ -68,7 +78,7 @@ def announce_search(
             found.append((length, most_forwards(own, length)))
             original = leg_start.geometry.original_length
             if length > original:
-                found.append((original, short_forwards(own)))
+                found.append((original, short_forwards(own, length)))
         return found
 
     smaller = []

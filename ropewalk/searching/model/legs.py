@@ -21,11 +21,12 @@ import numpy as np
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.select import Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
+from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
@@ -46,7 +47,15 @@ from ropewalk.searching.model.objectives import (
 )
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.ranks import SearchRanks
-from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
+from ropewalk.searching.model.results import (
+    PRESENT,
+    SEARCHED,
+    Arm,
+    Found,
+    Leg,
+    Score,
+    schedule_in_words,
+)
 from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
@@ -105,13 +114,25 @@ def search_model(
 def check_search(
     loaded: LoadedModel, documents: Sequence[Document], settings: SearchSettings
 ) -> None:
-    """Refuse a target, or a corpus too short for it, before anything is computed or kept."""
+    """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
+    before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
     check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
-    for _, _, length in legs_of(start, settings):
-        split_corpus(documents, encoder, length, settings.sizes, settings.seed)
+    for _, own, length in legs_of(start, settings):
+        sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
+        least = len(sets.search) * length
+        if settings.limited and length > own.geometry.original_length:
+            least += len(sets.search) * own.geometry.original_length
+        if settings.tokens is not None and settings.tokens < least:
+            raise InvalidValue(
+                "budget",
+                f"{settings.tokens} tokens",
+                f"one evaluation at {format_length(length)} takes {least:,}, over "
+                f"{len(sets.search)} documents",
+                "allow at least that",
+            )
 
 
 @dataclass(frozen=True)
@@ -143,7 +164,10 @@ class _Work:
             self.notice,
             plain_search=self.settings.as_published,
         )
-        documents = (*sets.all, *self._shortened((*sets.reporting, *sets.selection)))
+        documents = (
+            *sets.all,
+            *self._shortened((*sets.reporting, *sets.selection, *sets.search)),
+        )
         sources = [document.source for document in documents]
         if len(sets.selection) < FEWEST:
             self.notice(
@@ -199,7 +223,8 @@ class _Work:
             "reporting": range(second, end),
         }
         short = range(end, min(len(sources), end + sizes[2]))
-        short_to_select = range(short.stop, len(sources))
+        short_to_select = range(short.stop, min(len(sources), short.stop + sizes[1]))
+        short_to_search = range(short_to_select.stop, len(sources)) if self.settings.limited else ()
 
         def scores(
             stage: str, place: str, schedules: Mapping[str, RotarySchedule]
@@ -214,8 +239,14 @@ class _Work:
         by_hand = self._by_hand()
         searched = scores("hand-designed methods", "search", by_hand)
         beside = {name: _score(own, kind).score for name, own in searched.items()}
+        for name in by_hand if short_to_search else ():
+            text = kept.measured(by_hand[name], short_to_search)[:, TEXT].mean()
+            beside[name] = beside[name] + float(text) if np.isfinite(text) else np.inf
         space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
+        if short_to_search:
+            tokens = self.length + self.start.geometry.original_length
+            objective = replace(objective, tokens_per_document=tokens, short=short_to_search.start)
         result = self._search(
             space,
             objective,
@@ -305,6 +336,7 @@ class _Work:
                 if name in by_hand or name == chosen
             },
             short_limit=self.settings.short_limit,
+            by_objective=beside,
         )
 
     def _costs(
@@ -316,7 +348,7 @@ class _Work:
     ) -> dict[str, Paired]:
         """What each schedule costs in the text of the original length, on text to select by; empty
         where a schedule of its own serves that length, or nothing limits it."""
-        if not documents or self.settings.recover or self.settings.short_limit is None:
+        if not documents or not self.settings.limited:
             return {}
         texts = [text_of(sources[i]) for i in documents]
         present = kept.measured(self.start, documents)[:, TEXT]
@@ -365,7 +397,8 @@ class _Work:
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
             evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
-        limits = (evaluations, tokens and tokens / (objective.documents * self.length))
+        each = objective.documents * objective.tokens_per_document
+        limits = (evaluations, tokens and tokens / each)
         expected = min(limit for limit in limits if limit)
 
         def report(now: searching.Progress) -> None:
@@ -463,7 +496,9 @@ def _described(searched: RotarySchedule, by_hand: Mapping[str, RotarySchedule]) 
         return float(max(np.abs(factors).max(), abs(scaling)))
 
     name, nearest = min(((n, apart(s)) for n, s in by_hand.items()), key=lambda each: each[1])
-    return f"{name}, rounded to the search grid" if nearest < ROUNDED else "one of its own"
+    if nearest >= ROUNDED or searched.recipe[-1].method != "longrope":
+        return schedule_in_words(searched)
+    return f"{name}, rounded to the search grid"
 
 
 def _less(first: Losses | None, second: Losses | None) -> Paired | None:

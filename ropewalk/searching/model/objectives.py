@@ -41,9 +41,14 @@ class ModelObjective:
     tokens_per_document: int
     first: int = 0
     """The measure's number of the objective's document 0."""
+    short: int | None = None
+    """The same of its beginning, of the original length; None where short text counts nothing."""
 
     def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        return loss_of(self.measure(schedules, [self.first + d for d in documents]), self.kind)
+        found = loss_of(self.measure(schedules, [self.first + d for d in documents]), self.kind)
+        if self.short is not None:
+            found = found + self.measure(schedules, [self.short + d for d in documents])[..., TEXT]
+        return found
 
 
 def loss_of(measured: FloatArray, kind: Kind) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 from ropewalk.context_plan import ContextPlan, without_query_scales
 from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.searching.driver import Point
 from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
 
@@ -89,6 +89,9 @@ class Leg(Value):
     """Nats a token of text, at the original length, above the unmodified model: of the schedules
     that may be best at the target, on the documents that decided."""
     short_limit: float | None = None
+    by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
+    """What the search minimises, of each hand-designed method: as in `history`, with the loss of
+    short text if that counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +103,11 @@ class Leg(Value):
     def method(self) -> str | None:
         """The hand-designed method that was chosen, if one was."""
         return None if self.chosen == SEARCHED else self.chosen
+
+    @property
+    def beside_history(self) -> Mapping[str, float]:
+        """What the scores of `history` can be compared with."""
+        return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """By how much the chosen schedule's score is below that of the best hand-designed method.
@@ -169,7 +177,7 @@ class Found(Result):
             curve = SearchCurve(
                 [point.tokens for point in leg.history],
                 [point.score for point in leg.history],
-                {name: arm.search.score for name, arm in leg.baselines.items()},
+                leg.beside_history,
             )
             schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
             labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
@@ -194,6 +202,15 @@ class Searched(Found):
         return f"{self.model}: {super().summary()}"
 
 
+def schedule_in_words(schedule: RotarySchedule) -> str:
+    """A searched schedule: a method with its parameters, or factors of its own."""
+    last = schedule.recipe[-1]
+    if last.method == "longrope":
+        return "factors of its own"
+    shown = {k: v for k, v in last.parameters.items() if not isinstance(v, bool)}
+    return str(Recipe(last.method, shown))
+
+
 def _in_words(leg: Leg) -> str:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
@@ -207,8 +224,8 @@ def _in_words(leg: Leg) -> str:
         ]
     else:
         told = [
-            f"At {at}, the searched schedule was chosen over {baseline}, the best hand-designed "
-            "method.",
+            f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
+            f"over {baseline}, the best hand-designed method.",
             verdict_in_words(leg) or _failures(leg),
             compared_in_words(leg),
             limited_in_words(leg),

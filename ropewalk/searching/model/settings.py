@@ -70,6 +70,11 @@ class SearchSettings:
             )
 
     @property
+    def limited(self) -> bool:
+        """Whether what a schedule costs on short text counts."""
+        return self.short_limit is not None and not self.recover
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """How many documents to search on, to select by and to report on."""
         return DOCUMENTS if self.documents is None else self.documents

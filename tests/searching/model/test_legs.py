@@ -32,7 +32,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
 from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
@@ -90,7 +90,7 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert leg.baselines[leg.best_hand_designed].selection.score == lowest
     assert leg.best.selection.score <= lowest
     assert leg.evaluations <= 8
-    assert leg.tokens == round(leg.evaluations * 3) * TARGET
+    assert leg.tokens == round(leg.evaluations * 3) * (TARGET + tiny.WINDOW)
     scores = [point.score for point in leg.history]
     assert scores == sorted(scores, reverse=True)
     with applied(tiny.model(), found.plan):  # which proves that it took effect
@@ -293,7 +293,7 @@ def test_a_served_length_is_for_recovery_alone() -> None:
     [
         ({"target_length": tiny.WINDOW}, InvalidValue, "must be above 128"),
         ({"target_length": 2**20}, InputError, r"document 0 \(\d,\d+ tokens\)"),
-        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 768 tokens"),
+        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 1152 tokens"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
@@ -316,6 +316,17 @@ def test_what_cannot_be_searched_is_refused(
 def test_settings_say_what_they_take(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         SearchSettings(TARGET, **{name: value})
+
+
+def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward() -> None:
+    def check(tokens: int) -> None:
+        settings = replace(SETTINGS, evaluations=None, tokens=tokens)
+        check_search(tiny.loaded(), tiny.documents(), settings)
+
+    least = 3 * (TARGET + tiny.WINDOW)
+    with pytest.raises(InvalidValue, match=rf"one evaluation at {TARGET} takes {least:,}, over 3"):
+        check(least - 1)
+    check(least)
 
 
 def test_layers_that_are_not_searched_keep_what_they_do() -> None:
@@ -471,6 +482,17 @@ def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less()
         assert f"not chosen: {over[0]} (" in found.summary()
     with pytest.raises(InvalidValue, match="short_limit = -1"):
         SearchSettings(TARGET, short_limit=-1)
+
+
+def test_scores_of_a_search_stand_beside_those_of_hand_designed_methods() -> None:
+    """Both with the loss of short text, or both without."""
+    settings = replace(SETTINGS, strategy="yarn")
+    for limit, added in ((0.02, True), (None, False)):
+        [leg] = searched(replace(settings, short_limit=limit)).legs
+        yarn = leg.baselines["yarn"].search.score
+        assert (leg.by_objective["yarn"] > yarn + 0.1) == added
+        # YaRN as published is the first that this strategy scores.
+        assert leg.history[0].score == pytest.approx(leg.beside_history["yarn"], rel=1e-6)
 
 
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:

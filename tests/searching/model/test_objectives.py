@@ -89,6 +89,13 @@ def test_an_objective_is_a_choice_among_what_is_measured() -> None:
         np.testing.assert_array_equal(objective.losses(SCHEDULES, [0, 1]), expected)
 
 
+def test_the_loss_of_short_text_is_added_document_by_document() -> None:
+    measured = measure()(SCHEDULES, range(len(DOCUMENTS)))
+    objective = ModelObjective(measure(), "needle", 1, LENGTH, first=0, short=2)
+    expected = measured[:, :1, ANSWERS] + measured[:, 2:3, TEXT]
+    np.testing.assert_array_equal(objective.losses(SCHEDULES, [0]), expected)
+
+
 def test_a_schedule_under_which_logits_are_no_numbers_fails_and_the_others_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -135,8 +135,8 @@ def check_verify(call: Call, gguf_file: Path) -> None:
     assert done.returncode == 3, done.stderr
     said = " ".join(done.stdout.split())
     assert said.count("needs torch, which is not installed: pip install 'ropewalk[models]'") == 1
-    assert "vllm: well, by its rules: full_attention: 16 pairs" in said
-    assert "weights: well, 29 tensors" in said
+    assert "vllm: OK (by its rules, not tested here): full_attention: 16 pairs" in said
+    assert "weights: OK, 29 tensors" in said
     needs = "needs tokenizers, which is not installed: pip install 'ropewalk[models]'"
     assert f"not established: tokenizer: loading the tokenizer {needs}" in said
     asked = call("verify", BUNDLED, "--runtime", "transformers", "--json")

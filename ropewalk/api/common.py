@@ -49,7 +49,7 @@ Plans: TypeAlias = Annotated[
 MethodNames: TypeAlias = Annotated[
     Sequence[str],
     Option(
-        "A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        "A method of `ropewalk methods`, or `none` for the unmodified model; repeatable.",
         "METHOD",
         shell=("--method",),
     ),
@@ -74,8 +74,8 @@ WeightsField: TypeAlias = Annotated[
 ShortLimit: TypeAlias = Annotated[
     float,
     Option(
-        "What the schedule may cost within the original length, in nats a token of text; one that "
-        "costs more is taken only if all do.",
+        "The most that a schedule may cost within the original length, in nats a token of text; "
+        "one that costs more is taken only if all do.",
         "NATS",
     ),
 ]

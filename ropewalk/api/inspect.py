@@ -37,8 +37,8 @@ JUDGED = 16 * 1024**2
 
 
 SCOPE = (
-    "This theory predicts what a model trained with this base can tell apart at which distance. It "
-    "does not predict how a model performs that was trained further after its extension."
+    "This is theory for a model pretrained with this base; it says nothing about models fine-tuned "
+    "after their extension."
 )
 
 
@@ -100,7 +100,7 @@ class Inspection(Result):
     def summary(self) -> str:
         geometry, theory = self.schedule.geometry, self.theory
         if self.schedule.has_no_positions:
-            reach = "it has no positions, since every pair stands still"
+            reach = "it has no positions, since no pair turns"
         elif theory.effective_length is None:
             reach = f"similar keys beat random ones at all distances below {_k(theory.length)}"
         else:

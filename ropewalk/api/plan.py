@@ -104,11 +104,11 @@ class Planned(Result):
         if self.schedule.has_no_positions:
             speeds = "no positions"
         if self.rope_parameters is None:
-            stock = f"No stock config says this: {self.rope_parameters_refused}."
+            stock = f"No stock config can express it: {self.rope_parameters_refused}."
         else:
-            stock = "A stock config says this in its rope_parameters."
+            stock = "A stock config expresses it in its rope_parameters."
         return (
-            f"{self._lengths()} by {self.schedule.method}: {speeds}, cos and sin multiplied by "
+            f"{self._lengths()} by {self.schedule.method}: {speeds}, attention factor "
             f"{self.schedule.attention_scaling:.6g}. {stock}"
         )
 
@@ -161,7 +161,7 @@ def plan(
     ] = None,
     after_training: Annotated[
         bool,
-        Option("Rank for use after fine-tuning at the target length, not for the model as it is."),
+        Option("Rank for use after fine-tuning at the target length, not without training."),
     ] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,

@@ -832,7 +832,7 @@ class _Planner:
         if asked.searched(number):
             return SEARCH
         if stage.length == asked.source.present_plan.target_length:
-            return "as it is"
+            return "unmodified"
         return asked.method or "chosen by plan"
 
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:

@@ -45,16 +45,16 @@ class Audit(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """Well: its files were checked, and every runtime was run, or read by its rules."""
+        """OK: its files were checked, and every runtime was run, or read by its rules."""
         if self.wrong:
             return "wrong"
-        return "not established" if self.not_established else "well"
+        return "not established" if self.not_established else "OK"
 
     def verdict_in(self, runtime: str) -> Verdict:
         """The verdict for one runtime. What is wrong with the files is wrong in all."""
         if any(not finding.runtimes or runtime in finding.runtimes for finding in self.wrong):
             return "wrong"
-        return "well" if self.compared and not self.runtimes[runtime].unread else "not established"
+        return "OK" if self.compared and not self.runtimes[runtime].unread else "not established"
 
     @property
     def not_established(self) -> tuple[str, ...]:

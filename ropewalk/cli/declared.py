@@ -111,7 +111,8 @@ _CONFIG = inspect.Parameter(
     annotation=Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The run.json of a run: repeat it, apart from what is given here."
+            metavar="FILE",
+            help="The run.json of a run to repeat; options given here take precedence.",
         ),
     ],
 )

@@ -57,7 +57,7 @@ class ComparedRuns(Result):
             f"significant at 5% after Holm's correction{told}"
         ]
         if undecided:
-            parts.append(f"{undecided} are undecided")
+            parts.append(f"{undecided} are not significant")
         if untested:
             parts.append(f"{untested} have too few samples for a test")
         return f"{self.title}: {'; '.join(parts)}."

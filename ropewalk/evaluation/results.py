@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import (
     NO_INTERVAL,
     Comparison,
@@ -271,5 +272,6 @@ def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
             )
             if len(all_of_them) > 1
         ]
-        found[subject] = f"{subject.method} ({', '.join(parts)})" if parts else subject.method
+        name = "unmodified" if subject.method == AS_IT_IS else subject.method
+        found[subject] = f"{name} ({', '.join(parts)})" if parts else name
     return found

@@ -68,7 +68,7 @@ class Exported(Result):
     def summary(self) -> str:
         wrote = f"Wrote {self.path} for {self.target}"
         if self.agreement is None:
-            return f"{wrote}; it was not run here, and nothing is proven."
+            return f"{wrote}; not tested here."
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
         return f"{wrote}; {self.agreement.runtime} gives {self.agreement}.{warned}"

@@ -216,7 +216,7 @@ class ShortText(Result):
             names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
             return f"{said} There are too few samples to tell: {names}." if untested else said
         return (
-            f"Within the original length, {self.chosen} is worse than the model as it is: "
+            f"Within the original length, {self.chosen} is worse than the unmodified model: "
             f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
             "schedule for these lengths."
         )
@@ -308,7 +308,7 @@ class Verified(Result):
     verified: tuple[VerifiedFile, ...]
 
     def summary(self) -> str:
-        names = [each.path.name for each in self.verified if each.verdict == "well"]
+        names = [each.path.name for each in self.verified if each.verdict == "OK"]
         told = []
         if names:
             does = "was read back from disk and follows"

@@ -89,7 +89,7 @@ class Candidate(Value):
     def theory(self) -> str:
         """What follows from the schedule alone."""
         if self.schedule.has_no_positions:
-            return "by theory, there are no positions, since every pair stands still"
+            return "by theory, there are no positions, since no pair turns"
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -100,7 +100,7 @@ class Candidate(Value):
                 f"{'s' if self.violations > 1 else ''}, first at {self.effective_length:,}"
             )
         if self.fast_stretch < 1.0005:
-            fast = "fast pairs stay as they are"
+            fast = "fast pairs are unchanged"
         else:
             fast = f"fast pairs turn {self.fast_stretch:.3g} times slower"
         return f"by theory, {angles}, {advantage}, and {fast}"

@@ -87,7 +87,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         served = _llama_server(EXTENDED, length)
         reason = f"export it first: {error}"
         return row("llama.cpp", near, reason, export, served), ollama
-    return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
+    return Serving("llama.cpp", "exact", "by flags, on the unmodified file", (flags,)), ollama
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
 
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
-    own = f"by llama.cpp's rules, not run here; {FILE} is"
+    own = f"by llama.cpp's rules, not tested here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan):
         reason = f"{own} an unmodified GGUF file of the model"
         return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))

@@ -24,7 +24,7 @@ OF_GGUF = (
     "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
     "their RoPE settings"
 )
-NOT_RUN = "by its rules, not run here"
+NOT_RUN = "by its rules, not tested here"
 NO_CONFIG = (
     "a GGUF file holds no transformers config; plan from the folder that it was converted from"
 )

@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_runs_are_compared_sample_by_sample(runs: tuple[Path, Path]) -> None:
     found = check_result(rw.compare_runs(*runs))
     assert found.changes == ("weights", "the model's config")
-    assert {found.label(c) for c in found.comparisons} == {"none", "linear"}
+    assert {found.label(c) for c in found.comparisons} == {"unmodified", "linear"}
     from ropewalk.api.compare_runs import _read
 
     one, two = map(_read, runs)

@@ -137,7 +137,7 @@ def test_what_flags_can_say_is_the_source_with_those_flags(
 @pytest.mark.parametrize("method", METHODS)
 def test_and_up_to_the_target(stored: str, method: str, sources: Path, tmp_path: Path) -> None:
     _follows_flags(stored, method, sources, tmp_path)
-    assert audit(tmp_path / "out.gguf").verdict == "well"
+    assert audit(tmp_path / "out.gguf").verdict == "OK"
 
 
 def _follows_flags(stored: str, method: str, sources: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_factors_are_those_weights_in_transformers(
 @pytest.mark.parametrize("stored", STORED[:3])
 def test_and_factors_up_to_the_target(stored: str, sources: Path, tmp_path: Path) -> None:
     _follows_factors(stored, sources, tmp_path)
-    assert audit(tmp_path / "out.gguf").verdict == "well"
+    assert audit(tmp_path / "out.gguf").verdict == "OK"
 
 
 def _follows_factors(stored: str, sources: Path, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_split_model_becomes_a_folder_or_one_file(sources: Path, tmp_path: Pat
     assert proven(one).max_difference == proven(folder).max_difference
     for out in (tmp_path / "out" / parts[0].name, tmp_path / "one.gguf"):
         assert len(list(copied(sources / "Q8_0.gguf", out))) == len(list(copied(parts[0], out)))
-        assert audit(out, run=False).verdict == "well"
+        assert audit(out, run=False).verdict == "OK"
     with pytest.raises(InputError, match="exists already"):
         export(parts[0], plan, tmp_path / "out")
     unproven(export)(parts[0], plan, tmp_path / "out", overwrite=True)
@@ -585,7 +585,7 @@ def test_neither_torch_nor_transformers_is_needed(sources: Path, tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     assert "written, and not run: it is larger than" in done.stdout
-    assert audit(tmp_path / "b.gguf", run=False).verdict == "well"
+    assert audit(tmp_path / "b.gguf", run=False).verdict == "OK"
 
 
 @pytest.mark.parametrize(

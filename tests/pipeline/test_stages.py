@@ -162,10 +162,10 @@ def test_a_cost_at_short_lengths_is_told_where_it_is_significant(
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (("well",), "model was read back from disk and follows the plan."),
-        (("well", "well"), "model and model.gguf were read back from disk and follow the plan."),
+        (("OK",), "model was read back from disk and follows the plan."),
+        (("OK", "OK"), "model and model.gguf were read back from disk and follow the plan."),
         (
-            ("well", "not established"),
+            ("OK", "not established"),
             "model was read back from disk and follows the plan. "
             "Whether model.gguf follows the plan was not established. Not established: no runtime.",
         ),
@@ -176,7 +176,7 @@ def test_what_was_read_back_from_disk_is_told_in_sentences(
 ) -> None:
     names = [Path("run/model"), Path("run/model.gguf")]
     files = tuple(
-        VerifiedFile(path, verdict, (), () if verdict == "well" else ("no runtime",))
+        VerifiedFile(path, verdict, (), () if verdict == "OK" else ("no runtime",))
         for path, verdict in zip(names, verdicts, strict=False)
     )
     assert Verified(files).summary() == said

@@ -75,7 +75,7 @@ def test_the_picture_says_in_words_what_it_shows() -> None:
         assert "by context length. yarn: " in words
         assert words.endswith("at 2k.")
         assert value in words
-        for label in ("the model as it is", "original length"):
+        for label in ("unmodified", "original length"):
             assert label in picture
         assert picture.count('class="bar') == 2
 

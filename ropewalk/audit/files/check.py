@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ropewalk.audit.finding import Finding
 from ropewalk.values import Value
 
-Verdict = Literal["well", "wrong", "not established"]
+Verdict = Literal["OK", "wrong", "not established"]
 Subject = Literal["weights", "tokenizer", "bytes"]
 
 
@@ -34,8 +34,8 @@ class Checked(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def well(subject: Subject, what: str, *notes: Finding) -> Checked:
-    return Checked(Check(subject, "well", what), notes)
+def passed(subject: Subject, what: str, *notes: Finding) -> Checked:
+    return Checked(Check(subject, "OK", what), notes)
 
 
 def wrong(subject: Subject, first: Finding, *others: Finding) -> Checked:

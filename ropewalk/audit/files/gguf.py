@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.finding import Finding
 from ropewalk.gguf import tensors
@@ -72,7 +72,7 @@ def weights(
     if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
-    return well("weights", f"{len(sizes):,} tensors, all within {where}")
+    return passed("weights", f"{len(sizes):,} tensors, all within {where}")
 
 
 def tokenizer(header: GGUFHeader) -> Checked:
@@ -99,7 +99,7 @@ def tokenizer(header: GGUFHeader) -> Checked:
             return wrong(
                 "tokenizer", _broken(f"the {name} token is {token}, and there are {count:,} tokens")
             )
-    return well("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
+    return passed("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
 
 
 def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str]:

@@ -122,7 +122,7 @@ def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | Non
         for d in short.differences
     )
     table = Table(
-        f"{short.chosen} less the model as it is, within the original length",
+        f"{short.chosen} minus the unmodified model, within the original length",
         ("task", "length", "difference", "p (Holm)"),
         rows,
         "Differences on the same samples, with 95% intervals. Lower is better for losses (nats per "

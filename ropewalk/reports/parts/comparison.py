@@ -36,7 +36,7 @@ def page(found: ComparedRuns, out: Path) -> Page:
         (f"The runs differ in {changes}.",),
         (
             Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(f"{first} less {second}", (*_differences(found), _table(found)), line),
+            Section(f"{first} minus {second}", (*_differences(found), _table(found)), line),
         ),
         notes=(f"First run: {first}", f"Second run: {second}"),
     )

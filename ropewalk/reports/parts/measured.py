@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ropewalk.evaluation.conditions import AS_IT_IS
@@ -46,14 +46,9 @@ HOW = (
 
 
 _SIDES = (
-    "Each value is the method's score minus that of the model as it is, on the same samples. Up to "
-    "the original length it shows the cost on short text, beyond it the gain at long context."
+    "Each value is the method's score minus the unmodified model's, on the same samples: up to the "
+    "original length the cost on short text, beyond it the gain at long context."
 )
-
-
-def intervals(methods: Iterable[str]) -> str:
-    """What the bars of a chart are, and which of its methods is none."""
-    return f"{INTERVALS} “{AS_IT_IS}” is the model as it is." if AS_IT_IS in methods else INTERVALS
 
 
 def mark(point: Point) -> Mark:
@@ -96,7 +91,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
         ),
         original(original_length),
         tuple(Guide(at, name) for name, at in panel.thresholds),
-        caption=intervals(curve.method for curve in panel.curves),
+        caption=INTERVALS,
     )
 
 
@@ -114,7 +109,7 @@ def pooled(
                 for line in lines[metric]
             ),
             original(original_length),
-            caption=intervals(line.method for line in lines[metric]),
+            caption=INTERVALS,
         )
         for metric, label in METRICS.items()
         if lines.get(metric)
@@ -146,7 +141,7 @@ def _change(panel: Panel, original_length: int, main: str | None, order: Sequenc
             for c in panel.curves
         ),
         original(original_length),
-        (Guide(0, "the model as it is"),),
+        (Guide(0, "unmodified"),),
         caption=f"{_SIDES} {'Lower' if by_loss else 'Higher'} is better. Bars are 95% intervals.",
     )
 
@@ -201,8 +196,7 @@ def by_position(
         Axis("perplexity", "log10"),
         tuple(Series(c.method, tuple(map(mark, c.points)), c.method == main) for c in curves),
         original(original_length),
-        caption="Each value stands at the end of its stretch of positions. "
-        + intervals(curve.method for curve in curves),
+        caption="Each value stands at the end of its stretch of positions. " + INTERVALS,
     )
     return Section("Perplexity by position", (chart,))
 

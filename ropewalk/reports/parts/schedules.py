@@ -178,7 +178,7 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
     """What was written, its proof, the lines that load it, and what each runtime makes of it."""
     blocks: list[Block] = []
     for each in written:
-        proof = "It was not run here, so nothing is proven."
+        proof = "Not tested here."
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
         blocks.append(Paragraph(f"{each.path.name} is for {each.target}. {proof}"))
@@ -196,9 +196,9 @@ def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
     try:
         rows = matrix(plan, load_config(folder))
     except RopewalkError as error:
-        return Paragraph(f"What other runtimes make of it is unknown: {error}", "warning")
+        return Paragraph(f"Other runtimes' support is unknown: {error}", "warning")
     return Table(
-        "What each runtime makes of the plan",
+        "How each runtime supports the plan",
         ("part of the plan", *targets()),
         tuple(
             (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))

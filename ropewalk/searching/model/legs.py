@@ -228,7 +228,7 @@ class _Work:
             if not np.isfinite([*beside.values()]).any():
                 raise RopewalkError(
                     f"the model has no finite score at {self.length:,} tokens under any schedule; "
-                    "try float32 (`dtype`), and check that the model works as it is"
+                    "try float32 (`dtype`), and check that the unmodified model works"
                 )
             self.notice("the search's budget ended before it had scored a schedule")
         finalists = {
@@ -395,7 +395,7 @@ class _Work:
             plain = RotarySchedule.plain(self.start.geometry)
             return {
                 "plain": replace(plain, length=self.length),
-                "as it is": replace(self.start, length=self.length),
+                PRESENT: replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
-PRESENT = "as it is"
+PRESENT = "unmodified"
 
 
 class Score(NamedTuple):
@@ -263,7 +263,7 @@ def verdict_in_words(leg: Leg) -> str:
                 f"{said}: the searched schedule is worse there, against what the selection "
                 f"documents showed. The other plan is that of {leg.best_hand_designed}."
             )
-    return f"{said}: these documents do not decide which is better."
+    return f"{said}: inconclusive on these documents."
 
 
 def offers_of(leg: Leg) -> list[Offer]:

@@ -36,7 +36,13 @@ class Option:
     shell: tuple[str, ...] = field(default=(), kw_only=True)
     """Its names in a shell, where they differ: `--method` of `methods`, given once for each."""
     advanced: bool = field(default=False, kw_only=True)
-    """Few people need it."""
+    """Few people need it: only `--help-all` shows it."""
+    group: str = field(default="", kw_only=True)
+    """The heading that help gives it, with others of its kind."""
+
+    @property
+    def heading(self) -> str:
+        return "Advanced" if self.advanced and not self.group else self.group
 
 
 class Argument(Option):

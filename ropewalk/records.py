@@ -36,6 +36,10 @@ WRITTEN: tuple[Mode, ...] = ("generate", "shared_context")
 """The modes in which the model writes its answers."""
 
 
+AS_IT_IS = "none"
+"""The method of an unmodified model."""
+
+
 class Metric(NamedTuple):
     """How the scores of one name are averaged, compared and shown."""
 

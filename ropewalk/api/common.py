@@ -34,6 +34,9 @@ PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
 """A plan, the result of `plan` or `search`, or the path of a plan.json."""
 Corpus: TypeAlias = str | Path | Iterable[str | Document]
 
+SERVER = "Of a server"
+"""The heading of these options in help."""
+
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
 ModelToRead: TypeAlias = Annotated[
@@ -85,13 +88,17 @@ Dtype: TypeAlias = Annotated[
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]
 OwnTokenizer: TypeAlias = Annotated[
-    str | Path | None, Option("The folder with the tokenizer of the planned model.", "DIR")
+    str | Path | None,
+    Option("The folder with the tokenizer of the planned model.", "DIR", group=SERVER),
 ]
 ServedName: TypeAlias = Annotated[
-    str | None, Option("The model's name on the server (default: the only one it lists).", "NAME")
+    str | None,
+    Option(
+        "The model's name on the server (default: the only one it lists).", "NAME", group=SERVER
+    ),
 ]
 Timeout: TypeAlias = Annotated[
-    float, Option("The longest time for one request.", "SECONDS", advanced=True)
+    float, Option("The longest time for one request.", "SECONDS", group=SERVER)
 ]
 RanksPerCopy: TypeAlias = Annotated[
     int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)

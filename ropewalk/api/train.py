@@ -177,7 +177,9 @@ def train(
     ] = None,
     layout: Annotated[
         Arrangement | None,
-        Option("How windows are made of documents (default: the recipe's, or anchor)."),
+        Option(
+            "How windows are made of documents (default: the recipe's, or anchor).", advanced=True
+        ),
     ] = None,
     batch: Annotated[
         int | None, Option("Windows of a step, over all ranks (default: the recipe's, or 8).")
@@ -193,7 +195,7 @@ def train(
         ),
     ] = None,
     from_config: Annotated[
-        bool, Option("Start from random weights for the model's config.")
+        bool, Option("Start from random weights for the model's config.", advanced=True)
     ] = False,
     decay: Annotated[
         Decay | None,

@@ -51,7 +51,8 @@ def command(
     if checkpoints is None:
         found = call()
     else:
-        found = Call(evaluate_checkpoints, {"model": None, **call.given})(last=checkpoints)
+        given = {"model": None, **call.given}
+        found = Call(evaluate_checkpoints, given, call.quiet)(last=checkpoints)
     if not first():
         return
     if as_json:

@@ -77,11 +77,11 @@ def command(
     found: Planned | Comparison
     of_a_method = ("parameters", "log_n", "kept_initial_positions")
     if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):
-        found = Call(plan, given)()
+        found = replace(call, given=given)()
     else:
         from ropewalk.api.compare_methods import compare_methods
 
-        found = Call(compare_methods, given)()
+        found = Call(compare_methods, given, call.quiet)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     write_plan(found.plan, output)

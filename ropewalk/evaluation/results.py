@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import (
     NO_INTERVAL,
     Comparison,
@@ -26,6 +25,7 @@ from ropewalk.evaluation.statistics import (
     rate_interval,
 )
 from ropewalk.records import (
+    AS_IT_IS,
     MEAN_SCORE,
     NLL,
     PERPLEXITY,

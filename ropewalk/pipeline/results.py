@@ -14,12 +14,11 @@ from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
 from ropewalk.evaluation.verdict import THRESHOLD, Look
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY
+from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
 from ropewalk.reports.extend import MethodBars, extension_figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage

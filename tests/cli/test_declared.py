@@ -142,7 +142,7 @@ def test_a_preview_gets_the_same_arguments() -> None:
 
 
 def test_help_has_units_defaults_and_headings() -> None:
-    text = " ".join(called("--help")["help"].split())
+    text = " ".join(called("--help-all")["help"].split())
     assert "Do it in a shell." in text
     for said in (
         "--to LENGTH The target.",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels
 from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalRecord, EvalResult
+from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY, EvalRecord, EvalResult
 from ropewalk.reports.evaluation import (
     Panel,
     Point,

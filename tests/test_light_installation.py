@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -150,6 +151,24 @@ def check_verify(call: Call, gguf_file: Path) -> None:
     assert "not-extended" in wrong.stdout
 
 
+def check_readme(call: Call) -> None:
+    """Its commands on known models run, and the others at least parse: each option exists."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (?:\$ )?ropewalk (.+?)(?:  +#.*)?$", text, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        words = shlex.split(line)
+        if "path/to/model" not in line:
+            done = call(*words)
+            assert done.returncode == 0, done.stderr
+            assert "llama-3-8b: 8k to 128k" in done.stdout
+            continue
+        verb = words[:2] if words[0] == "data" else words[:1]
+        shown = call(*verb, "--help-all").stdout
+        options = {word for word in words if word.startswith("--")}
+        assert all(re.search(rf"{option}\b", shown) for option in options), line
+
+
 def test_the_core_verbs_need_no_extra(
     light: Call, plan_file: Path, gguf_file: Path, tmp_path: Path
 ) -> None:
@@ -292,6 +311,7 @@ def test_the_wheel_alone_runs_the_core_verbs(
 
     check_core_verbs(call, plan_file, gguf_file, tmp_path / "best.json")
     check_verify(call, gguf_file)
+    check_readme(call)
     done = call("evaluate", "bundled")
     assert done.returncode == 2
     assert done.stderr.startswith("error: evaluate needs torch, which is not installed")

@@ -32,6 +32,7 @@ from typing import (
 
 import typer
 
+from ropewalk import registered
 from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
@@ -84,10 +85,13 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
         ]
         folders = [option for *_, option in _options(verbs[0]) if isinstance(option, RunFolder)]
         parameters += [_CONFIG] if folders else []
-        parameters += [_QUIET]
+        named = {verbs[0].__name__, *(name for its in forms for name in its)}
+        parameters += [_QUIET, *([_PLUGIN] if named & _NAMES_OF_CODE else [])]
 
         def command(**words: Any) -> None:
             file, quiet = words.pop(_CONFIG.name, None), words.pop(_QUIET.name)
+            for path in words.pop(_PLUGIN.name, ()):
+                registered.load(path)
             calls = [
                 Call(
                     verb,
@@ -134,6 +138,23 @@ _QUIET = inspect.Parameter(
         bool, typer.Option("--quiet", "-q", help="Show no progress and no notices but warnings.")
     ],
 )
+
+
+_PLUGIN = inspect.Parameter(
+    "plugin",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=[],
+    annotation=Annotated[
+        list[Path],
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="Run this Python code first, with your rights: it registers methods, tasks or "
+            "objectives. Repeatable.",
+        ),
+    ],
+)
+_NAMES_OF_CODE = {"method", "methods", "tasks", "objective", "plans", "to"}
 
 
 def _warn(text: str) -> None:

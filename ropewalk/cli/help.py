@@ -25,7 +25,7 @@ ADVANCED, GENERAL = "Advanced", "General"
 OF_MOST_VERBS = frozenset(
     (
         *("allow_download", "config", "device", "dtype", "help", "help_all", "as_json"),
-        *("overwrite", "quiet", "seed", "strict"),
+        *("overwrite", "plugin", "quiet", "seed", "strict"),
     )
 )
 GROUPS = {

@@ -258,6 +258,11 @@ def grouped(
     return groups
 
 
+def shown_method(method: str) -> str:
+    """The method as people read it."""
+    return "unmodified" if method == AS_IT_IS else method
+
+
 def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
     """A label per subject, in the order given: its method, and more only where methods coincide."""
     known = list(dict.fromkeys(subjects))
@@ -272,6 +277,6 @@ def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
             )
             if len(all_of_them) > 1
         ]
-        name = "unmodified" if subject.method == AS_IT_IS else subject.method
+        name = shown_method(subject.method)
         found[subject] = f"{name} ({', '.join(parts)})" if parts else name
     return found

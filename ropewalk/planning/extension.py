@@ -10,6 +10,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.registered import told
 from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 from ropewalk.untrusted import whole_number
@@ -210,4 +211,4 @@ def extend_plan(
         if any(method.by_length for method in stacked(methods)):
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
-    return ContextPlan(present.model, schedules, {"methods": methods})
+    return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from ropewalk.schedule import FloatArray, RotarySchedule
 
 Kind = Literal["mixed", "perplexity", "needle"]
 """What a model's losses are those of."""
+KINDS: tuple[str, ...] = get_args(Kind)
+Own = Callable[[float, float, float], float]
+"""An objective of a user's: from nats a token of the text, nats a token of the answers and the
+share of answers that were matched exactly, of one document, to its loss; lower is better."""
 
 
 class Objective(Protocol):

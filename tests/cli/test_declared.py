@@ -157,7 +157,7 @@ def test_help_has_units_defaults_and_headings() -> None:
     ):
         assert said in text
     assert "python-only" not in text
-    assert "progress" not in text
+    assert "--progress" not in text
 
 
 def test_the_traceback_of_a_wrong_argument_ends_in_the_call() -> None:

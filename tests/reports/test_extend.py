@@ -43,8 +43,8 @@ RECORDS = [
 
 def test_tasks_are_pooled_by_method_and_length() -> None:
     shown = {line.method: line.bars for line in lines(RECORDS, "exact_match")}
-    assert [bar.length for bar in shown["unmodified"]] == [128, 256]
-    assert [bar.value for bar in shown["unmodified"]] == [0.25, 0.25]
+    assert [bar.length for bar in shown["none"]] == [128, 256]
+    assert [bar.value for bar in shown["none"]] == [0.25, 0.25]
     assert [bar.value for bar in shown["yarn"]] == [0.75, 0.75]
     low, high = shown["yarn"][0].low, shown["yarn"][0].high
     assert low is not None

@@ -29,6 +29,7 @@ from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
+from ropewalk.registered import told
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
@@ -47,7 +48,7 @@ from ropewalk.searching.model.objectives import (
 from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Found, Leg, Score
-from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
+from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.untrusted import parse_json
@@ -438,7 +439,7 @@ class _Kept:
         return rows_of_all
 
 
-def _score(measured: FloatArray, kind: Kind) -> Score:
+def _score(measured: FloatArray, kind: str) -> Score:
     """The means of [documents, 3]; infinite where the schedule failed."""
     if not np.isfinite(measured).all():
         return Score(np.inf, np.inf, 0.0, len(measured))
@@ -448,7 +449,7 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), retrieved, len(measured))
 
 
-def _losses(measured: FloatArray, kind: Kind, texts: Sequence[str]) -> Losses:
+def _losses(measured: FloatArray, kind: str, texts: Sequence[str]) -> Losses:
     """The losses of [documents, 3]; infinite where the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
     return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
@@ -490,6 +491,7 @@ def _plan(
         **({"as_published": "yes"} if settings.as_published else {}),
         "strategy": settings.strategy,
         "objective": settings.objective,
+        **told("objective", settings.objective),
         "seed": str(settings.seed),
     }
     return ContextPlan(plan.model, plan.schedules, provenance)

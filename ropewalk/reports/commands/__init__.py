@@ -36,7 +36,9 @@ def index_of(folder: Path) -> Page:
         cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(told)
         rows.append((newest, cells))
     if not rows:
-        raise InputError(f"{folder}: holds no run; give a run directory, or a folder of them")
+        raise InputError(
+            f"{folder}: is not a run directory and holds none; give one, or a folder of them"
+        )
     rows.sort(key=lambda row: -row[0])
     table = Table("", ("run", "command", "begun", "verdict"), tuple(cells for _, cells in rows))
     return Page(f"Runs in {folder.name}", f"{len(rows)} runs.", (), (Section("Runs", (table,)),))

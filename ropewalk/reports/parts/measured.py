@@ -9,7 +9,7 @@ from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import MethodComparison, labels, shown_method
 from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, PERPLEXITY, EvalRecord, EvalResult
+from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, PERPLEXITY, EvalRecord, EvalResult, Subject
 from ropewalk.reports.evaluation import (
     Panel,
     Point,
@@ -246,15 +246,24 @@ def compared(comparisons: Sequence[MethodComparison], caption: str) -> Table:
             (
                 Cell(f"{c.task} (loss)" if c.metric == NLL.name else c.task),
                 Cell(format_length(c.length), c.length),
-                Cell(names[c.first]),
-                Cell(names[c.second]),
-                gain(c.metric, c.comparison.difference, c.comparison.low, c.comparison.high),
+                Cell(names[first]),
+                Cell(names[second]),
+                gain(c.metric, own.y, own.low, own.high),
                 p_value(c.adjusted_p),
             )
             for c in comparisons
+            for first, second, own in [_over_unmodified(c)]
         ),
         caption,
     )
+
+
+def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Mark]:
+    """A comparison in the order in which people read it: what a method gains."""
+    own = Mark(c.length, c.comparison.difference, c.comparison.low, c.comparison.high)
+    if c.first.method != AS_IT_IS:
+        return c.first, c.second, own
+    return c.second, c.first, gained(own, by_loss=True)
 
 
 def gain(metric: str, value: float, low: float | None, high: float | None) -> Cell:
@@ -269,7 +278,7 @@ def gain(metric: str, value: float, low: float | None, high: float | None) -> Ce
 
 
 def gained(mark: Mark, *, by_loss: bool) -> Mark:
-    """A difference so that more is better: of losses, with the sign turned."""
+    """A difference so that more is better: of losses, with its sign turned."""
     if not by_loss:
         return mark
     low, high = (None if end is None else -end for end in (mark.low, mark.high))

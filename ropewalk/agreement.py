@@ -64,7 +64,7 @@ class Agreement(Value):
         return {"passed": self.passed}
 
     def __str__(self) -> str:
-        near = "equal" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
+        near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
             f"{self.quantity} {near} those of the reference implementation "
             f"on {self.tokens:,} tokens (allowed difference: {self.allowed}){self.by_median}"

@@ -720,8 +720,8 @@ FAULTS = {
     ),
     "methods compared trade names": Fault(
         "ropewalk/reports/parts/measured.py",
-        "                Cell(names[c.first]),\n                Cell(names[c.second]),\n",
-        "                Cell(names[c.second]),\n                Cell(names[c.first]),\n",
+        "                Cell(names[first]),\n                Cell(names[second]),\n",
+        "                Cell(names[second]),\n                Cell(names[first]),\n",
         REPORT,
     ),
 }

@@ -54,7 +54,7 @@ class RunFolder(Option):
     """The folder of a run, whose run.json keeps the arguments, so that --config can repeat it."""
 
     command: str = field(kw_only=True)
-    """As run.json names it."""
+    """The name in run.json."""
 
 
 class Verb(Protocol[P, R_co, V_co]):
@@ -103,7 +103,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
 
 
 def is_preview() -> bool:
-    """Whether the verb that runs is only previewed, and will write nothing."""
+    """True if the verb that runs is only previewed, and will write nothing."""
     return _IS_PREVIEW.get()
 
 

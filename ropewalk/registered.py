@@ -30,7 +30,7 @@ class Registered:
     origin: str
     """The name of the file, or of the module where there is none."""
     sha256: str
-    """Of the file; of the function's source where there is none, as in a notebook."""
+    """The digest of the file, or of the function's source if there is none, as in a notebook."""
 
 
 _ALL: dict[Kind, dict[str, Registered]] = {"method": {}, "task": {}, "objective": {}}

@@ -279,7 +279,7 @@ def versions() -> dict[str, str]:
 
 
 def differences(was: object, now: object, path: str = "") -> list[str]:
-    """What changed between two JSON values, one line a place."""
+    """The changes between two JSON values, one line a place."""
     if isinstance(was, dict) and isinstance(now, dict):
         changes = []
         for key in dict.fromkeys([*was, *now]):

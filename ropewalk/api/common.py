@@ -119,7 +119,7 @@ def as_length(value: Length, key: str = "length") -> int:
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
-    """What was given, each once. A single string is refused: it would be taken for its letters."""
+    """The given values, each once. A string is refused: it would be taken for its letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
     members = tuple(values)

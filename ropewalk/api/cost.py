@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """What would make it fit."""
+    """The change that would make it fit."""
 
     told: str
     bytes: float

@@ -44,7 +44,7 @@ SCOPE = (
 
 @dataclass(frozen=True, eq=False)
 class Theory(Value):
-    """What theory says of the schedule before the model runs."""
+    """The predictions of theory for the schedule, before the model runs."""
 
     length: int
     effective_length: int | None
@@ -83,7 +83,7 @@ class Inspection(Result):
     theory: Theory
     measured: Measured | None = None
     assumptions: tuple[str, ...] = ()
-    """What reading the config took for granted, as the warnings say."""
+    """The assumptions made in reading the config, as the warnings say."""
 
     @property
     def schedule(self) -> RotarySchedule:

@@ -62,9 +62,9 @@ class Planned(Result):
     serving: tuple[Serving, ...]
     """By runtime, what it makes of the plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
-    """What reading the config took for granted, as the warnings say."""
+    """The assumptions made in reading the config, as the warnings say."""
     documented: str = ""
-    """What the vendor documents for this target; empty where nothing is known."""
+    """The vendor's documented extension for this target; empty if none is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -305,7 +305,7 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
 def _by_vendor(
     source: Source, target: int, given: Mapping[str, object]
 ) -> tuple[Documented, Extension]:
-    """What the vendor documents, and its extension for the target."""
+    """The vendor's documentation, and its extension for the target."""
     if given:
         raise InputError(
             f"`parameters` belong to a method, and `{VENDOR}` stands for documented ones; name the "

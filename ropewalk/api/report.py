@@ -28,7 +28,7 @@ class Reported(Result):
     title: str
     verdict: str
     missing: tuple[str, ...]
-    """What an unfinished run does not have yet."""
+    """The parts that an unfinished run still lacks."""
     bytes: int
 
     def summary(self) -> str:

@@ -63,7 +63,7 @@ _RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas"
 
 
 class PreviewStage(NamedTuple):
-    """What a stage would do."""
+    """The work of a stage."""
 
     length: int
     window: int
@@ -483,7 +483,7 @@ class _Asked:
     from_config: bool
 
     def searched(self, number: int) -> bool:
-        """Whether the plan of a stage is searched."""
+        """True if the plan of a stage is searched."""
         if self.plans:
             return False
         return self.method == SEARCH or (self.search_between and number > 1)
@@ -835,7 +835,7 @@ class _Planner:
             return SEARCH
         if stage.length == asked.source.present_plan.target_length:
             return "unmodified"
-        return asked.method or "chosen by plan"
+        return asked.method or "ranked first by plan"
 
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
@@ -867,7 +867,7 @@ class _Planner:
 
 
 def _follows(present: ContextPlan, plan: ContextPlan) -> bool:
-    """Whether a model follows a plan up to its length, in whatever form its config says it."""
+    """True if a model follows a plan up to its length, in whatever form its config says it."""
     now, own = (each.longest(each.extended_layer) for each in (present, plan))
     return (
         present.target_length == plan.target_length

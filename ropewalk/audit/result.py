@@ -1,4 +1,4 @@
-"""What a verification comes to: a verdict for each runtime, and one over all."""
+"""The result of a verification: a verdict for each runtime, and one over all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Target = Literal["transformers folder", "GGUF file"]
 
 @dataclass(frozen=True, eq=False)
 class Audit(Result):
-    """What a model on disk does in each runtime, the state of its files, and its traps."""
+    """A model's effect in each runtime, the state of its files, and its traps."""
 
     target: Target
     path: Path
@@ -28,7 +28,7 @@ class Audit(Result):
     """The length that it was asked for."""
     runtimes: Mapping[str, Reading]
     checks: tuple[Check, ...]
-    """Of the files themselves: weights, tokenizer, bytes."""
+    """Checks of the files themselves: weights, tokenizer, bytes."""
     warnings: tuple[Finding, ...]
     compared: bool
     """There was something to compare the rotation with."""
@@ -58,7 +58,7 @@ class Audit(Result):
 
     @property
     def not_established(self) -> tuple[str, ...]:
-        """What nobody looked at, each with the reason and with what would establish it."""
+        """Everything left unchecked, each with the reason and the step that would establish it."""
         # Bytes are compared where that can be done; without a manifest, the headers judge.
         lines = [
             str(check)

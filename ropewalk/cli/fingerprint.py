@@ -83,7 +83,7 @@ def command(
 
 
 def _show(verdict: Verdict) -> None:
-    """What a server made of each probe, and what that comes to."""
+    """Show a server's answer to each probe, and the verdict."""
     from ropewalk.cli.terminal import Terminal
 
     console = Terminal()

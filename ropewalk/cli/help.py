@@ -1,4 +1,4 @@
-"""What `--help` prints: options under headings, each text in full, an example, the documents.
+"""The text of `--help`: options under headings, each text in full, an example, the documents.
 
 Plain text, wrapped at the width of the terminal and never cut off.
 """
@@ -136,7 +136,7 @@ def module_of(verb: str) -> str:
 
 
 def first_line(verb: str) -> str:
-    """What a verb's help begins with, from its source: importing all verbs takes much longer."""
+    """The first line of a verb's help, from its source: importing all verbs takes much longer."""
     source = Path(__file__).with_name(f"{module_of(verb)}.py").read_text(encoding="utf-8")
     [command] = (
         node

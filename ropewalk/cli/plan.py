@@ -98,7 +98,7 @@ def command(
 
 
 def _is_within(given: Mapping[str, Any]) -> bool:
-    """Whether the target lies within the trained length, so that no method is needed."""
+    """True if the target lies within the trained length, so that no method is needed."""
     present = given["model"].present_plan
     known = present.longest(chosen_layers(present, given.get("layers"))[0]).length
     return not given.get("from_original") and as_length(given["to"], "to") <= known

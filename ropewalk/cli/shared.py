@@ -49,7 +49,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 
 def notify(text: str) -> None:
-    """What the user should know goes where progress goes."""
+    """Tell the user something on standard error."""
     say(text, sys.stderr)
 
 
@@ -144,7 +144,7 @@ def in_words(schedule: RotarySchedule) -> str:
 
 
 def _without_defaults(step: Recipe) -> Recipe:
-    """What a person would have to say to get this step."""
+    """The parameters that a person must give to get this step."""
     known = named(step.method).parameters if step.method in names() else {}
     said = {
         key: value

@@ -24,10 +24,10 @@ class ComparedRuns(Result):
     second: str
     """The folders, as they were given."""
     changes: tuple[str, ...]
-    """What else differs between the runs, such as weights, plans or versions of packages."""
+    """Other differences between the runs, such as weights, plans or versions of packages."""
     first_results: tuple[EvalResult, ...]
     second_results: tuple[EvalResult, ...]
-    """Of the methods compared, with their means over groups of tasks."""
+    """The results of the methods compared, with their means over groups of tasks."""
     comparisons: tuple[MethodComparison, ...]
 
     def __post_init__(self) -> None:

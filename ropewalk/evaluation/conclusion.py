@@ -129,7 +129,7 @@ class EvaluatedServer(Evaluated):
 
     server: ServerInfo
     verdict: Verdict | None
-    """What the fingerprint says; None where there was none to compare with."""
+    """The verdict of the fingerprint; None if there was none to compare with."""
 
     def summary(self) -> str:
         told = f" {self.verdict.summary()}" if self.verdict is not None else ""

@@ -97,7 +97,7 @@ class EffectiveLength(Value):
         if possible is None:
             return f"below {format_length(self.standings[0].length)}"
         if passed is None:
-            return f"inconclusive up to {format_length(possible)}"
+            return f"undecided up to {format_length(possible)}"
         if passed == longest:
             return f"{format_length(passed)} or more"
         if passed == possible:

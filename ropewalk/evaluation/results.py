@@ -84,7 +84,7 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
 
 
 def in_words(result: EvalResult) -> str:
-    """What was scored and its value, with the interval: `kv 80% (58% to 92%)`."""
+    """A result with its interval: `kv 80% (58% to 92%)`."""
     said = f"{result.task} {value_in_words(result)}"
     if result.low is None or result.high is None:
         return f"{said} ({NO_INTERVAL})"

@@ -1,4 +1,4 @@
-"""What an export comes to: the proof that it follows the plan, and what an approximation costs.
+"""The result of an export: the proof that it follows the plan, and what an approximation costs.
 
 Light values: reading them back needs no runtime.
 """
@@ -36,7 +36,7 @@ class Loss(Value):
 
 @dataclass(frozen=True, eq=False)
 class Exported(Result):
-    """What was written, and the proof that it follows the plan."""
+    """An export, and the proof that it follows the plan."""
 
     target: str
     """The runtime that it was written for."""

@@ -35,7 +35,7 @@ _KINDS = {"<H": 2, "<I": 4, "<i": 5, "<f": 6, "<Q": 10}
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What a copy has otherwise than its source."""
+    """Changes that a copy makes to its source."""
 
     keys: Mapping[str, bytes] = field(default_factory=dict)
     """Values by their whole key, as `text` and `number` make them."""
@@ -281,7 +281,7 @@ def _progress(told: Told, files: Sequence[_File]) -> Callable[[int], None]:
 def same_bytes(
     one: tuple[GGUFHeader, TensorPlace], other: tuple[GGUFHeader, TensorPlace], size: int
 ) -> bool:
-    """Whether two tensors are the same, byte for byte."""
+    """True if two tensors are the same, byte for byte."""
     paths = [place.path or header.path for header, place in (one, other)]
     with paths[0].open("rb") as first, paths[1].open("rb") as second:
         first.seek(one[1].start)

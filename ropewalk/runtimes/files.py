@@ -133,7 +133,7 @@ def _of_converted(plan: ContextPlan, source: Source) -> str:
 
 
 def _written_by_the_converter(source: Source) -> bool:
-    """Whether a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
+    """True if a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
     present = source.present_plan
     if set(present.schedules) != {FULL_ATTENTION} or len(present.steps()) > 1:
         return False

@@ -75,7 +75,7 @@ class Method(Generic[P]):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a file here, not a function that a user registered."""
+        """True if it is a file here, not a function that a user registered."""
         return self.compute.__module__.startswith(f"{__name__}.")
 
     @property
@@ -156,7 +156,7 @@ class Parameter:
 
     @property
     def takes_names(self) -> bool:
-        """Whether the name of published factors may stand for a list."""
+        """True if the name of published factors may stand for a list."""
         return str in get_args(self.type)
 
     def __str__(self) -> str:

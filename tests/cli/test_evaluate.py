@@ -111,7 +111,7 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     shown = _evaluate(model, *tasks, "--lengths", tiny.WINDOW).stdout
     assert "a length passes where the whole 95% interval reaches the threshold" in shown
     threshold = "threshold 0.0% (85% of unmodified at 128)"
-    assert f"  unmodified, retrieval, {threshold}: inconclusive up to 128" in shown
+    assert f"  unmodified, retrieval, {threshold}: undecided up to 128" in shown
     shown = _evaluate(model, *tasks, "--lengths", 2 * tiny.WINDOW).stdout
     assert "85% of the model's own score: not measured (needs none at 128)" in shown
 

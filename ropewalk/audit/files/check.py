@@ -1,4 +1,4 @@
-"""What was looked at in the files of one subject, and what came of it."""
+"""The check of the files of one subject, with its findings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Check(Value):
     subject: Subject
     verdict: Verdict
     what: str
-    """What was seen; if nothing is established, why not."""
+    """The observation; if nothing is established, the reason."""
     remedy: str = ""
-    """What would establish it."""
+    """The step that would establish it."""
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")

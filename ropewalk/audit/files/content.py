@@ -73,7 +73,7 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
     ]
     if problems:
         return wrong("bytes", *map(_changed, problems), *notes)
-    return passed("bytes", f"{len(manifest.files)} files as in {MANIFEST}", *notes)
+    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}", *notes)
 
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:

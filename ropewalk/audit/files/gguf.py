@@ -121,7 +121,7 @@ def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str
 
 
 def ends_at(header: GGUFHeader, size: int) -> bool:
-    """Whether the tensors end at that size, with padding or without, and the file goes on.
+    """True if the tensors end at that size, with padding or without, and the file goes on.
 
     A tool that writes a file anew leaves nothing behind the tensors, so something was appended.
     """
@@ -135,7 +135,7 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
 
 
 def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
-    """How many bytes the file has after its last tensor and the padding that may follow it."""
+    """The number of bytes the file has after its last tensor and the padding that may follow it."""
     ends = (place.start + (sizes[name] or 0) for name, place in header.tensors.items())
     end = max(ends, default=header.data)
     padding = -(end - header.data) % header.alignment

@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Weights:
-    """What came of looking at them."""
+    """The findings."""
 
     checked: Checked
     files: tuple[Path, ...] = ()

@@ -36,7 +36,7 @@ QUESTIONS = 4
 
 @dataclass(frozen=True)
 class Scene:
-    """What a task may draw a sample from."""
+    """The material that a task draws a sample from."""
 
     random: Stream
     depth: float
@@ -83,9 +83,9 @@ class Task:
     continues: str = r"\w"
     """A pattern: an answer has not ended where it matches at the beginning of the next token."""
     metric: str = TASK_SCORE.name
-    """What records call `score`."""
+    """The name of `score` in records."""
     allowance: int = 0
-    """How many tokens a large model may write; never fewer than the answer and a margin."""
+    """The number of tokens a large model may write; never fewer than the answer and a margin."""
     floor: int = 0
     """The shortest length at which the task means what it says."""
     groups: tuple[str, ...] = ()

@@ -97,7 +97,7 @@ def _verdict(inspected: Inspected | None, evaluated: EvaluatedExtension | None) 
 
 
 def _so_far(run: RunOnDisk) -> list[Section]:
-    """What was scored before the evaluation ended."""
+    """The scores from before the evaluation ended."""
     section = measured.by_task(summarise(run.records), None)
     return [section._replace(title="Scored so far, by context length", command=run.made_by)]
 

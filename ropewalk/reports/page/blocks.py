@@ -1,4 +1,4 @@
-"""What a report page may hold, as plain values. Drawing comes after, and decides nothing."""
+"""The blocks of a report page, as plain values. Drawing comes after, and decides nothing."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Section(NamedTuple):
     title: str
     blocks: tuple[Block, ...]
     command: str = ""
-    """That which made its figures."""
+    """The command that made its figures."""
 
 
 class Page(NamedTuple):
@@ -142,7 +142,7 @@ class Page(NamedTuple):
     reasons: tuple[str, ...]
     sections: tuple[Section, ...]
     missing: tuple[str, ...] = ()
-    """What an unfinished run does not have yet."""
+    """The parts that an unfinished run still lacks."""
     facts: tuple[str, ...] = ()
     """When, for how long, on which machine, and how large the model is."""
     advice: str = ""

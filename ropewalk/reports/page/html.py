@@ -33,7 +33,7 @@ GENERATOR = "ropewalk report"
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page that `document` made."""
+    """True if a file is a page that `document` made."""
     with path.open("rb") as file:
         return f'name="generator" content="{GENERATOR} '.encode() in file.read(4096)
 

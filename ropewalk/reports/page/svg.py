@@ -111,7 +111,7 @@ def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> 
 
 
 def _described(shown: Chart) -> str:
-    """What is drawn, and from where to where each series goes."""
+    """The chart in words: the first and last value of each series."""
     told = []
     for series in shown.series:
         own = [m for m in series.marks if _drawable(m, shown)]
@@ -298,7 +298,7 @@ def _drawable(mark: Mark, shown: Chart) -> bool:
 
 
 def _on(value: float, axis: Axis) -> bool:
-    """Whether an axis can show a value."""
+    """True if an axis can show a value."""
     return abs(value) < _LARGEST and (axis.scale == "linear" or value > 1 / _LARGEST)
 
 

@@ -79,7 +79,7 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
 
 
 def of_search(found: Found) -> Section:
-    """What was searched, what it cost, and how it stands on other documents."""
+    """The blocks of a search: progress, factors and scores on held-out documents."""
     blocks: list[Block] = []
     for leg in found.legs:
         blocks += [_progress(leg), _factors(leg), _standings(leg)]
@@ -123,7 +123,7 @@ def _standings(leg: Leg) -> Table:
 
 
 def _trade_off(leg: Leg) -> list[Block]:
-    """What each schedule reaches at the target, and costs on short text."""
+    """Each schedule's score at the target, and its cost on short text."""
     offers = offers_of(leg)
     if leg.short_limit is None or not offers:
         return []
@@ -179,7 +179,7 @@ def _score(score: Score) -> tuple[Cell, ...]:
 
 
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
-    """What was written, its proof, the lines that load it, and what each runtime makes of it."""
+    """The exports with proof, the lines that load them, and each runtime's support."""
     blocks: list[Block] = []
     for each in written:
         proof = "Not tested here."
@@ -221,7 +221,7 @@ def sizes(folder: Path) -> tuple[str, ...]:
 
 
 def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
-    """What each stock runtime makes of each part of a plan."""
+    """How each stock runtime supports each part of a plan."""
     try:
         rows = matrix(plan, load_config(folder))
     except RopewalkError as error:

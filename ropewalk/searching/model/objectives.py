@@ -26,9 +26,9 @@ from ropewalk.searching.objective import Own
 from ropewalk.untrusted import real_number
 
 TEXT, ANSWERS, RETRIEVED = range(3)
-"""What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
-answers that were matched exactly: each token was the first choice, and the answer then ended. The
-last two are 0 where nothing was planted."""
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
+share of answers that were matched exactly: each token was the first choice, and the answer then
+ended. The last two are 0 where nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""

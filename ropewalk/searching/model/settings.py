@@ -1,4 +1,4 @@
-"""What a search is asked to do, checked before a model is loaded."""
+"""The settings of a search, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTS = (12, 32, 20)
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is searched for, and what it may cost."""
+    """The target of a search, and its budget."""
 
     target_length: int
     strategy: str = "adaptive"

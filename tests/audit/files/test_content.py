@@ -51,7 +51,7 @@ def test_a_folder_as_it_was_written_is_well(folder: Path) -> None:
         progress=told.append,
     )
     assert found.verdict == "OK"
-    assert found.checks[2].what == f"4 files as in {MANIFEST}"
+    assert found.checks[2].what == f"4 files match {MANIFEST}"
     shares = [status.done for status in told if status.detail == "comparing bytes"]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(0.3)

@@ -113,7 +113,7 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     threshold = "threshold 0.0% (85% of unmodified at 128)"
     assert f"  unmodified, retrieval, {threshold}: undecided up to 128" in shown
     shown = _evaluate(model, *tasks, "--lengths", 2 * tiny.WINDOW).stdout
-    assert "85% of the model's own score: not measured (needs none at 128)" in shown
+    assert "85% of the model's own score: not measured (needs --method none at 128)" in shown
 
 
 @pytest.mark.parametrize(

@@ -175,17 +175,17 @@ def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
     text = planned(config, "--to", "16k", "--method", "drope").stdout
     table = text.partition("To serve it")[0]
     assert "drope to 16k; no positions; attention factor 1.06901" in table
-    assert "stands still" in table
+    assert "does not turn" in table
     assert "1000000000000" not in table
     clipped = planned(config, "--to", "16k", "--method", "yarn+cope").stdout
-    assert clipped.partition("To serve it")[0].count("stands still") == 1
+    assert clipped.partition("To serve it")[0].count("does not turn") == 1
     compared = " ".join(planned(config, "--to", "16k").stdout.split())
     assert "drope needs" in compared
     value = json.loads(planned(config, "--to", "16k", "--method", "drope", "--json").stdout)
     own = {"rope_parameters": value["rope_parameters"], "max_position_embeddings": 16384}
     config.write_text(json.dumps(json.loads(config.read_text()) | own))
     told = CliRunner().invoke(command_line(["inspect"]), ["inspect", str(config)]).stdout
-    assert "no positions: every pair stands still" in told
+    assert "no positions: no pair turns" in told
     assert "effective length" not in told
 
 
@@ -195,7 +195,7 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     serving = json.loads(planned(*args, "--json").stdout)["serving"]
     end = text[text.index("To serve it:") :]
     for row in serving:
-        assert f"# {row['runtime']}: {row['fit']}. {row['reason']}" in end
+        assert f"# {row['runtime']} ({row['fit']}): {row['reason']}" in end
         assert "".join(f"\n{line}" for line in row["lines"]) in end
     assert "add -o plan.json to write it" in end
     saved = planned(*args, "-o", tmp_path / "plan.json").stdout

@@ -62,7 +62,7 @@ def test_a_runtime_that_nobody_looked_at_gives_its_reason_once(tmp_path: Path) -
     assert result.exit_code == 3
     lines = result.stdout.splitlines()
     assert "  vllm: not established (not looked at)" in lines
-    assert "  sglang: not established, not looked at" in lines
+    assert "  sglang: not established (not looked at)" in lines
     assert lines[-1].startswith("not established: vllm, sglang: model type 'evil' is not in")
 
 

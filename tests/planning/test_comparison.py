@@ -72,7 +72,7 @@ def test_a_method_that_needs_training_comes_last_and_says_so(
     found = ranking_of(llama2, 16384, after_training=after_training).candidates
     assert [each.method for each in found if each.needs_training] == ["drope"]
     assert found[-1].method == "drope"
-    assert found[-1].theory == "by theory, there are no positions, since every pair stands still"
+    assert found[-1].theory == "by theory, there are no positions, since no pair turns"
     assert "needs training under this plan" in found[-1].reason
     again = ranking_of(found[-1].plan, 32768).candidates
     assert not any(each.needs_training for each in again), "such a model has no positions already"

@@ -373,7 +373,7 @@ def test_nothing_heavy_is_needed(folder: Path) -> None:
         "from pathlib import Path\n"
         "from ropewalk.audit.examination import audit\n"
         f"found = audit({str(folder)!r}, runtimes=['vllm', 'sglang'], run=False)\n"
-        "assert found.verdict == 'well', found\n"
+        "assert found.verdict == 'OK', found\n"
         "assert {'torch', 'transformers', 'safetensors'}.isdisjoint(sys.modules)\n"
         "status = Path('/proc/self/status')\n"  # of this process alone, unlike its rusage
         "lines = status.read_text().splitlines() if status.is_file() else ['VmHWM: 0']\n"

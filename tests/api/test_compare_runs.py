@@ -160,7 +160,7 @@ def test_a_run_and_itself_are_undecided(runs: tuple[Path, Path]) -> None:
     assert found.changes == ()
     assert found.significant == ()
     assert {c.comparison.difference for c in found.comparisons} == {0}
-    assert "are undecided" in found.summary()
+    assert "are not significant" in found.summary()
     assert "better" not in found.summary()
 
 

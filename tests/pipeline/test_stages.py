@@ -138,7 +138,7 @@ def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
 
 def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
     unproven = Exported("llama.cpp", Path("model.gguf"), None)
-    assert "nothing is proven" in Exports((unproven,), {}, {}).summary()
+    assert "not tested here" in Exports((unproven,), {}, {}).summary()
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_fast_pairs(llama2: ContextPlan) -> None:
     by_name = {candidate.method: candidate for candidate in ranking_of(llama2, 16384).candidates}
     assert by_name["yarn"].fast_stretch == pytest.approx(1)
     assert by_name["linear"].fast_stretch == pytest.approx(4)
-    assert by_name["yarn"].theory.endswith("fast pairs stay as they are")
+    assert by_name["yarn"].theory.endswith("fast pairs are unchanged")
     assert "4 times slower" in by_name["linear"].reason
     fastest = by_name["ntk"].schedule.rescale_factors[:16]  # of 64
     assert by_name["ntk"].fast_stretch == pytest.approx(np.exp(np.log(fastest).mean()))

@@ -185,7 +185,9 @@ def test_single_methods_are_compared_whatever_they_are_called(
     found = rw.compare_runs(tmp_path / "a", str(tmp_path / "b"))
     assert {found.label(c) for c in found.comparisons} == {"yarn − ntk"}
     assert found.changes == ("plans",)
-    with pytest.raises(InputError, match=r"no method is in both runs: .* yarn, .* unmodified, linear"):
+    with pytest.raises(
+        InputError, match=r"no method is in both runs: .* yarn, .* unmodified, linear"
+    ):
         rw.compare_runs(tmp_path / "a", runs[0])
 
 

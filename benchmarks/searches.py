@@ -31,7 +31,8 @@ from ropewalk.searching.driver import Progress, Strategy
 from ropewalk.searching.model import objectives, planted
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
 from ropewalk.searching.model.planted import Planted, Split, split_corpus
-from ropewalk.searching.model.settings import Kind, published_space
+from ropewalk.searching.model.settings import published_space
+from ropewalk.searching.objective import Kind
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import adaptive, evolution
 from studies.bundled_model.train import finished

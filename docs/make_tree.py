@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-FOLDERS = ("ropewalk", "benchmarks", "studies", "docs")
+FOLDERS = ("ropewalk", "examples", "benchmarks", "studies", "docs")
 BEGIN, END = "<!-- written by docs/make_tree.py -->\n", "<!-- until here -->\n"
 
 

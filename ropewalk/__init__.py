@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ropewalk.api.methods import methods as methods
     from ropewalk.api.plan import plan as plan
     from ropewalk.api.precision import precision as precision
+    from ropewalk.api.register import register as register
     from ropewalk.api.report import report as report
     from ropewalk.api.search import search as search
     from ropewalk.api.train import train as train
@@ -62,7 +63,7 @@ _VERBS = (
         "plan",
         "precision",
     ),
-    *("report", "search", "train", "verify"),
+    *("register", "report", "search", "train", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

@@ -91,7 +91,7 @@ def _check_working_directory() -> None:
 
 
 def _working_directory() -> bool:
-    """Whether relative paths lead anywhere."""
+    """True if relative paths lead anywhere."""
     try:
         os.getcwd()
     except OSError:

@@ -66,8 +66,8 @@ class Agreement(Value):
     def __str__(self) -> str:
         near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
-            f"{self.quantity} {near} the planned model's over {self.tokens:,} tokens "
-            f"(allowed difference: {self.allowed}){self.by_median}"
+            f"{self.quantity} {near} those of the reference implementation "
+            f"on {self.tokens:,} tokens (allowed difference: {self.allowed}){self.by_median}"
         )
 
     @property

@@ -54,7 +54,7 @@ class ContextPlan:
     schedules: Mapping[str, tuple[PlanStep, ...]]
     """Steps by layer type; just `full_attention` for a model whose layers all rotate alike."""
     provenance: Mapping[str, str] = field(default_factory=dict)
-    """What multiplies each pair of each query head, in sequences of any length."""
+    """The origin of the schedules: method, model type, search settings."""
 
     def __post_init__(self) -> None:
         _check_label("model", self.model)
@@ -150,7 +150,7 @@ class ContextPlan:
         return ContextPlan(self.model, {**schedules, layer_type: steps})
 
     def rotates_like(self, other: ContextPlan) -> bool:
-        """Whether each layer type has the same steps, but for their lengths and recipes."""
+        """True if each layer type has the same steps, but for their lengths and recipes."""
         return self._rotations() == other._rotations()
 
     def _rotations(self) -> dict[str, list[RotarySchedule]]:

@@ -36,7 +36,13 @@ class Option:
     shell: tuple[str, ...] = field(default=(), kw_only=True)
     """Its names in a shell, where they differ: `--method` of `methods`, given once for each."""
     advanced: bool = field(default=False, kw_only=True)
-    """Few people need it."""
+    """Few people need it: only `--help-all` shows it."""
+    group: str = field(default="", kw_only=True)
+    """The heading that help gives it, with others of its kind."""
+
+    @property
+    def heading(self) -> str:
+        return "Advanced" if self.advanced and not self.group else self.group
 
 
 class Argument(Option):
@@ -48,7 +54,7 @@ class RunFolder(Option):
     """The folder of a run, whose run.json keeps the arguments, so that --config can repeat it."""
 
     command: str = field(kw_only=True)
-    """As run.json names it."""
+    """The name in run.json."""
 
 
 class Verb(Protocol[P, R_co, V_co]):
@@ -97,7 +103,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
 
 
 def is_preview() -> bool:
-    """Whether the verb that runs is only previewed, and will write nothing."""
+    """True if the verb that runs is only previewed, and will write nothing."""
     return _IS_PREVIEW.get()
 
 

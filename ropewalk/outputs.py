@@ -152,7 +152,7 @@ def signed(content: bytes) -> bytes:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether ropewalk wrote this file and nobody has changed it since."""
+    """True if ropewalk wrote this file and nobody has changed it since."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return False
@@ -163,7 +163,7 @@ def is_ours(path: Path) -> bool:
 
 
 def is_signed(content: bytes) -> bool:
-    """Whether the content has the checksum that `signed` gave it."""
+    """True if the content has the checksum that `signed` gave it."""
     start = _digits_of(content)
     if start is None:
         return False

@@ -1,4 +1,4 @@
-"""What an evaluation leaves behind: scored samples, and the results they sum up to. No torch.
+"""The records of an evaluation: scored samples, and the results they sum up to. No torch.
 
 Length, depth and position are fields, never parts of a name, so that any cut through a set of
 records is a filter. Records and results name their subject: the weights, the plan that they
@@ -36,6 +36,10 @@ WRITTEN: tuple[Mode, ...] = ("generate", "shared_context")
 """The modes in which the model writes its answers."""
 
 
+AS_IT_IS = "none"
+"""The method of an unmodified model."""
+
+
 class Metric(NamedTuple):
     """How the scores of one name are averaged, compared and shown."""
 
@@ -46,7 +50,7 @@ class Metric(NamedTuple):
     shown_in: tuple[Mode, ...] = MODES
     """The modes in which tables and pictures show it."""
     compared: bool = True
-    """Whether methods are compared by it: each further test makes the others less sure."""
+    """True if methods are compared by it: each further test makes the others less sure."""
 
 
 EXACT_MATCH = Metric("exact_match", "answered exactly", True, ("teacher_forced",))
@@ -104,13 +108,13 @@ class EvalRecord(Value):
     """Samples of one layout are not independent: intervals are made over layouts."""
     score: float
     weight: int = 1
-    """How many tokens the score is the mean of; 1 where the sample counts as a whole."""
+    """The number of tokens the score is the mean of; 1 where the sample counts as a whole."""
     depth: float | None = None
     """Where the answer stood: 0 at the beginning, 1 at the end; None where nothing is hidden."""
     positions: tuple[int, int] | None = None
     """Only these positions of the window were scored; None where the task's own were."""
     answer: str | None = None
-    """What the model wrote, in the modes in which it writes."""
+    """The text that the model wrote, in the modes in which it writes."""
     prompt: str | None = None
     """A SHA-256 of the tokens of a prompt that a chat template put; None where it was text."""
     server: str | None = None
@@ -158,17 +162,17 @@ class EvalRecord(Value):
 
 
 def is_main(scored: EvalRecord | EvalResult) -> bool:
-    """Whether it is shown where there is room for one score of an answer."""
+    """True if it is shown where there is room for one score of an answer."""
     return scored.mode in metric_of(scored).shown_in
 
 
 def is_main_answer(scored: EvalRecord | EvalResult) -> bool:
-    """Whether it is the score of an answer that is shown."""
+    """True if it is the score of an answer that is shown."""
     return metric_of(scored).is_answer and is_main(scored)
 
 
 def is_compared(scored: EvalRecord) -> bool:
-    """Whether methods are compared by it."""
+    """True if methods are compared by it."""
     return is_main(scored) and metric_of(scored).compared
 
 

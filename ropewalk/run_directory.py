@@ -40,6 +40,7 @@ from ropewalk.outputs import (
     sync_directory,
     write_atomically,
 )
+from ropewalk.registered import code_in
 from ropewalk.untrusted import Fields, parse_json, read_json
 
 FORMAT = RUN_FORMAT
@@ -71,7 +72,9 @@ class RunDirectory:
             self.path = Path(path)
         except TypeError:
             raise InvalidValue("run", path, "must be a path", "write 'runs/first'") from None
-        self.configuration = dict(configuration)
+        code = code_in(configuration)
+        configuration = {**configuration, **({"code": code} if code else {})}
+        self.configuration = configuration
         self._journals: dict[str, Journal] = {}
         check_run_place(self.path, apart_from)
         self._missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
@@ -86,7 +89,8 @@ class RunDirectory:
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
-            self.event("resumed" if self.resumed else "started", pid=os.getpid(), line=_line_of())
+            known = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
+            self.event("resumed" if self.resumed else "started", **known)
         except BaseException:
             if not locked and not (self.path / CONFIGURATION).exists():
                 (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
@@ -248,6 +252,18 @@ def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
     check_place(place, key="run", sources=apart_from)
 
 
+def machine() -> str:
+    """The processor that a run is on, and how many cores of it."""
+    import platform
+
+    named = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")  # where Linux alone names the model
+    if info.exists():
+        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        named = next((line for line in lines if line.startswith("model name")), named)
+    return f"{os.cpu_count()} cores of {named.partition(':')[2].strip() or named}"
+
+
 def versions() -> dict[str, str]:
     """The versions that a run's numbers come from; what is not installed is left out."""
     import platform
@@ -263,7 +279,7 @@ def versions() -> dict[str, str]:
 
 
 def differences(was: object, now: object, path: str = "") -> list[str]:
-    """What changed between two JSON values, one line a place."""
+    """The changes between two JSON values, one line a place."""
     if isinstance(was, dict) and isinstance(now, dict):
         changes = []
         for key in dict.fromkeys([*was, *now]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
@@ -38,8 +39,7 @@ class RunOnDisk:
         if not path.is_dir():
             raise InputError(f"{path}: is not a folder; give a run directory")
         if not (path / CONFIGURATION).is_file():
-            runs = sorted(str(each.parent) for each in path.glob(f"*/{CONFIGURATION}"))
-            if runs:
+            if runs := sorted(str(each.parent) for each in path.glob(f"*/{CONFIGURATION}")):
                 raise InputError(
                     f"{path}: is a folder of runs; name one of them: {', '.join(runs[:8])}"
                 )
@@ -86,9 +86,29 @@ class RunOnDisk:
     def notes(self) -> tuple[str, ...]:
         """For the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        asked = ", ".join(
-            f"{key} {value}"
+        return f"Run directory: {self.path}", f"Versions: {used}"
+
+    def asked(self) -> tuple[str, ...]:
+        """The configuration, a line each."""
+        return tuple(
+            f"{key}: {value}"
             for key, value in self.configuration.items()
             if isinstance(value, str | int | float)
         )
-        return (f"Run directory: {self.path}", f"Versions: {used}", f"Configuration: {asked}")
+
+    def facts(self) -> tuple[str, ...]:
+        """When it began, how long it worked, and on which machine."""
+        events = self.lines(EVENTS)
+        times = [datetime.fromisoformat(str(event["time"])) for event in events if "time" in event]
+        if not times:
+            return ()
+        seconds, began = 0.0, times[0]
+        for event, now in zip(events, times, strict=False):
+            if event.get("event") in ("started", "resumed"):
+                began = now
+            elif event.get("event") in ("finished", "stopped"):
+                seconds += (now - began).total_seconds()
+        took = "" if not seconds else f"{seconds / 60:.1f} min" if seconds < 5400 else ""
+        took = took or (f"{seconds / 3600:.1f} h" if seconds else "")
+        machine = next((str(e["machine"]) for e in reversed(events) if "machine" in e), "")
+        return tuple(filter(None, (f"{times[0]:%d %B %Y}", took, machine)))

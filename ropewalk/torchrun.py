@@ -14,7 +14,7 @@ _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def started() -> int:
-    """How many processes torchrun started; 1 without it. What it would not set is refused."""
+    """The number of processes torchrun started; 1 without it. What it would not set is refused."""
     if _SIZE not in os.environ:
         return 1
     size, rank = _number(_SIZE), _number(_RANK)
@@ -27,12 +27,12 @@ def started() -> int:
 
 
 def first() -> bool:
-    """Whether this process writes and shows: rank 0, or the only one."""
+    """True if this process writes and shows: rank 0, or the only one."""
     return started() == 1 or _number(_RANK) == 0
 
 
 def neighbours() -> int:
-    """How many processes torchrun started on this machine."""
+    """The number of processes torchrun started on this machine."""
     return _number(_NEIGHBOURS) if _NEIGHBOURS in os.environ else 1
 
 

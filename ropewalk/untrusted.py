@@ -178,7 +178,7 @@ class Fields:
         return self._members.pop(key)
 
     def holds(self, key: str) -> bool:
-        """Whether a member that may be left out is there, to be taken next."""
+        """True if a member that may be left out is there, to be taken next."""
         if key not in self._members:
             self._known.append(key)
             return False

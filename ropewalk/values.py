@@ -89,7 +89,7 @@ class Value:
         return ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in _hints(kind))
 
     def derived(self) -> dict[str, object]:
-        """What follows from the fields, and is shown beside them."""
+        """Values derived from the fields, shown with them."""
         return {}
 
     def to_json(self) -> dict[str, object]:

@@ -480,8 +480,8 @@ FAULTS = {
     ),
     "what nobody looked at is well": Fault(
         "ropewalk/audit/result.py",
-        'return "not established" if self.not_established else "well"',
-        'return "well"',
+        'return "not established" if self.not_established else "OK"',
+        'return "OK"',
         ("tests/cli/test_verify.py", "tests/audit"),
     ),
     "a changed byte of an export is not noticed": Fault(
@@ -738,8 +738,8 @@ FAULTS = {
     ),
     "methods compared trade names": Fault(
         "ropewalk/reports/parts/measured.py",
-        "                Cell(names[c.first]),\n                Cell(names[c.second]),\n",
-        "                Cell(names[c.second]),\n                Cell(names[c.first]),\n",
+        "                Cell(names[first]),\n                Cell(names[second]),\n",
+        "                Cell(names[second]),\n                Cell(names[first]),\n",
         REPORT,
     ),
 }

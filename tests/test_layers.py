@@ -36,6 +36,7 @@ VALUES = ("errors", "extras", "lengths", "untrusted", "schedule")
 ROOMS = {
     "errors": Row(),
     "extras": Row(("errors",)),
+    "registered": Row(("errors",)),
     "options": Row(("errors", "extras")),
     "lengths": Row(("errors",)),
     "budget": Row(("errors",)),
@@ -45,9 +46,9 @@ ROOMS = {
     "torchrun": Row(("errors", "untrusted"), lazily=("torch",)),
     "values": Row(("errors", "untrusted"), lazily=("numpy",)),
     "context_plan": Row((*VALUES, "outputs"), needs=("numpy",)),
-    "scaling": Row(VALUES, needs=("numpy",)),
+    "scaling": Row((*VALUES, "registered"), needs=("numpy",)),
     "outputs": Row(("errors",)),
-    "run_directory": Row(("errors", "options", "outputs", "untrusted")),
+    "run_directory": Row(("errors", "options", "outputs", "registered", "untrusted")),
     "agreement": Row(("values",)),
     "records": Row(("errors", "values")),
     "data": Row(
@@ -60,7 +61,9 @@ ROOMS = {
     ),
     "theory": Row((*VALUES, "outputs", "theory.kernels"), needs=("numpy",)),
     "theory.kernels": Row(needs=("numpy", "numba")),
-    "planning": Row((*VALUES, "values", "context_plan", "scaling", "theory"), needs=("numpy",)),
+    "planning": Row(
+        (*VALUES, "values", "context_plan", "registered", "scaling", "theory"), needs=("numpy",)
+    ),
     "models": Row(
         (
             *(*VALUES, "context_plan", "models.config", "models.placement"),
@@ -102,8 +105,10 @@ ROOMS = {
     ),
     "evaluation.verdict": Row(("evaluation.statistics",)),
     "evaluation.select": Row(("errors", "evaluation.statistics"), needs=("numpy",)),
-    "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning")),
-    "evaluation": Row((*VALUES, "data", "records", "evaluation.statistics"), needs=("numpy",)),
+    "evaluation.conditions": Row(("errors", "context_plan", "scaling", "planning", "records")),
+    "evaluation": Row(
+        (*VALUES, "data", "records", "registered", "evaluation.statistics"), needs=("numpy",)
+    ),
     "evaluation.settings": Row(
         ("errors", "lengths", "untrusted", "records", "evaluation"), needs=("numpy",)
     ),
@@ -200,7 +205,7 @@ ROOMS = {
     ),
     "searching": Row((*VALUES, "context_plan", "scaling", "run_directory"), needs=("numpy",)),
     "searching.model.settings": Row(
-        (*VALUES, "scaling", "searching", "evaluation.select"), needs=("numpy",)
+        (*VALUES, "registered", "scaling", "searching", "evaluation.select"), needs=("numpy",)
     ),
     "searching.model.results": Row(
         (*VALUES, "values", "context_plan", "searching", "evaluation.select", "reports"),
@@ -209,7 +214,13 @@ ROOMS = {
     "searching.model": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "planning", "run_directory", "data"),
-            *("searching", "searching.model.settings", "searching.model.results", "models"),
+            *(
+                "registered",
+                "searching",
+                "searching.model.settings",
+                "searching.model.results",
+                "models",
+            ),
             *("evaluation", "evaluation.answering", "evaluation.scoring"),
             *(
                 "evaluation.forward_time",
@@ -393,7 +404,7 @@ ROOMS = {
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page"),
             "evaluation.compared",
-            *("exporting.exported", "runtimes", "evaluation.conditions"),
+            *("exporting.exported", "runtimes", "evaluation.conditions", "costs", "models.source"),
         ),
         needs=("numpy",),
     ),
@@ -477,9 +488,13 @@ ROOMS = {
         needs=("numpy",),
         wires=True,
     ),
+    "api.register": Row(
+        ("errors", "registered", "scaling", "searching", "evaluation"), needs=("numpy",)
+    ),
     "api.search": Row(
         (
-            *("errors", "untrusted", "api", "budget", "options", "progress", "run_directory"),
+            *("errors", "untrusted", "api", "api.register", "budget", "options", "progress"),
+            "run_directory",
             *("models.source", "context_plan", "searching", "torchrun", "values"),
             "evaluation.select",
         ),
@@ -525,7 +540,8 @@ ROOMS = {
     ),
     "cli": Row(
         (
-            *(*VALUES, "values", "progress", "api", "api.data", "api.extend", "api.search"),
+            *(*VALUES, "values", "progress", "registered", "api", "api.data", "api.extend"),
+            "api.search",
             *("api.train", "context_plan", "options", "planning", "scaling", "torchrun"),
             *("models.recipes", "models.source", "costs"),
             *(

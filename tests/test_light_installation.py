@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -135,8 +136,8 @@ def check_verify(call: Call, gguf_file: Path) -> None:
     assert done.returncode == 3, done.stderr
     said = " ".join(done.stdout.split())
     assert said.count("needs torch, which is not installed: pip install 'ropewalk[models]'") == 1
-    assert "vllm: well, by its rules: full_attention: 16 pairs" in said
-    assert "weights: well, 29 tensors" in said
+    assert "vllm: OK (by its rules, not tested here): full_attention: 16 pairs" in said
+    assert "weights: OK, 29 tensors" in said
     needs = "needs tokenizers, which is not installed: pip install 'ropewalk[models]'"
     assert f"not established: tokenizer: loading the tokenizer {needs}" in said
     asked = call("verify", BUNDLED, "--runtime", "transformers", "--json")
@@ -148,6 +149,24 @@ def check_verify(call: Call, gguf_file: Path) -> None:
     wrong = call("verify", gguf_file, "--length", "8k")
     assert wrong.returncode == 1
     assert "not-extended" in wrong.stdout
+
+
+def check_readme(call: Call) -> None:
+    """Its commands on known models run, and the others at least parse: each option exists."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (?:\$ )?ropewalk (.+?)(?:  +#.*)?$", text, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        words = shlex.split(line)
+        if "path/to/model" not in line:
+            done = call(*words)
+            assert done.returncode == 0, done.stderr
+            assert "llama-3-8b: 8k to 128k" in done.stdout
+            continue
+        verb = words[:2] if words[0] == "data" else words[:1]
+        shown = call(*verb, "--help-all").stdout
+        options = {word for word in words if word.startswith("--")}
+        assert all(re.search(rf"{option}\b", shown) for option in options), line
 
 
 def test_the_core_verbs_need_no_extra(
@@ -292,6 +311,7 @@ def test_the_wheel_alone_runs_the_core_verbs(
 
     check_core_verbs(call, plan_file, gguf_file, tmp_path / "best.json")
     check_verify(call, gguf_file)
+    check_readme(call)
     done = call("evaluate", "bundled")
     assert done.returncode == 2
     assert done.stderr.startswith("error: evaluate needs torch, which is not installed")

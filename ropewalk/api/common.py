@@ -34,6 +34,9 @@ PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
 """A plan, the result of `plan` or `search`, or the path of a plan.json."""
 Corpus: TypeAlias = str | Path | Iterable[str | Document]
 
+SERVER = "Of a server"
+"""The heading of these options in help."""
+
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
 ModelToRead: TypeAlias = Annotated[
@@ -49,7 +52,7 @@ Plans: TypeAlias = Annotated[
 MethodNames: TypeAlias = Annotated[
     Sequence[str],
     Option(
-        "A method of `ropewalk methods`, or `none` for the model as it is; repeatable.",
+        "A method of `ropewalk methods`, or `none` for the unmodified model; repeatable.",
         "METHOD",
         shell=("--method",),
     ),
@@ -78,8 +81,8 @@ WeightsField: TypeAlias = Annotated[
 ShortLimit: TypeAlias = Annotated[
     float,
     Option(
-        "What the schedule may cost within the original length, in nats a token of text; one that "
-        "costs more is taken only if all do.",
+        "The most that a schedule may cost within the original length, in nats a token of text; "
+        "one that costs more is taken only if all do.",
         "NATS",
     ),
 ]
@@ -89,13 +92,17 @@ Dtype: TypeAlias = Annotated[
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[bool, Option("Fetch from the hub what is given by its id.")]
 OwnTokenizer: TypeAlias = Annotated[
-    str | Path | None, Option("The folder with the tokenizer of the planned model.", "DIR")
+    str | Path | None,
+    Option("The folder with the tokenizer of the planned model.", "DIR", group=SERVER),
 ]
 ServedName: TypeAlias = Annotated[
-    str | None, Option("The model's name on the server (default: the only one it lists).", "NAME")
+    str | None,
+    Option(
+        "The model's name on the server (default: the only one it lists).", "NAME", group=SERVER
+    ),
 ]
 Timeout: TypeAlias = Annotated[
-    float, Option("The longest time for one request.", "SECONDS", advanced=True)
+    float, Option("The longest time for one request.", "SECONDS", group=SERVER)
 ]
 RanksPerCopy: TypeAlias = Annotated[
     int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
@@ -116,7 +123,7 @@ def as_length(value: Length, key: str = "length") -> int:
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
-    """What was given, each once. A single string is refused: it would be taken for its letters."""
+    """The given values, each once. A string is refused: it would be taken for its letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
     members = tuple(values)

@@ -50,11 +50,11 @@ class Comparison(Result):
     serving: tuple[Serving, ...]
     """By runtime, how it can express the best plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
-    """What reading the config took for granted, as the warnings say."""
+    """The assumptions made in reading the config, as the warnings say."""
     after_training: bool = False
-    """Whether the order is that for use after fine-tuning at the target length."""
+    """True if the order is that for use after fine-tuning at the target length."""
     documented: str = ""
-    """What the vendor documents for this target; empty where nothing is known."""
+    """The vendor's documented extension for this target; empty if none is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class Comparison(Result):
 
     @property
     def use(self) -> str:
-        """What the order is for."""
+        """The use that the order is for."""
         return "after training" if self.after_training else "without training"
 
     @property

@@ -29,7 +29,7 @@ SAME = (
     *("tasks", "lengths", "samples", "seed", "mode"),
     *("official", "chat", "tokenizer_sha256", "bos", "corpus_sha256"),
 )
-"""What decides the samples of a run, and how their answers are read."""
+"""The settings that decide the samples of a run and the reading of their answers."""
 
 
 class _Run(RunOnDisk):
@@ -99,7 +99,7 @@ def _read(path: Path) -> _Run:
 
 
 def _same_values(computed: Sequence[EvalResult], stored: Sequence[EvalResult]) -> bool:
-    """Whether results are of the same samples, and equal up to rounding, which machines differ in.
+    """True if results are of the same samples, and equal up to rounding, which machines differ in.
 
     Intervals may be those of another version of ropewalk. They are computed from the records.
     """
@@ -138,7 +138,7 @@ def _short(value: object) -> str:
 
 
 def _changes(one: _Run, two: _Run, matched: Sequence[tuple[Subject, Subject]]) -> list[str]:
-    """What differs besides the samples."""
+    """The differences besides the samples."""
     a, b = one.configuration, two.configuration
     found = [
         f"{key}: {a.get(key)} and {b.get(key)}"

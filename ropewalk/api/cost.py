@@ -25,7 +25,7 @@ TRAINING = "train, a step"
 
 
 class Change(NamedTuple):
-    """What would make it fit."""
+    """The change that would make it fit."""
 
     told: str
     bytes: float
@@ -68,7 +68,7 @@ class Cost(Result):
         told = ", ".join(fitting) if fitting else "nothing"
         return (
             f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
-            f"{format_length(self.length)} on {self.machine}: what fits as it is: {told}."
+            f"{format_length(self.length)} on {self.machine}: what fits unchanged: {told}."
         )
 
 

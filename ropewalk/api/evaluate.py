@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ropewalk.api.common import (
+    SERVER,
     AllowDownload,
     CorpusToUse,
     Device,
@@ -102,6 +103,7 @@ def evaluate(
             "Evaluate the model that this OpenAI-compatible server runs. Its key, if any, comes "
             "from the environment variable ROPEWALK_API_KEY.",
             "URL",
+            group=SERVER,
         ),
     ] = None,
     tokenizer: OwnTokenizer = None,
@@ -110,11 +112,12 @@ def evaluate(
         Fingerprint | str | Path | None,
         Option(
             "A file of `ropewalk fingerprint` to compare the server with first (default: one "
-            "computed from MODEL, if given)."
+            "computed from MODEL, if given).",
+            group=SERVER,
         ),
     ] = None,
     concurrency: Annotated[
-        int, Option("Requests to a server at a time.", advanced=True)
+        int, Option("Requests to a server at a time.", group=SERVER)
     ] = CONCURRENCY,
     timeout: Timeout = TIMEOUT,
     corpus: CorpusToUse = "held-out",

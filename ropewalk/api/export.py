@@ -184,7 +184,7 @@ def export(
         if runtime is None or out is None:
             raise InputError(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); what each "
-                "runtime makes of the plan is shown without them too (`preview`)"
+                "runtime supports the plan is shown without them too (`preview`)"
             )
         if runtime not in targets():
             raise UnknownName("runtime", runtime, targets())

@@ -101,7 +101,7 @@ def extend(
     ] = 0,
     train_corpus: Annotated[
         Corpus | None,
-        Option("Text to train on, less what the evaluation reads (default: the search's).", "FILE"),
+        Option("Training text; evaluation text is excluded (default: the search's).", "FILE"),
     ] = None,
     learning_rate: Annotated[
         float | None,

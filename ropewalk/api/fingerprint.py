@@ -41,7 +41,7 @@ def fingerprint(
     ],
     *,
     plan: Annotated[
-        PlanLike | None, Option("The plan that is served (default: the model as it stands).")
+        PlanLike | None, Option("The plan that is served (default: the unmodified model's).")
     ] = None,
     length: Annotated[
         Length | None, Option("The longest probe (default: up to the plan's target).")

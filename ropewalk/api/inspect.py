@@ -37,14 +37,14 @@ JUDGED = 16 * 1024**2
 
 
 SCOPE = (
-    "This theory predicts what a model trained with this base can tell apart at which distance. It "
-    "does not predict how a model performs that was trained further after its extension."
+    "This is theory for a model pretrained with this base; it says nothing about models fine-tuned "
+    "after their extension."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Theory(Value):
-    """What theory says of the schedule before the model runs."""
+    """The predictions of theory for the schedule, before the model runs."""
 
     length: int
     effective_length: int | None
@@ -83,7 +83,7 @@ class Inspection(Result):
     theory: Theory
     measured: Measured | None = None
     assumptions: tuple[str, ...] = ()
-    """What reading the config took for granted, as the warnings say."""
+    """The assumptions made in reading the config, as the warnings say."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -100,7 +100,7 @@ class Inspection(Result):
     def summary(self) -> str:
         geometry, theory = self.schedule.geometry, self.theory
         if self.schedule.has_no_positions:
-            reach = "it has no positions, since every pair stands still"
+            reach = "it has no positions, since no pair turns"
         elif theory.effective_length is None:
             reach = f"similar keys beat random ones at all distances below {_k(theory.length)}"
         else:

@@ -27,7 +27,7 @@ class ScalingMethod(NamedTuple):
     name: str
     summary: str
     needs_geometric_start: bool
-    """Whether it needs frequencies b^(-2i/d), so that it cannot start from every schedule."""
+    """True if it needs frequencies b^(-2i/d), so that it cannot start from every schedule."""
     parameters: tuple[MethodParameter, ...]
 
 

@@ -62,9 +62,9 @@ class Planned(Result):
     serving: tuple[Serving, ...]
     """By runtime, what it makes of the plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
-    """What reading the config took for granted, as the warnings say."""
+    """The assumptions made in reading the config, as the warnings say."""
     documented: str = ""
-    """What the vendor documents for this target; empty where nothing is known."""
+    """The vendor's documented extension for this target; empty if none is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,11 +104,11 @@ class Planned(Result):
         if self.schedule.has_no_positions:
             speeds = "no positions"
         if self.rope_parameters is None:
-            stock = f"No stock config says this: {self.rope_parameters_refused}."
+            stock = f"No stock config can express it: {self.rope_parameters_refused}."
         else:
-            stock = "A stock config says this in its rope_parameters."
+            stock = "A stock config expresses it in its rope_parameters."
         return (
-            f"{self._lengths()} by {self.schedule.method}: {speeds}, cos and sin multiplied by "
+            f"{self._lengths()} by {self.schedule.method}: {speeds}, attention factor "
             f"{self.schedule.attention_scaling:.6g}. {stock}"
         )
 
@@ -161,7 +161,7 @@ def plan(
     ] = None,
     after_training: Annotated[
         bool,
-        Option("Rank for use after fine-tuning at the target length, not for the model as it is."),
+        Option("Rank for use after fine-tuning at the target length, not without training."),
     ] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -305,7 +305,7 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
 def _by_vendor(
     source: Source, target: int, given: Mapping[str, object]
 ) -> tuple[Documented, Extension]:
-    """What the vendor documents, and its extension for the target."""
+    """The vendor's documentation, and its extension for the target."""
     if given:
         raise InputError(
             f"`parameters` belong to a method, and `{VENDOR}` stands for documented ones; name the "

@@ -11,10 +11,13 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.options import Argument, Option
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
+from ropewalk.run_directory import CONFIGURATION
 from ropewalk.values import Result
 
 PAGE = "report.html"
 """The page of a run, in its directory."""
+INDEX = "index.html"
+"""The page of several runs, in their folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +28,7 @@ class Reported(Result):
     title: str
     verdict: str
     missing: tuple[str, ...]
-    """What an unfinished run does not have yet."""
+    """The parts that an unfinished run still lacks."""
     bytes: int
 
     def summary(self) -> str:
@@ -34,14 +37,19 @@ class Reported(Result):
 
 
 def report(
-    run: Annotated[str | Path, Argument("A run directory.", "RUN")],
+    run: Annotated[
+        str | Path, Argument("A run directory, or a folder of runs for an index.", "RUN")
+    ],
     other: Annotated[
         str | Path | None, Argument("Another one: both of `evaluate`, to be compared.", "OTHER")
     ] = None,
     *,
     out: Annotated[
         str | Path | None,
-        Option("The page. Default: report.html in the run.", shell=("--output", "-o")),
+        Option(
+            "The page. Default: report.html in the run (index.html for an index).",
+            shell=("--output", "-o"),
+        ),
     ] = None,
     overwrite: Annotated[
         bool, Option("Replace an existing file that ropewalk did not write.")
@@ -49,11 +57,12 @@ def report(
 ) -> Reported:
     """Write one self-contained HTML page of a run, or of two evaluations side by side.
 
-    A run is the directory of extend, evaluate, search, precision or train, finished or not. The
+    A run is the directory of extend, evaluate, search, precision or train, finished or not. Of a
+    folder that is no run, the page is an index of all runs below it, each with its verdict. The
     default `out` is `report.html` in it; of two runs it must be given. The page loads nothing from
     elsewhere and can be read without scripts.
     """
-    from ropewalk.reports.commands import page_of
+    from ropewalk.reports.commands import index_of, page_of
     from ropewalk.reports.commands.evaluate import evaluated
     from ropewalk.reports.page.html import document, is_page
     from ropewalk.reports.parts import comparison, places
@@ -62,14 +71,17 @@ def report(
     paths = [as_path(run, "run"), *([] if other is None else [as_path(other, "other")])]
     if out is None and len(paths) == 2:
         raise InputError("the report of two runs needs a file to be written to; give it (`out`)")
-    folders = [RunOnDisk.read(path) for path in paths]
-    place = paths[0] / PAGE if out is None else as_path(out, "out")
+    is_index = other is None and paths[0].is_dir() and not (paths[0] / CONFIGURATION).is_file()
+    folders = [] if is_index else [RunOnDisk.read(path) for path in paths]
+    place = paths[0] / (INDEX if is_index else PAGE) if out is None else as_path(out, "out")
     check_file(place, key="out", overwrite=overwrite)
     if place.exists() and not overwrite and not is_page(place):
         raise InvalidValue(
             "out", str(place), "exists and is not a report", "choose another name for the page"
         )
-    if len(folders) == 2:
+    if is_index:
+        page = index_of(paths[0])
+    elif len(folders) == 2:
         for folder in folders:
             evaluated(folder)
         from ropewalk.api.compare_runs import compare_runs

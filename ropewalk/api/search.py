@@ -32,7 +32,7 @@ from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
-from ropewalk.searching.objective import Kind
+from ropewalk.searching.objective import Own
 from ropewalk.torchrun import check_ranks, own_device, started
 from ropewalk.values import decode
 
@@ -66,7 +66,13 @@ def search(
     ] = None,
     short_limit: ShortLimit = SHORT_LIMIT,
     objective: Annotated[
-        Kind, Option("Minimise the loss on the text, on the answers, or on both.", advanced=True)
+        str | Own,
+        Option(
+            "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
+            "(mixed), or an objective of one's own (--plugin).",
+            "NAME",
+            advanced=True,
+        ),
     ] = "mixed",
     stock_runtimes: Annotated[
         bool, Option("Search only schedules that stock runtimes can express.", advanced=True)
@@ -120,7 +126,9 @@ def search(
     figures, and an interrupted search resumes there. Under `torchrun`, all ranks work on the same
     search, and each returns its result. `strict` refuses a config that leaves open how the model
     rotates, instead of warning. `as_published` runs the search of Ding et al. 2024 with its own
-    strategy, objective, documents and space, which no other setting may then change.
+    strategy, objective, documents and space, which no other setting may then change. `objective`
+    may be a function of a document's text loss, answer loss (nats a token) and share of answers
+    retrieved: the search minimises its mean.
     """
     with called("search", search, locals()):
         from ropewalk.searching.model.results import Searched
@@ -130,7 +138,7 @@ def search(
         settings = SearchSettings(
             target_length=as_length(to, "to"),
             strategy=strategy,
-            objective=objective,
+            objective=_named(objective),
             evaluations=counted(limit, "evaluations"),
             tokens=counted(limit, "tokens"),
             stock_runtimes=stock_runtimes,
@@ -213,6 +221,16 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
+
+
+def _named(objective: str | Own) -> str:
+    """The name of an objective; a function is registered by its own."""
+    if isinstance(objective, str):
+        return objective
+    from ropewalk.api.register import register
+
+    register("objective")(objective)
+    return objective.__name__
 
 
 def _tokens_in(

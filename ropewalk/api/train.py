@@ -65,7 +65,7 @@ _RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas"
 
 
 class PreviewStage(NamedTuple):
-    """What a stage would do."""
+    """The work of a stage."""
 
     length: int
     window: int
@@ -178,7 +178,9 @@ def train(
     ] = None,
     layout: Annotated[
         Arrangement | None,
-        Option("How windows are made of documents (default: the recipe's, or anchor)."),
+        Option(
+            "How windows are made of documents (default: the recipe's, or anchor).", advanced=True
+        ),
     ] = None,
     batch: Annotated[
         int | None, Option("Windows of a step, over all ranks (default: the recipe's, or 8).")
@@ -194,7 +196,7 @@ def train(
         ),
     ] = None,
     from_config: Annotated[
-        bool, Option("Start from random weights for the model's config.")
+        bool, Option("Start from random weights for the model's config.", advanced=True)
     ] = False,
     decay: Annotated[
         Decay | None,
@@ -485,7 +487,7 @@ class _Asked:
     from_config: bool
 
     def searched(self, number: int) -> bool:
-        """Whether the plan of a stage is searched."""
+        """True if the plan of a stage is searched."""
         if self.plans:
             return False
         return self.method == SEARCH or (self.search_between and number > 1)
@@ -861,8 +863,8 @@ class _Planner:
         if asked.searched(number):
             return SEARCH
         if stage.length == asked.source.present_plan.target_length:
-            return "as it is"
-        return asked.method or "chosen by plan"
+            return "unmodified"
+        return asked.method or "ranked first by plan"
 
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
@@ -894,7 +896,7 @@ class _Planner:
 
 
 def _follows(present: ContextPlan, plan: ContextPlan) -> bool:
-    """Whether a model follows a plan up to its length, in whatever form its config says it."""
+    """True if a model follows a plan up to its length, in whatever form its config says it."""
     now, own = (each.longest(each.extended_layer) for each in (present, plan))
     return (
         present.target_length == plan.target_length

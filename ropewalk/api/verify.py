@@ -68,7 +68,7 @@ def verify(
     version, and what could not be read.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
-    The result's `verdict` is "well", "wrong" or "not established"; `verdict_in(runtime)` is that
+    The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
     of one runtime.
     """
     with called("verify", verify, locals()):

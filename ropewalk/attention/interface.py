@@ -244,7 +244,7 @@ def _refuse_context(
     dropout: float,
     kwargs: dict[str, Any],
 ) -> None:
-    """What a layout cannot be combined with."""
+    """Settings that a layout cannot be combined with."""
     local = window.here.stop - window.here.start
     if key.shape[2] != local:
         raise Unsupported(

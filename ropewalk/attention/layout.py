@@ -211,7 +211,7 @@ class AttentionLayout:
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether the window is in document order, without padding."""
+        """True if the window is in document order, without padding."""
         return bool(np.array_equal(self.order, np.arange(self.length)))
 
     @required_by("a figure")

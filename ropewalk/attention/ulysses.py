@@ -24,7 +24,7 @@ from ropewalk.errors import Unsupported
 
 
 def shard_length(length: int, ranks: int) -> int:
-    """How many tokens every rank holds; the last ranks' may be padding."""
+    """The number of tokens every rank holds; the last ranks' may be padding."""
     return -(-length // ranks)
 
 

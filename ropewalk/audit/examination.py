@@ -169,7 +169,7 @@ def _of_folder(
     whole = weighed.checked.check.verdict != "wrong"
     if run and meant is not None and measured and weighed.files and whole:
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
-        tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "well")
+        tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "OK")
     explained = any(f.wrong and STOCK in f.runtimes for f in found)
     checked = weighed.checked.check
     if tried.agreement is not None:
@@ -278,9 +278,9 @@ def _at(progress: Progress, begin: float, what: str) -> Callable[[float], None]:
 
 def _established(check: Check, how: str) -> Check:
     """Running the model loads all its weights, whatever the headers leave open."""
-    if check.verdict == "well":
+    if check.verdict == "OK":
         return check
-    return replace(check, verdict="well", what=f"{check.what}; {how}", remedy="")
+    return replace(check, verdict="OK", what=f"{check.what}; {how}", remedy="")
 
 
 def _known_type(reading: Reading, config: Config) -> Reading:

@@ -1,4 +1,4 @@
-"""What an examination looks at, and what it finds: a subject and its findings."""
+"""An examination: a subject and its findings."""
 
 from __future__ import annotations
 

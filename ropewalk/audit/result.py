@@ -1,4 +1,4 @@
-"""What a verification comes to: a verdict for each runtime, and one over all."""
+"""The result of a verification: a verdict for each runtime, and one over all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Target = Literal["transformers folder", "GGUF file"]
 
 @dataclass(frozen=True, eq=False)
 class Audit(Result):
-    """What a model on disk does in each runtime, the state of its files, and its traps."""
+    """A model's effect in each runtime, the state of its files, and its traps."""
 
     target: Target
     path: Path
@@ -28,7 +28,7 @@ class Audit(Result):
     """The length that it was asked for."""
     runtimes: Mapping[str, Reading]
     checks: tuple[Check, ...]
-    """Of the files themselves: weights, tokenizer, bytes."""
+    """Checks of the files themselves: weights, tokenizer, bytes."""
     warnings: tuple[Finding, ...]
     compared: bool
     """There was something to compare the rotation with."""
@@ -45,20 +45,20 @@ class Audit(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """Well: its files were checked, and every runtime was run, or read by its rules."""
+        """OK: its files were checked, and every runtime was run, or read by its rules."""
         if self.wrong:
             return "wrong"
-        return "not established" if self.not_established else "well"
+        return "not established" if self.not_established else "OK"
 
     def verdict_in(self, runtime: str) -> Verdict:
         """The verdict for one runtime. What is wrong with the files is wrong in all."""
         if any(not finding.runtimes or runtime in finding.runtimes for finding in self.wrong):
             return "wrong"
-        return "well" if self.compared and not self.runtimes[runtime].unread else "not established"
+        return "OK" if self.compared and not self.runtimes[runtime].unread else "not established"
 
     @property
     def not_established(self) -> tuple[str, ...]:
-        """What nobody looked at, each with the reason and with what would establish it."""
+        """Everything left unchecked, each with the reason and the step that would establish it."""
         # Bytes are compared where that can be done; without a manifest, the headers judge.
         lines = [
             str(check)

@@ -27,7 +27,7 @@ MOST_BYTES = 8 * 2**30
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it."""
+    """The outcome."""
 
     agreement: Agreement | None = None
     findings: tuple[Finding, ...] = ()

@@ -7,6 +7,7 @@ stays inside the function that needs it, so that the quick verbs start at once.
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp, module_of
+from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp, first_line, module_of
 from ropewalk.cli.meant import verb_meant
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
@@ -32,7 +33,7 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
         name="ropewalk",
         cls=RootHelp,
         invoke_without_command=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         epilog=EXAMPLE,
@@ -62,6 +63,8 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 
 def call(arguments: Sequence[str]) -> int:
     """Do one call and return its exit status; what is wrong is a RopewalkError."""
+    if "_ROPEWALK_COMPLETE" in os.environ:
+        return _complete()
     arguments = _one_word(verb_meant(arguments))
     called = arguments[0] if arguments else ""
     with required_by(called), _warnings_in_words():
@@ -75,6 +78,19 @@ def call(arguments: Sequence[str]) -> int:
             verb = f"{called} " if called in VERBS else ""
             said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
             raise InputError(f"{said}; see `ropewalk {verb}--help`") from None
+    return 0
+
+
+def _complete() -> int:
+    """Answer a shell that completes a word: only the verb on its line is imported."""
+    words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+    app = command_line([verb] if (verb := next(iter(words[1:]), "")) in VERBS else ())
+    for each in () if app.registered_commands else VERBS:
+        app.command(name=each, help=first_line(each))(lambda: None)
+    try:
+        get_command(app)(prog_name="ropewalk")
+    except SystemExit as done:
+        return int(done.code or 0)
     return 0
 
 

@@ -43,7 +43,7 @@ def command(
 ) -> None:
     """Compare two evaluations task by task and length by length, on the same samples.
 
-    Differences are those of the first run less the second.
+    Differences are the first run minus the second.
     """
     check_outputs(plot=plot, overwrite=overwrite)
     found = call()

@@ -14,6 +14,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import (
@@ -31,11 +32,12 @@ from typing import (
 
 import typer
 
-from ropewalk.cli.help import ADVANCED
+from ropewalk import registered
 from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.options import Argument, Option, RunFolder, only_in_python
+from ropewalk.progress import silent
 
 R = TypeVar("R")
 
@@ -46,13 +48,15 @@ class Call(Generic[R]):
 
     verb: Callable[..., R]
     given: Mapping[str, Any]
+    quiet: bool = False
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
         from ropewalk.cli.progress import progress_bar
 
-        with progress_bar() as progress:
-            heard = {"progress": progress, "notice": notify}
+        work = self.verb.__name__.replace("_", " ")
+        with nullcontext(silent) if self.quiet else progress_bar(work) as progress:
+            heard = {"progress": progress, "notice": _warn if self.quiet else notify}
             known = inspect.signature(self.verb).parameters
             heard = {name: hears for name, hears in heard.items() if name in known}
             return self.verb(**self.given, **heard, **more)
@@ -81,11 +85,19 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
         ]
         folders = [option for *_, option in _options(verbs[0]) if isinstance(option, RunFolder)]
         parameters += [_CONFIG] if folders else []
+        named = {verbs[0].__name__, *(name for its in forms for name in its)}
+        parameters += [_QUIET, *([_PLUGIN] if named & _NAMES_OF_CODE else [])]
 
         def command(**words: Any) -> None:
-            file = words.pop(_CONFIG.name, None)
+            file, quiet = words.pop(_CONFIG.name, None), words.pop(_QUIET.name)
+            for path in words.pop(_PLUGIN.name, ()):
+                registered.load(path)
             calls = [
-                Call(verb, _given({name: (form, words.pop(name)) for name, form in its.items()}))
+                Call(
+                    verb,
+                    _given({name: (form, words.pop(name)) for name, form in its.items()}),
+                    quiet,
+                )
                 for verb, its in zip(verbs, forms, strict=True)
             ]
             if file is not None:
@@ -111,10 +123,43 @@ _CONFIG = inspect.Parameter(
     annotation=Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The run.json of a run: repeat it, apart from what is given here."
+            metavar="FILE",
+            help="The run.json of a run to repeat; options given here take precedence.",
         ),
     ],
 )
+
+
+_QUIET = inspect.Parameter(
+    "quiet",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress and no notices but warnings.")
+    ],
+)
+
+
+_PLUGIN = inspect.Parameter(
+    "plugin",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=[],
+    annotation=Annotated[
+        list[Path],
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="Run this Python code first, with your rights: it registers methods, tasks or "
+            "objectives. Repeatable.",
+        ),
+    ],
+)
+_NAMES_OF_CODE = {"method", "methods", "tasks", "objective", "plans", "to"}
+
+
+def _warn(text: str) -> None:
+    if text.startswith("warning"):
+        notify(text)
 
 
 def _given(words: Mapping[str, tuple[_Form, Any]]) -> dict[str, object]:
@@ -215,7 +260,7 @@ def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
         *(option.shell or (flag,)),
         metavar=unit,
         help=text,
-        rich_help_panel=ADVANCED if option.advanced else None,
+        rich_help_panel=option.heading or None,
     )
 
 

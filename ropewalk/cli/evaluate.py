@@ -51,7 +51,8 @@ def command(
     if checkpoints is None:
         found = call()
     else:
-        found = Call(evaluate_checkpoints, {"model": None, **call.given})(last=checkpoints)
+        given = {"model": None, **call.given}
+        found = Call(evaluate_checkpoints, given, call.quiet)(last=checkpoints)
     if not first():
         return
     if as_json:
@@ -147,11 +148,11 @@ def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
 
 
 _MODES = {
-    "teacher_forced": "by teacher forcing (each token was the model's first choice, and then the "
-    "answer ended)",
+    "teacher_forced": "by teacher forcing (exact match: every answer token and the end of the "
+    "answer were the top-1 prediction)",
     "generate": "by generation, as each task scores it",
     "shared_context": "by generation with several questions on each context, as each task scores "
-    "it; not to be compared with other modes",
+    "it; not comparable with other modes",
 }
 
 
@@ -199,8 +200,10 @@ def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
         soft_wrap=True,
     )
     if not any(e.criterion == "own" for e in found.effective_lengths):
-        console.print(f"  85% of the model's own score: not measured (needs none at {window})")
-    own = f"85% of none at {window}"
+        console.print(
+            f"  85% of the model's own score: not measured (needs --method none at {window})"
+        )
+    own = f"85% of unmodified at {window}"
     for e in found.effective_lengths:
         threshold = "85.6% (RULER)" if e.criterion == "ruler" else f"{e.threshold:.1%} ({own})"
         console.print(
@@ -254,7 +257,7 @@ def _show_comparisons(console: Terminal, found: Evaluated) -> None:
         )
     untested = sum(c.adjusted_p is None for c in found.comparisons)
     if rest := total - untested - len(found.significant):
-        console.print(f"  {rest} pairs are undecided")
+        console.print(f"  {rest} pairs show no significant difference")
     if untested:
         console.print(f"  {untested} pairs have too few samples for an interval or a test")
     console.print(HOW_COMPARED, soft_wrap=True)

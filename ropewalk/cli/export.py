@@ -24,7 +24,7 @@ def command(
         str | None, typer.Option("--to", hidden=True, help="--runtime, until 1.0.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what each runtime makes of the plan.")
+        bool, typer.Option("--dry-run", help="Only show how each runtime supports the plan.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,7 +51,7 @@ def command(
 def _show(exported: Exported) -> None:
     say(f"wrote {exported.path}")
     if exported.agreement is not None:
-        say(f"  {exported.agreement.runtime} computes what the plan says: {exported.agreement}")
+        say(f"  {exported.agreement.runtime} follows the plan: {exported.agreement}")
     for warning in exported.warnings:
         say(f"  {warning}")
     if exported.load:

@@ -44,8 +44,7 @@ def command(
 ) -> None:
     """Compute how a planned model answers, or compare a server with it.
 
-    The exit status with --server is 0 where the server answers like the plan, 1 where it does not,
-    and 3 where that cannot be established.
+    Exit code with --server: 0 same answers, 1 different, 3 inconclusive.
     """
     server = check.given.get("server")
     if output is None and server is None:
@@ -84,7 +83,7 @@ def command(
 
 
 def _show(verdict: Verdict) -> None:
-    """What a server made of each probe, and what that comes to."""
+    """Show a server's answer to each probe, and the verdict."""
     from ropewalk.cli.terminal import Terminal
 
     console = Terminal()
@@ -95,7 +94,7 @@ def _show(verdict: Verdict) -> None:
         rows.add_row(probe.kind, f"{probe.length:,}", read, distance, f"{probe.spread:.2g}")
     console.print(rows)
     console.print(
-        f"distance in all {verdict.distance:.3g}; a server deviates above {verdict.threshold:.3g}",
+        f"total distance {verdict.distance:.3g} (threshold {verdict.threshold:.3g})",
         soft_wrap=True,
     )
     console.print(verdict.summary(), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What `--help` prints: options under headings, each text in full, an example, the documents.
+"""The text of `--help`: options under headings, each text in full, an example, the documents.
 
 Plain text, wrapped at the width of the terminal and never cut off.
 """
@@ -20,8 +20,14 @@ from ropewalk.cli.words import understood_at_once
 from ropewalk.errors import InputError
 from ropewalk.outputs import RUN_FILE
 
-ADVANCED = "Advanced"
-"""The heading of options that few people need."""
+ADVANCED, GENERAL = "Advanced", "General"
+"""The headings of options that few people need, and of those that most verbs have."""
+OF_MOST_VERBS = frozenset(
+    (
+        *("allow_download", "config", "device", "dtype", "help", "help_all", "as_json"),
+        *("overwrite", "plugin", "quiet", "seed", "strict"),
+    )
+)
 GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "cost", "bound", "methods"),
@@ -60,6 +66,8 @@ class VerbHelp(TyperCommand):
         return understood_at_once(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--help-all" in args:
+            ctx.meta[ADVANCED], args = True, ["--help"]
         for option, word in pairwise(["", *args]):
             # As from "$RUN" in a shell where RUN is not set; an empty path would be this folder.
             if not word or re.fullmatch(r"--[\w-]+=", word):
@@ -83,18 +91,24 @@ class VerbHelp(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, Rows] = {"Arguments": [], "Options": [], ADVANCED: []}
+        groups: dict[str, Rows] = {"Arguments": [], "Options": []}
+        last: dict[str, Rows] = {GENERAL: [], ADVANCED: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                usual = GENERAL if parameter.name in OF_MOST_VERBS else usual
                 heading = getattr(parameter, "rich_help_panel", None) or usual
                 names, text = record
                 # The type of an argument says nothing that its text does not.
                 names = names if heading != "Arguments" else names.partition(" <")[0]
-                groups.setdefault(heading, []).append((names, text))
-        groups[ADVANCED] += RARE_VALUES.get(self.name or "", ())
-        _write(formatter, groups.items())
+                (last if heading in last else groups).setdefault(heading, []).append((names, text))
+        rare = [*last.pop(ADVANCED), *RARE_VALUES.get(self.name or "", ())]
+        if ctx.meta.get(ADVANCED):
+            last[ADVANCED] = rare
+        elif rare:
+            last[GENERAL].append(("--help-all", f"Show {len(rare)} advanced options too."))
+        _write(formatter, [*groups.items(), *last.items()])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_end(formatter, self.epilog or "")
@@ -108,7 +122,7 @@ class RootHelp(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         groups = (
-            (heading, [(v, _first_line(v)) for v in verbs]) for heading, verbs in GROUPS.items()
+            (heading, [(v, first_line(v)) for v in verbs]) for heading, verbs in GROUPS.items()
         )
         _write(formatter, groups)
 
@@ -121,8 +135,8 @@ def module_of(verb: str) -> str:
     return verb.replace(" ", "_")
 
 
-def _first_line(verb: str) -> str:
-    """What a verb's help begins with, from its source: importing all verbs takes much longer."""
+def first_line(verb: str) -> str:
+    """The first line of a verb's help, from its source: importing all verbs takes much longer."""
     source = Path(__file__).with_name(f"{module_of(verb)}.py").read_text(encoding="utf-8")
     [command] = (
         node

@@ -48,8 +48,8 @@ def _show(found: Inspection) -> None:
         console.print(f"  {rotating} layers rotate; a plan changes no other")
     trained = f"; trained at {format_length(found.trained_length)}" if found.trained_length else ""
     console.print(
-        f"  plain frequencies for {format_length(geometry.original_length)}, "
-        f"serves {format_length(found.plan.target_length)} now{trained}"
+        f"  pretrained frequencies for {format_length(geometry.original_length)}; "
+        f"configured for {format_length(found.plan.target_length)} now{trained}"
     )
     show_steps(console, found.plan)
     for line in _theory_lines(found):
@@ -81,15 +81,15 @@ def _show(found: Inspection) -> None:
 def _theory_lines(found: Inspection) -> Iterator[str]:
     theory = found.theory
     if found.schedule.has_no_positions:
-        yield "no positions: every pair stands still, so theory has nothing to predict"
+        yield "no positions: no pair turns, so theory predicts nothing"
         return
     yield _effective_length(theory, theory.length)
     yield SCOPE
     new, critical = len(theory.out_of_distribution_pairs), theory.critical_pair
-    slow = "every pair" if critical is None else f"pairs before {critical}"
+    turned = {None: "all pairs", 0: "no pair"}.get(critical, f"pairs before {critical}")
+    told = f"{new} of {found.schedule.geometry.pairs} pairs meet" if new else "no pair meets"
     yield (
-        f"angles: pretraining turned {slow} all the way round; {new or 'none'} of "
-        f"{found.schedule.geometry.pairs} pairs meet new angles within "
+        f"angles: {turned} completed a full turn in pretraining; {told} new angles up to "
         f"{format_length(theory.length)}"
     )
 
@@ -97,9 +97,10 @@ def _theory_lines(found: Inspection) -> Iterator[str]:
 def _effective_length(found: Theory | Measured, length: int) -> str:
     if found.effective_length is None:
         return (
-            f"effective length: all of {format_length(length)}, where similar keys beat random ones"
+            f"theoretical effective length: all of {format_length(length)} (a similar key scores "
+            "above a random one at every distance)"
         )
     return (
-        f"effective length: {found.effective_length:,} of {format_length(length)}; random keys "
-        f"beat similar ones at {found.violations:,} distances"
+        f"theoretical effective length: {found.effective_length:,} of {format_length(length)} "
+        f"tokens (a random key scores above a similar one at {found.violations:,} distances)"
     )

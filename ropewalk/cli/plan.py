@@ -58,6 +58,9 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
+    details: Annotated[
+        bool, typer.Option(help="Without a method: also the theory of each, and those left out.")
+    ] = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -74,11 +77,11 @@ def command(
     found: Planned | Comparison
     of_a_method = ("parameters", "log_n", "kept_initial_positions")
     if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):
-        found = Call(plan, given)()
+        found = replace(call, given=given)()
     else:
         from ropewalk.api.compare_methods import compare_methods
 
-        found = Call(compare_methods, given)()
+        found = Call(compare_methods, given, call.quiet)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     write_plan(found.plan, output)
@@ -90,12 +93,12 @@ def command(
     elif isinstance(found, Planned):
         _show_plan(found, saved=output is not None)
     else:
-        _show_comparison(found, saved=output is not None)
+        _show_comparison(found, details=details, saved=output is not None)
     show_written(output, plot, as_json=as_json)
 
 
 def _is_within(given: Mapping[str, Any]) -> bool:
-    """Whether the target lies within the trained length, so that no method is needed."""
+    """True if the target lies within the trained length, so that no method is needed."""
     present = given["model"].present_plan
     known = present.longest(chosen_layers(present, given.get("layers"))[0]).length
     return not given.get("from_original") and as_length(given["to"], "to") <= known
@@ -140,7 +143,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         console.print()
         console.print(pairs)
         if found.rope_parameters is None:
-            refused = in_options(f"no stock config says this: {found.rope_parameters_refused}")
+            refused = in_options(f"no stock config can express it: {found.rope_parameters_refused}")
             console.print(refused, soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
 
@@ -156,7 +159,7 @@ def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) ->
 
     console.print("\nTo serve it:")
     for row in rows:
-        told = in_options(f"\n# {row.runtime}: {row.fit}. {row.reason}")
+        told = in_options(f"\n# {row.runtime} ({row.fit}): {row.reason}")
         console.print(told, soft_wrap=True)
         for line in row.lines:
             console.print(line, soft_wrap=True)
@@ -166,49 +169,59 @@ def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) ->
         console.print(f"\n# {USUAL_PLAN} is this plan: add -o {USUAL_PLAN} to write it")
 
 
-def _show_comparison(found: Comparison, *, saved: bool) -> None:
+def _show_comparison(found: Comparison, *, details: bool, saved: bool) -> None:
     from ropewalk.cli.terminal import Terminal, headed
 
-    target = format_length(found.target_length)
-    rows = table("method", "untrained", "trained", "new angles", "fast pairs", "loads in")
-    for candidate in found.candidates:
-        pairs = candidate.schedule.geometry.pairs
-        rows.add_row(
-            candidate.name,
-            "needs training"
-            if candidate.needs_training
-            else _ranked(candidate.rank, candidate.measured, trained=False),
-            _ranked(candidate.rank_after_training, candidate.measured, trained=True),
-            f"{candidate.out_of_distribution_pairs}/{pairs}",
-            "still" if candidate.schedule.has_no_positions else f"×{candidate.fast_stretch:.3g}",
-            _loads_in(candidate.runtimes),
-        )
     console = Terminal()
-    console.print(headed(found.model, f" to {target}"), soft_wrap=True)
+    console.print(headed(found.model, f" to {format_length(found.target_length)}"), soft_wrap=True)
     if found.documented:
         console.print(in_options(found.documented), style="bold", soft_wrap=True)
+    theory = ("new angles", "fast pairs") if details else ()
+    rows = table("method", "untrained", "fine-tuned", *theory, "loads in")
+    for candidate in found.candidates:
+        schedule, by = candidate.schedule, candidate.measured
+        untrained = _ranked(candidate.rank, by, trained=False)
+        cells = [
+            f"{candidate.out_of_distribution_pairs}/{schedule.geometry.pairs}",
+            "none turn" if schedule.has_no_positions else f"×{candidate.fast_stretch:.3g}",
+        ]
+        rows.add_row(
+            candidate.name,
+            "needs training" if candidate.needs_training else untrained,
+            _ranked(candidate.rank_after_training, by, trained=True),
+            *(cells if details else ()),
+            _loads_in(candidate.runtimes),
+        )
     console.print(rows)
     console.print(
-        "Ranks: for the model as it is, and after fine-tuning at the target, by the mean that "
-        f"small models retrieved. Next to them, the shares retrieved{_where(found)}; * is less "
-        "than half of what the best method retrieved, on most of them. All else is theory.\n",
+        f"untrained, fine-tuned: rank, and the share that small models retrieved{_where(found)}\n"
+        "*: less than half of what the best method retrieved, on most of these models",
         soft_wrap=True,
     )
+    if details:
+        _show_theory(console, found)
+    told = found.changes_nothing or (
+        f"Suggested {found.use}: {found.best.name} (a prediction, not measured on this model: "
+        "`ropewalk evaluate` and `ropewalk extend` measure it)"
+    )
+    console.print(f"\n{told}", style="bold", soft_wrap=True)
+    _show_serving(console, found.serving, saved=saved)
+    if not details:
+        console.print("\n# the theory of each method, and those not listed: --details")
+
+
+def _show_theory(console: Terminal, found: Comparison) -> None:
+    from ropewalk.cli.terminal import headed
+
+    console.print("\nBy theory:")
     for candidate in found.candidates:
         given = ", ".join(f"{key} {value:,}" for key, value in candidate.parameters.items())
         name = f"{candidate.name} ({given})" if given else candidate.name
-        console.print(headed(f"  {name}", f": {candidate.theory}."), soft_wrap=True)
+        told = candidate.theory.removeprefix("by theory, ")
+        console.print(headed(f"  {name}", f": {told}"), soft_wrap=True)
     for method, reason in found.refused.items():
-        line = in_options(f"  {method} is not among them: {reason}")
+        line = in_options(f"  not listed: {method} ({reason})")
         console.print(line, style="dim", soft_wrap=True)
-    console.print(
-        f"\nFirst for use {found.use}: {found.best.name}. That is no measurement of this model: "
-        "`ropewalk evaluate` and `ropewalk extend` measure it.",
-        soft_wrap=True,
-    )
-    if told := found.changes_nothing:
-        console.print(told, style="bold", soft_wrap=True)
-    _show_serving(console, found.serving, saved=saved)
 
 
 def _ranked(rank: int | None, found: Sequence[Measured], *, trained: bool) -> str:

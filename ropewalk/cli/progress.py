@@ -18,11 +18,14 @@ EVERY = 30.0
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """Gives a function to call with each status; nothing is shown of quick work."""
+def progress_bar(work: str = "") -> Iterator[Progress]:
+    """Gives a function to call with each status; nothing is shown of quick work.
+
+    `work` is the name of the first stage, for the lines.
+    """
     began = time.monotonic()
     with ExitStack() as stack:
-        drawn = None if _on_a_terminal() else stack.enter_context(_lines())
+        drawn = None if _on_a_terminal() else stack.enter_context(_lines(work))
 
         def show(status: Status) -> None:
             nonlocal drawn
@@ -40,9 +43,9 @@ def _on_a_terminal() -> bool:
 
 
 @contextmanager
-def _lines() -> Iterator[Progress]:
+def _lines(work: str) -> Iterator[Progress]:
     """A line every half minute, also while one step takes longer than that."""
-    over, latest = threading.Event(), Status("", 0.0)
+    over, latest = threading.Event(), Status(work, 0.0)
     since = time.monotonic()
 
     def show(status: Status) -> None:

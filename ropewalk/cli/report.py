@@ -11,7 +11,7 @@ EXAMPLE = "ropewalk report runs/first"
 
 @command_of(report)
 def command(call: Call[Reported], *, as_json: JsonOption = False) -> None:
-    """Write one self-contained HTML page of a run, or of two evaluations side by side.
+    """Write one self-contained HTML page of a run, of two evaluations, or an index of runs.
 
     The page loads nothing from elsewhere, can be read without scripts, and can be mailed.
     """

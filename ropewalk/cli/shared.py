@@ -49,7 +49,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 
 def notify(text: str) -> None:
-    """What the user should know goes where progress goes."""
+    """Tell the user something on standard error."""
     say(text, sys.stderr)
 
 
@@ -115,7 +115,7 @@ def show_steps(console: Terminal, plan: ContextPlan) -> None:
 
 def factor_cell(factor: float) -> str:
     """A rescale factor in a table of pairs."""
-    return f"{factor:.4f}" if factor < MAX_FACTOR else "stands still"
+    return f"{factor:.4f}" if factor < MAX_FACTOR else "does not turn"
 
 
 def in_words(schedule: RotarySchedule) -> str:
@@ -129,11 +129,11 @@ def in_words(schedule: RotarySchedule) -> str:
     elif low != high:
         parts.append(f"factors {low} to {high}")
     elif low != "1":
-        parts.append(f"every factor {low}")
+        parts.append(f"all factors {low}")
     elif not parts:
-        parts.append("plain frequencies")
+        parts.append("pretrained frequencies")
     if schedule.attention_scaling != 1:
-        parts.append(f"cos and sin times {schedule.attention_scaling:.6g}")
+        parts.append(f"attention factor {schedule.attention_scaling:.6g}")
     if schedule.softmax_scaling != 1:
         parts.append(f"logits times {schedule.softmax_scaling:.6g}")
     if schedule.kept_initial_positions:
@@ -144,7 +144,7 @@ def in_words(schedule: RotarySchedule) -> str:
 
 
 def _without_defaults(step: Recipe) -> Recipe:
-    """What a person would have to say to get this step."""
+    """The parameters that a person must give to get this step."""
     known = named(step.method).parameters if step.method in names() else {}
     said = {
         key: value

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from ropewalk.wheels.facts import WheelReading
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
-EXIT: Mapping[Verdict, int] = {"well": 0, "wrong": 1, "not established": 3}
-_COLOUR: Mapping[Verdict, str] = {"well": "green", "wrong": "red", "not established": "yellow"}
+EXIT: Mapping[Verdict, int] = {"OK": 0, "wrong": 1, "not established": 3}
+_COLOUR: Mapping[Verdict, str] = {"OK": "green", "wrong": "red", "not established": "yellow"}
 
 
 @command_of(verify)
 def command(call: Call[Audit], *, as_json: JsonOption = False) -> None:
-    """Examine an exported model, also one made by others, for what would silently go wrong.
+    """Check an exported model, from any tool, for silent long-context faults.
 
-    The exit code is 0 if all is well, 1 if something is wrong, and 3 if that is not established.
+    Exit code: 0 passed, 1 failed, 3 inconclusive.
     """
     found = call()
     if as_json:
         print_json(found)
     else:
         _show(found)
-    if found.verdict != "well":
+    if found.verdict != "OK":
         raise typer.Exit(EXIT[found.verdict])
 
 
@@ -50,9 +50,9 @@ def _show(found: Audit) -> None:
     console.print(title.append(found.verdict, _COLOUR[found.verdict]), soft_wrap=True)
     for name, reading in found.runtimes.items():
         verdict, basis = found.verdict_in(name), _basis(reading)
-        line = f"{name}: {verdict}, {basis}: {_in_words(reading)}"
-        if reading.unread:  # its reason stands below
-            line = f"{name}: {verdict}, {basis}"
+        line = f"{name}: {verdict} ({basis})"
+        if not reading.unread:  # else its reason is given below
+            line += f": {_in_words(reading)}"
         console.print(f"  {line}", soft_wrap=True)
     if found.agreement is not None:
         console.print(f"  run in {found.agreement.runtime}: {found.agreement}", soft_wrap=True)
@@ -73,7 +73,7 @@ def _show(found: Audit) -> None:
 
 def _show_wheel(console: Terminal, wheel: WheelReading) -> None:
     name = f"{wheel.runtime} {wheel.version}"
-    console.print(f"  read in {wheel.file} ({name}), and not run:", soft_wrap=True)
+    console.print(f"  read in {wheel.file} ({name}), not run:", soft_wrap=True)
     for fact, said in wheel.facts.items():
         console.print(f"    {fact}: {said}", soft_wrap=True)
     recorded = f"{wheel.runtime} {wheel.recorded}, the recorded version"
@@ -84,17 +84,18 @@ def _show_wheel(console: Terminal, wheel: WheelReading) -> None:
 
 
 def _basis(reading: Reading) -> str:
-    if reading.basis == "by its rules" and reading.source == MEASURED:
-        return "by its rules (its own rotary module, measured)"
-    return reading.basis
+    if reading.basis == "by its rules":
+        rules = "its rotary module was measured" if reading.source == MEASURED else "by its rules"
+        return f"{rules}, not tested here"
+    return "tested" if reading.basis == "run" else reading.basis
 
 
 def _checked(check: Check) -> str:
     if check.subject == "bytes" and check.verdict == "not established":
         return f"{check.subject} {check.what}"
-    if check.verdict == "well":
-        return f"{check.subject}: well, {check.what}"
-    return f"{check.subject}: {check.verdict}"  # the reason stands below
+    if check.verdict == "OK":
+        return f"{check.subject}: OK, {check.what}"
+    return f"{check.subject}: {check.verdict}"  # the reason is given below
 
 
 def _in_words(reading: Reading) -> str:
@@ -107,7 +108,7 @@ def _in_words(reading: Reading) -> str:
         turns = "some do not turn" if math.isinf(period) else f"slowest period {period:,.0f}"
         parts.append(f"{layer_type}: {longest.inverse_frequencies.size} pairs, {turns}")
         if abs(longest.attention_scaling - 1) > TOLERANCE:
-            parts[-1] += f", cos and sin times {longest.attention_scaling:.6g}"
+            parts[-1] += f", attention factor {longest.attention_scaling:.6g}"
     if reading.switches != "never":
         parts.append(f"factors change {reading.switches}")
     if reading.limit is not None:

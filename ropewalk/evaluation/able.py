@@ -6,12 +6,11 @@ import json
 from dataclasses import replace
 
 from ropewalk.errors import InputError
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share
-from ropewalk.records import is_main_answer
+from ropewalk.records import AS_IT_IS, is_main_answer
 
 AUTO = "auto"
 """Stands for all tasks of which a model answers at least `LEAST` at its own length."""

@@ -37,10 +37,10 @@ Batches = Sequence[Sequence[Sample]]
 
 
 class Answer(NamedTuple):
-    """What a model answers to one sample."""
+    """A model's answer to one sample."""
 
     text: str | None
-    """What it wrote; None if the answer was fed to it."""
+    """The written answer; None if the answer was fed to the model."""
     tokens: IntArray | None = None
     """Its choice in each place of the answer; None if only the text is known."""
 
@@ -69,7 +69,7 @@ class Answerer(Protocol):
     server: ServerInfo | None = None
     """What ran the model; None for a model in this process."""
     verdict: Verdict | None = None
-    """Whether it answers as planned, if it was compared."""
+    """True if it answers as planned, if it was compared."""
     ranks: Ranks | None = None
     """Those of torchrun that answer together; rank 0 alone keeps records."""
 

@@ -28,7 +28,7 @@ class Chat:
     before: str
     after: str
     end: str
-    """What follows an answer."""
+    """The text after an answer."""
 
     def put(self, draft: Draft) -> Draft:
         """The draft as a conversation; the answer is begun in the model's turn, if it is begun."""

@@ -43,7 +43,7 @@ class Reader:
         return hidden
 
     def splits(self, length: int) -> bool:
-        """Whether a text of so many tokens is read in chunks."""
+        """True if a text of so many tokens is read in chunks."""
         return length > AT_ONCE and self.continues
 
     def chunks(self, tokens_BL: Tensor, cache: Any) -> Iterator[tuple[int, Tensor]]:
@@ -78,7 +78,7 @@ class Reader:
     @cached_property
     @torch.no_grad()
     def continues(self) -> bool:
-        """Whether the model reads in chunks, and more than once from one place, as it does at once.
+        """True if the model reads in chunks, and more than once from one place, as it does at once.
 
         Not every architecture does, and some do not say so: linear attention may begin anew with
         each chunk.

@@ -24,10 +24,10 @@ class ComparedRuns(Result):
     second: str
     """The folders, as they were given."""
     changes: tuple[str, ...]
-    """What else differs between the runs, such as weights, plans or versions of packages."""
+    """Other differences between the runs, such as weights, plans or versions of packages."""
     first_results: tuple[EvalResult, ...]
     second_results: tuple[EvalResult, ...]
-    """Of the methods compared, with their means over groups of tasks."""
+    """The results of the methods compared, with their means over groups of tasks."""
     comparisons: tuple[MethodComparison, ...]
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class ComparedRuns(Result):
             f"significant at 5% after Holm's correction{told}"
         ]
         if undecided:
-            parts.append(f"{undecided} are undecided")
+            parts.append(f"{undecided} are not significant")
         if untested:
             parts.append(f"{untested} have too few samples for a test")
         return f"{self.title}: {'; '.join(parts)}."

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ropewalk.evaluation.answering import Answerer
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
     MethodComparison,
@@ -28,6 +27,7 @@ from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share
 from ropewalk.records import (
+    AS_IT_IS,
     PERPLEXITY,
     EvalRecord,
     EvalResult,
@@ -129,7 +129,7 @@ class EvaluatedServer(Evaluated):
 
     server: ServerInfo
     verdict: Verdict | None
-    """What the fingerprint says; None where there was none to compare with."""
+    """The verdict of the fingerprint; None if there was none to compare with."""
 
     def summary(self) -> str:
         told = f" {self.verdict.summary()}" if self.verdict is not None else ""

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.planning.extension import extend_plan
+from ropewalk.records import AS_IT_IS
 from ropewalk.scaling import stacked
-
-AS_IT_IS = "none"
 
 
 class Condition(NamedTuple):

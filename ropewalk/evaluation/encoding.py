@@ -69,7 +69,7 @@ class Encoder:
         return other
 
     def ends_as(self, chat: Chat) -> bool:
-        """Whether the model ends its answers as a chat template does.
+        """True if the model ends its answers as a chat template does.
 
         Base models may carry a template too, and end otherwise.
         """
@@ -181,11 +181,11 @@ class Encoder:
         return tokens[:ends]
 
     def is_end(self, token: int) -> bool:
-        """Whether a token ends a text."""
+        """True if a token ends a text."""
         return token == self.tokenizer.eos_token_id or token in self._ends
 
     def continues(self, tokens: IntArray, pattern: str) -> bool:
-        """Whether text that ends in a digit goes on, with these tokens, as a pattern says."""
+        """True if text that ends in a digit goes on, with these tokens, as a pattern says."""
         begins = self.beginning_with(pattern)
         return bool(begins[tokens[tokens < len(begins)][:1]].any())
 

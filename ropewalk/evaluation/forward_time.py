@@ -62,7 +62,7 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How many multiplications a forward takes."""
+    """The number of multiplications a forward takes."""
 
     weights: int
     """That every token is multiplied by: all but the table that tokens are looked up in."""

@@ -25,6 +25,7 @@ from ropewalk.evaluation.statistics import (
     rate_interval,
 )
 from ropewalk.records import (
+    AS_IT_IS,
     MEAN_SCORE,
     NLL,
     PERPLEXITY,
@@ -83,7 +84,7 @@ def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | 
 
 
 def in_words(result: EvalResult) -> str:
-    """What was scored and its value, with the interval: `kv 80% (58% to 92%)`."""
+    """A result with its interval: `kv 80% (58% to 92%)`."""
     said = f"{result.task} {value_in_words(result)}"
     if result.low is None or result.high is None:
         return f"{said} ({NO_INTERVAL})"
@@ -257,6 +258,11 @@ def grouped(
     return groups
 
 
+def shown_method(method: str) -> str:
+    """The method as people read it."""
+    return "unmodified" if method == AS_IT_IS else method
+
+
 def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
     """A label per subject, in the order given: its method, and more only where methods coincide."""
     known = list(dict.fromkeys(subjects))
@@ -271,5 +277,6 @@ def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
             )
             if len(all_of_them) > 1
         ]
-        found[subject] = f"{subject.method} ({', '.join(parts)})" if parts else subject.method
+        name = shown_method(subject.method)
+        found[subject] = f"{name} ({', '.join(parts)})" if parts else name
     return found

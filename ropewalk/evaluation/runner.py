@@ -277,7 +277,7 @@ class Questions:
             )
 
     def _continues(self, chosen: IntArray, place: int) -> bool:
-        """Whether the token at a place goes on with the answer before it."""
+        """True if the token at a place goes on with the answer before it."""
         return self.encoder.continues(chosen[place : place + 1], self.task.continues)
 
 

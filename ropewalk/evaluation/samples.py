@@ -43,7 +43,7 @@ class Sample:
     layout: str
     """Samples of one layout read the same text, so they are not independent."""
     allowance: int
-    """How many tokens a model may write."""
+    """The number of tokens a model may write."""
     context: str
     """Samples of one context ask for different things in one text; most are alone in theirs."""
 
@@ -138,7 +138,7 @@ class _Fitted(NamedTuple):
 
     @property
     def size(self) -> int:
-        """That of the longest."""
+        """The value of the longest."""
         return max(len(each.prompt) + each.allowance for each in self.questions)
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation measures, checked before a model is loaded."""
+"""The settings of an evaluation, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ropewalk.untrusted import check_count, one_of, whole_number
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What is measured. Equal settings give equal samples."""
+    """The settings of a measurement. Equal settings give equal samples."""
 
     tasks: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -55,7 +55,7 @@ class EvaluationSettings:
 
 
 def shares(name: str) -> bool:
-    """Whether a task has several questions on one text."""
+    """True if a task has several questions on one text."""
     return name in tasks.every() and tasks.named(name).questions is not None
 
 

@@ -463,7 +463,7 @@ def p_in_words(p_value: float | None) -> str:
 
 
 def is_significant(p_value: float | None) -> bool:
-    """Whether a p-value is below 0.05; None, where there was no test, is not."""
+    """True if a p-value is below 0.05; None, where there was no test, is not."""
     return p_value is not None and p_value < SIGNIFICANT
 
 

@@ -1,4 +1,4 @@
-"""What an export comes to: the proof that it follows the plan, and what an approximation costs.
+"""The result of an export: the proof that it follows the plan, and what an approximation costs.
 
 Light values: reading them back needs no runtime.
 """
@@ -36,7 +36,7 @@ class Loss(Value):
 
 @dataclass(frozen=True, eq=False)
 class Exported(Result):
-    """What was written, and the proof that it follows the plan."""
+    """An export, and the proof that it follows the plan."""
 
     target: str
     """The runtime that it was written for."""
@@ -68,7 +68,7 @@ class Exported(Result):
     def summary(self) -> str:
         wrote = f"Wrote {self.path} for {self.target}"
         if self.agreement is None:
-            return f"{wrote}; it was not run here, and nothing is proven."
+            return f"{wrote}; not tested here."
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
         return f"{wrote}; {self.agreement.runtime} gives {self.agreement}.{warned}"

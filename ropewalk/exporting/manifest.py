@@ -92,7 +92,7 @@ def check_unchanged(folder: Path) -> None:
 
 
 def is_listable(name: str) -> bool:
-    """Whether it names a file of the folder itself: no path leads out of it."""
+    """True if it names a file of the folder itself: no path leads out of it."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & {"/", "\\"}
 
 

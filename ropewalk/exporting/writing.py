@@ -50,7 +50,7 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _lies_within(path: Path, folder: Path) -> bool:
-    """Whether a file is really in the folder, or in the blobs that a hub's snapshot links to."""
+    """True if a file is really in the folder, or in the blobs that a hub's snapshot links to."""
     home = folder.resolve()
     places = [home]
     if home.parent.name == "snapshots":

@@ -36,11 +36,11 @@ class Architecture:
     linear: bool = True
     yarn: bool = True
     attn_factor: bool = True
-    """Whether rope.scaling.attn_factor multiplies cos and sin."""
+    """True if rope.scaling.attn_factor multiplies cos and sin."""
     betas: bool = False
-    """Whether it reads rope.scaling.yarn_beta_fast and yarn_beta_slow; others take 32 and 1."""
+    """True if it reads rope.scaling.yarn_beta_fast and yarn_beta_slow; others take 32 and 1."""
     log_multiplier: bool = False
-    """Whether it reads rope.scaling.yarn_log_multiplier, which changes YaRN's attention factor."""
+    """True if it reads rope.scaling.yarn_log_multiplier, which changes YaRN's attention factor."""
     windows: Windows = "none"
     """By what its layers with a sliding window turn: the file's setting, or a base of their own."""
 

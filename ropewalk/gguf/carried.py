@@ -57,7 +57,7 @@ def seal(path: Path) -> None:
 
 
 def seal_of(header: GGUFHeader, progress: Callable[[float], None] = lambda done: None) -> Seal:
-    """Whether every byte of a file is what it was when the file was sealed."""
+    """True if every byte of a file is what it was when the file was sealed."""
     said, size = header.values.get(SHA256), header.values.get(SIZE)
     if SHA256 not in header.values and SIZE not in header.values:
         return "none"

@@ -63,7 +63,7 @@ class Family:
     activations: tuple[str, ...] = ("silu", "swish")
     """What may be stated as `hidden_act`: llama.cpp computes this one, whatever the file says."""
     windows: bool = False
-    """Whether its graph has the sliding windows of some layers."""
+    """True if its graph has the sliding windows of some layers."""
     tolerance: float = 0.0
     """How far its log-probabilities may be off in llama.cpp even in F32, where that is more than
     what sums in another order come to."""

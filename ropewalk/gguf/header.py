@@ -70,7 +70,7 @@ class GGUFHeader:
     places: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Where the bytes of a scalar or a string lie, and their struct format."""
     lengths: dict[str, int] = field(default_factory=dict)
-    """How many entries an array has, by key."""
+    """The number of entries an array has, by key."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     """From where to where each key stands with its value, arrays too, in the order of the file."""

@@ -91,7 +91,7 @@ def log_probabilities(
 
 
 def available() -> bool:
-    """Whether llama.cpp is here to be run."""
+    """True if llama.cpp is here to be run."""
     return importlib.util.find_spec("xllamacpp") is not None
 
 

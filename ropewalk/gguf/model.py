@@ -96,7 +96,7 @@ class GGUFModel:
 
     @property
     def packed(self) -> bool:
-        """Whether some weights stay as they are quantised."""
+        """True if some weights stay as they are quantised."""
         return any(part.packed for tensor in self._tensors for _, part in tensor.parts)
 
     @property

@@ -35,7 +35,7 @@ _KINDS = {"<H": 2, "<I": 4, "<i": 5, "<f": 6, "<Q": 10}
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What a copy has otherwise than its source."""
+    """Changes that a copy makes to its source."""
 
     keys: Mapping[str, bytes] = field(default_factory=dict)
     """Values by their whole key, as `text` and `number` make them."""

@@ -235,7 +235,7 @@ def scaling_type(header: GGUFHeader) -> str:
 
 
 def honours_factors(header: GGUFHeader, tensor: str) -> bool:
-    """Whether llama.cpp's graph of this architecture divides the frequencies by this tensor."""
+    """True if llama.cpp's graph of this architecture divides the frequencies by this tensor."""
     own = architecture(header.architecture)
     return own.honours_factors and _LOADED_AS[tensor] in own.tensors
 

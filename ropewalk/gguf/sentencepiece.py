@@ -58,7 +58,7 @@ def scores(
 
 
 def is_made_of_spaces(entry: Mapping[str, Any], vocab: Mapping[str, int]) -> bool:
-    """Whether an added token is one that spaces become, as Gemma's for two and more of them.
+    """True if an added token is one that spaces become, as Gemma's for two and more of them.
 
     llama.cpp has to join it by the rules, and to print it as spaces, as it does no added token.
     """

@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def by_flags(self) -> bool:
-        """Whether llama.cpp's flags can say it too, which have no factors."""
+        """True if llama.cpp's flags can say it too, which have no factors."""
         return self.factors is None and self.attention == 1
 
 
@@ -168,7 +168,7 @@ def without_scaling(header: GGUFHeader, length: int) -> Changes:
 
 
 def flags_reach_all_layers(header: GGUFHeader) -> bool:
-    """Whether llama.cpp's flags turn the layers with a sliding window as the file's keys do."""
+    """True if llama.cpp's flags turn the layers with a sliding window as the file's keys do."""
     windows = architecture(header.architecture).windows
     return windows in ("none", "same", "own") or _window(header) is None
 
@@ -274,7 +274,7 @@ def _window(header: GGUFHeader) -> int | None:
 
 
 def has_own_windows(header: GGUFHeader) -> bool:
-    """Whether some layers have a window and a base of their own."""
+    """True if some layers have a window and a base of their own."""
     return architecture(header.architecture).windows == "own" and _window(header) is not None
 
 

@@ -1,4 +1,4 @@
-"""How many bytes a tensor takes, by its type: GGML's blocks of values."""
+"""The number of bytes a tensor takes, by its type: GGML's blocks of values."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class GGUFTokenizer:
     scores: Sequence[float]
     """What the other goes by."""
     begins_with_space: bool
-    """Whether the other puts a space before a text."""
+    """True if the other puts a space before a text."""
     bos: int | None
     eos: int | None
     pad: int | None

@@ -272,7 +272,7 @@ class ConfigReader:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the file has one rope setting for each layer type."""
+        """True if the file has one rope setting for each layer type."""
         rope = self.config.get(self.rope_key)
         return isinstance(rope, Mapping) and any(isinstance(v, Mapping) for v in rope.values())
 
@@ -440,7 +440,7 @@ class ConfigReader:
         return sum(turning), count
 
     def _turning(self, count: int) -> tuple[str, list[bool]] | None:
-        """Whether each layer rotates, and the key that says so."""
+        """True if each layer rotates, and the key that says so."""
         for key in ROTATES_BY_LAYER:
             stated = self.config.get(key)
             if isinstance(stated, list) and len(stated) == count:

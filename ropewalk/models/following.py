@@ -37,7 +37,7 @@ FLOAT32 = 2.0**-23  # from 1 to the next float32
 
 @dataclass(frozen=True)
 class Following:
-    """What was compared, and every problem by name."""
+    """The comparison, and every problem by name."""
 
     model: str
     plan_id: str
@@ -267,12 +267,12 @@ class _Rotation:
         return self.error / self.tolerance
 
     def follows(self, target: _Target, schedule: RotarySchedule) -> bool:
-        """Whether these are the angles of a schedule, whatever the attention scaling."""
+        """True if these are the angles of a schedule, whatever the attention scaling."""
         error = np.abs(self.cos_sin / self.scaling - target.unit_cos_sin(schedule)).max(axis=0)
         return bool((error <= 2 * target.tolerance(self.dtype, schedule)).all())
 
     def problems(self, target: _Target) -> list[str]:
-        """What is wrong, in words."""
+        """The problem, in words."""
         if self.excess <= 1:
             return []
         found = []

@@ -52,7 +52,7 @@ class LoadedModel:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens it has embeddings for."""
+        """The number of tokens it has embeddings for."""
         return int(self.model.get_input_embeddings().weight.shape[0])
 
     @property

@@ -38,7 +38,7 @@ class Head:
 
     @torch.no_grad()
     def check(self) -> None:
-        """Whether body and head together give what the model itself gives."""
+        """True if body and head together give what the model itself gives."""
         tokens = torch.arange(8).remainder(self.vocabulary).unsqueeze(0).to(self._model.device)
         whole = self._model(input_ids=tokens, use_cache=False).logits
         if not whole.isfinite().all():

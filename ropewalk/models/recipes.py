@@ -45,7 +45,7 @@ class Extension:
 
 @dataclass(frozen=True)
 class Documented:
-    """What a vendor documents for models of one structure."""
+    """A vendor's documented extensions for models of one structure."""
 
     models: str
     vendor: str
@@ -94,7 +94,7 @@ class Documented:
 
 
 def documented(config: Config, *, trained: int | None = None) -> Documented | None:
-    """What the vendor of a model of this structure documents; None where nothing is known."""
+    """The vendor's documentation for a model of this structure; None if none is known."""
     reader = ConfigReader(config, trained=trained)
     if _kind(reader) not in PLAIN:
         return None
@@ -107,7 +107,7 @@ def documented(config: Config, *, trained: int | None = None) -> Documented | No
 
 
 def is_documented(config: Config) -> bool:
-    """Whether the scaling of a config is a documented extension, which needs no training."""
+    """True if the scaling of a config is a documented extension, which needs no training."""
     reader = ConfigReader(config)
     rope = reader.layer_settings().get(FULL_ATTENTION, {})
     if _kind(reader) != "yarn":
@@ -128,7 +128,7 @@ def _kind(reader: ConfigReader) -> str:
 
 
 def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
-    """Whether type, place, sizes and geometry are those of a row."""
+    """True if type, place, sizes and geometry are those of a row."""
     outer = str(reader.outer.get("model_type") or "") if reader.path else ""
     if reader.model_type not in row["model_type"] or outer not in row.get("outer", [""]):
         return False

@@ -177,7 +177,7 @@ class Source:
 
     @cached_property
     def documented(self) -> Documented | None:
-        """What the vendor of a model of this structure documents; None where nothing is known."""
+        """The vendor's documentation for a model of this structure; None if none is known."""
         if self.kind == "GGUF file" or self.installed is not None:
             return None
         from ropewalk.models.recipes import documented
@@ -197,7 +197,7 @@ class Source:
 
     @property
     def has_weights(self) -> bool:
-        """Whether weights are available or may be downloaded."""
+        """True if weights are available or may be downloaded."""
         return self.kind in ("folder", "bundled", "live model") or (
             self.allow_download and self.kind in ("hub", "catalogue")
         )

@@ -10,7 +10,7 @@ from ropewalk.number_formats.stage import Stage
 
 
 def retrieves(stage: Stage, sample: Sample, arm: Arm, shift: int) -> bool:
-    """Whether every token of the answer is the model's first choice, fed the ones before it."""
+    """True if every token of the answer is the model's first choice, fed the ones before it."""
     answer = torch.from_numpy(sample.answer)
     tokens = torch.from_numpy(sample.tokens)
     logits = stage.run(tokens, shift, arm, keep=len(answer) + 1)

@@ -14,7 +14,7 @@ from ropewalk.lengths import format_length
 from ropewalk.values import Value, decode, encode
 
 Mode = Literal["forward", "frozen"]
-"""Whether each shift is a full forward, or each layer sees the hidden states of no shift."""
+"""True if each shift is a full forward, or each layer sees the hidden states of no shift."""
 T = TypeVar("T", bound=tuple[Any, ...])
 Record = Mapping[str, Any]
 TOGETHER = "all together"

@@ -227,7 +227,7 @@ class Measurement:
         check_device([EXACT, *map(named, settings.arms)], self.stage.device)
 
     def identity(self) -> dict[str, object]:
-        """What decides the numbers, for run.json."""
+        """All that decides the numbers, for run.json."""
         return {**run_identity(self.loaded, self.documents), **asdict(self.settings)}
 
     def run(

@@ -14,12 +14,11 @@ from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
 from ropewalk.evaluation.verdict import THRESHOLD, Look
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY
+from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
 from ropewalk.reports.extend import MethodBars, extension_figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
@@ -217,7 +216,7 @@ class ShortText(Result):
             names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
             return f"{said} There are too few samples to tell: {names}." if untested else said
         return (
-            f"Within the original length, {self.chosen} is worse than the model as it is: "
+            f"Within the original length, {self.chosen} is worse than the unmodified model: "
             f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
             "schedule for these lengths."
         )
@@ -309,7 +308,7 @@ class Verified(Result):
     verified: tuple[VerifiedFile, ...]
 
     def summary(self) -> str:
-        names = [each.path.name for each in self.verified if each.verdict == "well"]
+        names = [each.path.name for each in self.verified if each.verdict == "OK"]
         told = []
         if names:
             does = "was read back from disk and follows"

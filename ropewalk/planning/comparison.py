@@ -52,12 +52,12 @@ class Candidate(Value):
     fast_stretch: float
     """How many times slower the fastest quarter of the pairs turns; 1 if none is touched."""
     measured: tuple[Measured, ...]
-    """What the method did on small models, untrained and fine-tuned; empty if it was not tried."""
+    """The method's results on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
     """Those that load the plan; None where nobody could say. Where pairs rest, methods that no
     runtime loads rank below the others."""
     from_plain: bool = False
-    """Whether it starts from the plain frequencies of a model that is scaled at present."""
+    """True if it starts from the plain frequencies of a model that is scaled at present."""
     needs_training: bool = False
     """Without training under it the model is of no use, so it comes after the others."""
     rank: int | None = None
@@ -87,9 +87,9 @@ class Candidate(Value):
 
     @property
     def theory(self) -> str:
-        """What follows from the schedule alone."""
+        """The predictions that follow from the schedule alone."""
         if self.schedule.has_no_positions:
-            return "by theory, there are no positions, since every pair stands still"
+            return "by theory, there are no positions, since no pair turns"
         new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
         angles = f"{new} of {pairs} pairs meet new angles" if new else "no angle is new"
         if self.effective_length is None:
@@ -100,14 +100,14 @@ class Candidate(Value):
                 f"{'s' if self.violations > 1 else ''}, first at {self.effective_length:,}"
             )
         if self.fast_stretch < 1.0005:
-            fast = "fast pairs stay as they are"
+            fast = "fast pairs are unchanged"
         else:
             fast = f"fast pairs turn {self.fast_stretch:.3g} times slower"
         return f"by theory, {angles}, {advantage}, and {fast}"
 
     @property
     def reason(self) -> str:
-        """What theory says, and what was measured."""
+        """The predictions of theory, and the measurements."""
         told = ["needs training under this plan"] if self.needs_training else []
         told += map(str, self.measured)
         if self.rank is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.registered import told
 from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 from ropewalk.untrusted import whole_number
@@ -50,7 +51,7 @@ def extend(
 
 
 def _same(start: RotarySchedule, after: RotarySchedule) -> bool:
-    """Whether a step changed nothing but for rounding."""
+    """True if a step changed nothing but for rounding."""
     factors = np.allclose(after.rescale_factors, start.rescale_factors, rtol=1e-9, atol=0)
     plain = replace(start, rescale_factors=after.rescale_factors, recipe=after.recipe)
     return bool(factors) and after == plain
@@ -97,7 +98,7 @@ def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tu
 
 
 def only_the_length(present: ContextPlan, planned: ContextPlan) -> bool:
-    """Whether a plan states another length and changes nothing that the model computes."""
+    """True if a plan states another length and changes nothing that the model computes."""
     return planned.target_length != present.target_length and planned.rotates_like(present)
 
 
@@ -109,12 +110,12 @@ _KEPT = (
 
 
 def is_formula(schedule: RotarySchedule) -> bool:
-    """Whether a scaling is a formula over known plain frequencies, not a list from a search."""
+    """True if a scaling is a formula over known plain frequencies, not a list from a search."""
     return bool(schedule.recipe) and all(step.method != "longrope" for step in schedule.recipe)
 
 
 def begins_plain(present: ContextPlan, methods: str, layer_types: Sequence[str]) -> bool:
-    """Whether methods cannot go on from the present scaling, and can start from the plain one."""
+    """True if methods cannot go on from the present scaling, and can start from the plain one."""
     first, *_ = stacked(methods)
     starts = [present.longest(layer_type) for layer_type in layer_types]
     return first.geometric_start and any(
@@ -210,4 +211,4 @@ def extend_plan(
         if any(method.by_length for method in stacked(methods)):
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
-    return ContextPlan(present.model, schedules, {"methods": methods})
+    return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})

@@ -18,7 +18,7 @@ class Measured(NamedTuple):
     factor: int
     """How many times the length the models were made for."""
     steps: int
-    """Of fine-tuning at the target length; 0 for none."""
+    """Steps of fine-tuning at the target length; 0 for none."""
     models: int
     retrieved: tuple[float, float]
     """The lowest and the highest share of facts that a model retrieved."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.evaluation.results import estimate, grouped, labels
+from ropewalk.evaluation.results import estimate, grouped, labels, shown_method
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.records import EXACT_MATCH, NLL, PERPLEXITY, EvalRecord
+from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, PERPLEXITY, EvalRecord
 
 METRICS = {EXACT_MATCH.name: "retrieved, all tasks", NLL.name: PERPLEXITY.label}
 APART = 0.045
@@ -50,7 +50,8 @@ def lines(records: Sequence[EvalRecord], metric: str) -> list[MethodBars]:
             Bar(n, *estimate([replace(r, layout=f"{r.task} {r.layout}") for r in by_length[n]]))
             for n in sorted(by_length)
         )
-        found.append(MethodBars(names[subject], tuple(bars)))
+        known = subject.method == AS_IT_IS and names[subject] == shown_method(AS_IT_IS)
+        found.append(MethodBars(AS_IT_IS if known else names[subject], tuple(bars)))
     return found
 
 
@@ -71,7 +72,7 @@ def extension_figure(
                 [bar.length * moved for bar in line.bars],
                 [bar.value for bar in line.bars],
                 [_reach(line.bars, "low"), _reach(line.bars, "high")],
-                label=f"{line.method} (exported)" if main else line.method,
+                label=f"{line.method} (exported)" if main else shown_method(line.method),
                 color=f"C{i}",
                 marker="o",
                 markersize=6 if main else 3.5,

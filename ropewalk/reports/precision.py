@@ -29,7 +29,7 @@ class Picture(NamedTuple):
     y_label: str
     lines: tuple[MeasuredCurve, ...]
     x_scale: str = "linear"
-    """Of matplotlib; `symlog` is linear around 0, and so shows it."""
+    """The scale of matplotlib; `symlog` is linear around 0, and so shows it."""
     linear_to: float = 1.0
 
 

@@ -24,7 +24,7 @@ class SearchCurve(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What a schedule reaches at the target, and what it costs on short text."""
+    """A schedule's score at the target, and its cost on short text."""
 
     label: str
     score: float

@@ -31,7 +31,7 @@ class BoundCurve(NamedTuple):
 
 
 class ModelPoint(NamedTuple):
-    """What a model was trained with."""
+    """The settings of the model's training."""
 
     label: str
     length: int

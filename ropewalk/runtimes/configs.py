@@ -115,7 +115,7 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
 
 
 def loses_a_position(setting: Mapping[str, object]) -> bool:
-    """Whether SGLang, when decoding, rotates the token at the original length as the first one.
+    """True if SGLang, when decoding, rotates the token at the original length as the first one.
 
     Its longrope does so unless the original length stands at the target, and the steps in which
     queries grow are of that length too, in transformers and beside rope_parameters in SGLang.
@@ -124,7 +124,7 @@ def loses_a_position(setting: Mapping[str, object]) -> bool:
 
 
 def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:
-    """What SGLang multiplies cos and sin by before `attn_factor`."""
+    """The factor of cos and sin in SGLang before `attn_factor`."""
 
     def growth(mscale: float) -> float:
         return 0.1 * mscale * math.log(setting["factor"]) + 1.0 if setting["factor"] > 1 else 1.0

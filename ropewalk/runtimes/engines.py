@@ -177,7 +177,7 @@ def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
 
 
 def by_layer(reader: ConfigReader) -> bool:
-    """Whether its engine sees a setting for each layer type."""
+    """True if its engine sees a setting for each layer type."""
     return bool(reader.family.local_base) or reader.is_nested
 
 

@@ -1,4 +1,4 @@
-"""What each stock runtime makes of each part of a plan: the matrix behind `export --dry-run`.
+"""How each stock runtime supports each part of a plan: the matrix behind `export --dry-run`.
 
 A plan is taken apart into features: how its pairs turn, what scales attention, what depends on
 position or length. For each, a runtime computes exactly that (`exact`), the same numbers under
@@ -37,7 +37,7 @@ NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architectu
 
 @dataclass(frozen=True, eq=False)
 class Cell(Value):
-    """What one runtime makes of one feature, and how."""
+    """One runtime's support of one feature."""
 
     fit: Fit
     how: str = ""
@@ -263,7 +263,7 @@ def two_lists(steps: tuple[PlanStep, ...]) -> bool:
 
 
 def is_dynamic(plan: ContextPlan) -> bool:
-    """Whether it is a ladder of dynamic NTK, which transformers has under that name."""
+    """True if it is a ladder of dynamic NTK, which transformers has under that name."""
     return any(
         len(steps) > 1 and [step.method for step in steps[-1].schedule.recipe] == ["dynamic_ntk"]
         for steps in plan.schedules.values()

@@ -82,7 +82,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         lines = (export, *modelfile(EXTENDED, length))
         ollama = row("ollama", near, f"{how}, {NOT_RUN}", *lines)
     exported = _Export(near, export, refused, EXTENDED)
-    return _llama_cpp(plan, source, exported, path, "by flags, on the file as it is"), ollama
+    return _llama_cpp(plan, source, exported, path, "by flags, on the unmodified file"), ollama
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _of_converted(plan: ContextPlan, source: Source) -> str:
 
 
 def _written_by_the_converter(source: Source) -> bool:
-    """Whether a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
+    """True if a GGUF file that llama.cpp's converter makes is known to have the scaling too."""
     present = source.present_plan
     if set(present.schedules) != {FULL_ATTENTION} or len(present.steps()) > 1:
         return False
@@ -182,7 +182,7 @@ def _llama_cpp(
 
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
-    own = f"by llama.cpp's rules, not run here; {FILE} is"
+    own = f"by llama.cpp's rules, not tested here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan):
         reason = f"{own} an unmodified GGUF file of the model"
         return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))

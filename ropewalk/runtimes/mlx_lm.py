@@ -91,7 +91,7 @@ def read(config: Config) -> Reading:
 
 
 def reads_growth(config: Config) -> bool | None:
-    """Whether its class lets queries grow with their position; None: it was not measured."""
+    """True if its class lets queries grow with their position; None: it was not measured."""
     row = _row(ConfigReader(config).model_type)
     return None if row is None else bool(row.get("growth"))
 

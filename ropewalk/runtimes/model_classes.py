@@ -131,7 +131,7 @@ class ModelClass:
 
     @property
     def turns_parts(self) -> bool:
-        """Whether a head turns in part where the config says so."""
+        """True if a head turns in part where the config says so."""
         return self.part or self.scaling in ("transformers", "unknown") or bool(self.by)
 
     @property
@@ -188,7 +188,7 @@ class ModelClass:
         return {key: setting[key] for key in self.kept if key in setting}
 
     def cuts(self, base: object) -> bool:
-        """Whether it makes another base of this one, by more than rounding."""
+        """True if it makes another base of this one, by more than rounding."""
         if not isinstance(base, int | float) or self.base != "whole":
             return False
         if not math.isfinite(base) or not base:
@@ -196,7 +196,7 @@ class ModelClass:
         return abs(int(base) / base - 1) > ROUNDING
 
     def _divides(self, kind: str) -> bool:
-        """Whether the engine's rotary module reads the factor of a rope type, or needs none."""
+        """True if the engine's rotary module reads the factor of a rope type, or needs none."""
         known = self.types.get(kind)
         if kind == "default" or known is None or "long_factor" in known.must:
             return True
@@ -222,7 +222,7 @@ def _differ(base: float, other: object) -> bool:
 
 
 def _matters(key: str, setting: Config) -> bool:
-    """Whether a key that is lost had said anything but the default."""
+    """True if a key that is lost had said anything but the default."""
     defaults = {"truncate": True, "factor": 1}
     return key != "type" and not (key in defaults and setting[key] == defaults[key])
 

@@ -70,7 +70,7 @@ class Reading(Value):
 
     @property
     def basis(self) -> Basis:
-        """What a judgement of this runtime rests on."""
+        """The basis of a judgement of this runtime."""
         if self.unread:
             return "not looked at"
         return "run" if self.source == RUN else "by its rules"

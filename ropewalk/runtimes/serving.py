@@ -24,7 +24,7 @@ OF_GGUF = (
     "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
     "their RoPE settings"
 )
-NOT_RUN = "by its rules, not run here"
+NOT_RUN = "by its rules, not tested here"
 NO_CONFIG = (
     "a GGUF file holds no transformers config; plan from the folder that it was converted from"
 )
@@ -32,7 +32,7 @@ NO_CONFIG = (
 
 @dataclass(frozen=True, eq=False)
 class Serving(Value):
-    """What one runtime makes of a plan, and how to start it."""
+    """One runtime's support of a plan, and the lines that start it."""
 
     runtime: str
     fit: Fit
@@ -53,7 +53,7 @@ def export_line(source: Source, runtime: str, out: str) -> str:
 
 
 def place(source: Source) -> str:
-    """What a command takes for the model: its folder, its hub id, or else a word to replace."""
+    """The MODEL argument of a command: its folder, its hub id, or else a word to replace."""
     if source.kind in ("folder", "bundled", "GGUF file"):
         return str(source.path)
     if source.kind == "config file" and source.path and source.path.name == "config.json":

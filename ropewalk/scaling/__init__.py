@@ -28,6 +28,7 @@ import numpy as np
 
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import MAX_LENGTH
+from ropewalk.registered import added
 from ropewalk.schedule import (
     MAX_FACTOR,
     FloatArray,
@@ -73,13 +74,21 @@ class Method(Generic[P]):
         return replace(result, recipe=(*start.recipe, Recipe(self.name, values)))
 
     @property
+    def is_own(self) -> bool:
+        """True if it is a file here, not a function that a user registered."""
+        return self.compute.__module__.startswith(f"{__name__}.")
+
+    @property
     def name(self) -> str:
-        return self.compute.__module__.rpartition(".")[2]
+        own, module = self.compute.__name__, self.compute.__module__
+        return module.rpartition(".")[2] if self.is_own else own
 
     @property
     def summary(self) -> str:
-        """The first sentence of the file."""
-        text = inspect.getdoc(inspect.getmodule(self.compute)) or ""
+        """The first sentence of the file, or of a registered function."""
+        text = (
+            inspect.getdoc(inspect.getmodule(self.compute) if self.is_own else self.compute) or ""
+        )
         return " ".join(text.partition("\n\n")[0].split())
 
     @cached_property
@@ -147,7 +156,7 @@ class Parameter:
 
     @property
     def takes_names(self) -> bool:
-        """Whether the name of published factors may stand for a list."""
+        """True if the name of published factors may stand for a list."""
         return str in get_args(self.type)
 
     def __str__(self) -> str:
@@ -219,13 +228,20 @@ def scaling_method(
     return method
 
 
-def names() -> tuple[str, ...]:
-    """All methods: the files of this folder."""
+def own_names() -> tuple[str, ...]:
+    """The files of this folder."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def names() -> tuple[str, ...]:
+    """All methods: ropewalk's own, then those that a user registered."""
+    return (*own_names(), *added("method"))
 
 
 def named(name: str) -> Method[...]:
     """A method by its name."""
+    if isinstance(name, str) and (registered := added("method").get(name)) is not None:
+        return registered  # type: ignore[no-any-return]
     if name not in names():
         raise UnknownName("method", name, names())
     method = importlib.import_module(f"{__name__}.{name}").schedule

@@ -1,4 +1,4 @@
-"""DroPE: no positions: every pair stands still, for a model that is then trained without them.
+"""DroPE: no positions: no pair turns, for a model that is then trained without them.
 
 arXiv 2512.12167: the rotation is dropped in all layers, the model is trained for a while at its
 original length, and beyond it logits are multiplied by β. The total factor of every pair is the

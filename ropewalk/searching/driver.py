@@ -217,7 +217,7 @@ class Ledger:
         return units[: int(np.searchsorted(costs, self._allowance, side="right"))]
 
     def _retold(self, unit: Unit, state: str) -> bool:
-        """Whether the journal had the answer."""
+        """True if the journal had the answer."""
         record = next(self._told, None)
         if record is None:
             return False
@@ -284,7 +284,7 @@ class Ledger:
 
 
 def _allowance(objective: Objective, evaluations: int | None, tokens: int | None) -> int | None:
-    """What may be spent, in documents."""
+    """The budget, in documents."""
     found = None
     for key, budget, cost in (
         ("evaluations", evaluations, 1 / objective.documents),

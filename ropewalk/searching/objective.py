@@ -1,4 +1,4 @@
-"""What a search minimises: the losses of schedules on documents.
+"""The objective of a search: the losses of schedules on documents.
 
 A schedule's score is the mean of its losses over all documents, so that a strategy may look at a
 few documents first and stop there. Losses of different schedules on one document are paired: they
@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 Kind = Literal["mixed", "perplexity", "needle"]
-"""What a model's losses are those of."""
+"""The tokens whose losses count."""
+KINDS: tuple[str, ...] = get_args(Kind)
+Own = Callable[[float, float, float], float]
+"""An objective of a user's: from nats a token of the text, nats a token of the answers and the
+share of answers that were matched exactly, of one document, to its loss; lower is better."""
 
 
 class Objective(Protocol):
@@ -24,12 +28,12 @@ class Objective(Protocol):
 
     @property
     def documents(self) -> int:
-        """How many documents a whole score is the mean of."""
+        """The number of documents a whole score is the mean of."""
         ...
 
     @property
     def tokens_per_document(self) -> int:
-        """What looking at one document costs."""
+        """The cost of one document, in tokens."""
         ...
 
     def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:

@@ -33,7 +33,7 @@ _ROWS = 256
 
 @dataclass(frozen=True)
 class Decay:
-    """What B(m) does on the distances 0 … length − 1."""
+    """The course of B(m) on the distances 0 … length − 1."""
 
     length: int
     first_violation: int | None

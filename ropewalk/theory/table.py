@@ -48,7 +48,7 @@ def lookup(head_dim: int, length: int) -> tuple[Infimum, SafeBase] | None:
 
 
 def trusted(head_dim: int, length: int) -> bool:
-    """Whether the table's safe base rests on `TRUST` as well."""
+    """True if the table's safe base rests on `TRUST` as well."""
     return length in TRUSTED_LENGTHS and lookup(head_dim, length) is not None
 
 

@@ -296,7 +296,7 @@ def _scaling(origins: Origins) -> Row:
 
 
 def _plain(origin: Origin) -> bool:
-    """Whether it is a dict without any scaling."""
+    """True if it is a dict without any scaling."""
     kinds = dict(origin.items).get("rope_type", frozenset())
     return origin.kind == "dict" and all(o == Origin("constant", "default") for o in kinds)
 
@@ -375,7 +375,7 @@ def _members_read(places: list[Place]) -> Row:
 
 
 def _in_part(where: tuple[Frame, ast.Call]) -> bool:
-    """Whether a call of SGLang's may turn less than the whole head."""
+    """True if a call of SGLang's may turn less than the whole head."""
     _, call = where
     words = {word.arg: ast.unparse(word.value) for word in call.keywords}
     for name, given in zip(("head_size", "rotary_dim"), call.args, strict=False):
@@ -384,7 +384,7 @@ def _in_part(where: tuple[Frame, ast.Call]) -> bool:
 
 
 def _for_windows(frame: Frame, call: ast.Call) -> bool:
-    """Whether a call stands in a branch that only layers with a window take."""
+    """True if a call stands in a branch that only layers with a window take."""
     return any(
         isinstance(node, ast.If)
         and local(node.test)
@@ -394,7 +394,7 @@ def _for_windows(frame: Frame, call: ast.Call) -> bool:
 
 
 def _dead(frame: Frame) -> bool:
-    """Whether nothing that runs on a GPU in the class uses the module that is built here."""
+    """True if nothing that runs on a GPU in the class uses the module that is built here."""
     methods = {function.name: function for function in functions(frame.place.node)}
     starts = [name for name in methods if name.startswith("forward")]
     todo, seen = [name for name in starts if not name.endswith(_OTHER_DEVICES)], set()
@@ -411,7 +411,7 @@ def _dead(frame: Frame) -> bool:
 
 
 def _by_formulas(places: list[Place]) -> bool:
-    """Whether a rotary module of the model's own computes with transformers' formulas."""
+    """True if a rotary module of the model's own computes with transformers' formulas."""
     return any(
         isinstance(node, ast.Subscript) and ast.unparse(node.value) == "ROPE_INIT_FUNCTIONS"
         for place in places

@@ -154,7 +154,7 @@ def _engine(engine: str, sources: Sources, config: Config) -> WheelReading:
 
 
 def before_5(table: Mapping[str, Any]) -> bool:
-    """Whether an engine is made for transformers 4, of which it reads rope_scaling."""
+    """True if an engine is made for transformers 4, of which it reads rope_scaling."""
     majors = re.findall(r"(?<![\d.])\d+", table["transformers"])
     return table["setting"] == "rope_scaling" and "4" in majors
 

@@ -521,7 +521,7 @@ def _taken(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def local(test: ast.expr) -> bool:
-    """Whether a condition holds for layers with a window only."""
+    """True if a condition holds for layers with a window only."""
     said = ast.unparse(test)
     return (
         "not " not in said

@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_runs_are_compared_sample_by_sample(runs: tuple[Path, Path]) -> None:
     found = check_result(rw.compare_runs(*runs))
     assert found.changes == ("weights", "the model's config")
-    assert {found.label(c) for c in found.comparisons} == {"none", "linear"}
+    assert {found.label(c) for c in found.comparisons} == {"unmodified", "linear"}
     from ropewalk.api.compare_runs import _read
 
     one, two = map(_read, runs)
@@ -160,7 +160,7 @@ def test_a_run_and_itself_are_undecided(runs: tuple[Path, Path]) -> None:
     assert found.changes == ()
     assert found.significant == ()
     assert {c.comparison.difference for c in found.comparisons} == {0}
-    assert "are undecided" in found.summary()
+    assert "are not significant" in found.summary()
     assert "better" not in found.summary()
 
 
@@ -185,7 +185,9 @@ def test_single_methods_are_compared_whatever_they_are_called(
     found = rw.compare_runs(tmp_path / "a", str(tmp_path / "b"))
     assert {found.label(c) for c in found.comparisons} == {"yarn − ntk"}
     assert found.changes == ("plans",)
-    with pytest.raises(InputError, match=r"no method is in both runs: .* yarn, .* none, linear"):
+    with pytest.raises(
+        InputError, match=r"no method is in both runs: .* yarn, .* unmodified, linear"
+    ):
         rw.compare_runs(tmp_path / "a", runs[0])
 
 

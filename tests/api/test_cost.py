@@ -21,7 +21,7 @@ def test_a_model_of_the_catalogue_on_a_machine_of_the_table() -> None:
     assert found.rows[0].fits
     assert not found.rows[-1].fits
     assert found.rows[-1].change is not None
-    assert found.summary().endswith("on 8xh100 (79.6 GiB each): what fits as it is: serve.")
+    assert found.summary().endswith("on 8xh100 (79.6 GiB each): what fits unchanged: serve.")
 
 
 def test_a_model_at_its_own_length_is_not_extended() -> None:

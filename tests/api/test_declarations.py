@@ -29,7 +29,7 @@ PUBLIC = sorted(
 COMMANDS = {
     name
     for name in PUBLIC
-    if name not in ("compare_methods", "evaluate_checkpoints", "export_tasks")
+    if name not in ("compare_methods", "evaluate_checkpoints", "export_tasks", "register")
 }
 IN_PYTHON_ALONE = {"progress", "notice", "done"}
 UNDECLARED = {("search", "documents"), ("inspect", "field"), ("check_server", "fingerprint")}

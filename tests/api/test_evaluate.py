@@ -103,7 +103,7 @@ def test_comparisons_are_paired_at_the_longest_length_and_saved(
 def test_depth_grids_hold_each_answer_once(compared: tuple[Evaluated, Path]) -> None:
     found, _ = compared
     assert [(grid.method, grid.task) for grid in found.depth_grids] == [
-        ("none", "kv"),
+        ("unmodified", "kv"),
         ("linear", "kv"),
         ("ntk", "kv"),
     ]
@@ -121,7 +121,7 @@ def test_depth_grids_hold_each_answer_once(compared: tuple[Evaluated, Path]) -> 
 
 def test_the_summary_names_each_subject(compared: tuple[Evaluated, Path]) -> None:
     found, _ = compared
-    assert found.summary().startswith("tiny at 256 tokens: none: ")
+    assert found.summary().startswith("tiny at 256 tokens: unmodified: ")
     assert "linear: " in found.summary()
     assert "ntk: " in found.summary()
     for told in found.results:

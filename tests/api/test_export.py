@@ -179,7 +179,7 @@ def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
     assert made.warnings[0].startswith("approximated: log-n")
     assert "nats per token" in made.warnings[1]
     assert made.warnings[2] == "own"
-    assert "nothing is proven" in made.summary()
+    assert "not tested here" in made.summary()
 
 
 @pytest.mark.parametrize(

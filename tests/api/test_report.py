@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -219,3 +220,28 @@ def test_the_command_needs_no_torch_and_tells_itself(copied: Path, tmp_path: Pat
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"ropewalk report {copied}\nWrote {copied}")
+
+
+def test_a_folder_of_runs_becomes_an_index_with_the_verdict_of_each(
+    run: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(run, runs / "deep" / "one")
+    (runs / "broken").mkdir()
+    (runs / "broken" / "run.json").write_text("{")
+    found = check_result(rw.report(runs))
+    assert found.path == runs / "index.html"
+    page = Read(found.path.read_bytes())
+    told = texts(found.path)
+    assert rw.report(run, out=tmp_path / "own.html").verdict in told
+    assert "broken/run.json: " in told, "why a run has no verdict"
+    assert b'href="deep/one/report.html"' in found.path.read_bytes()
+    assert not page.open
+    with pytest.raises(InputError, match="is not a run directory and holds none"):
+        rw.report(tmp_path / "runs" / "deep" / "one" / "figures")
+
+
+def test_a_page_says_when_for_how_long_and_on_which_machine(run: Path) -> None:
+    told = texts(run / "report.html")
+    assert re.search(r"\d\d \w+ 20\d\d · \d+\.\d min · \d+ cores of ", told)
+    assert "weights_sha256: " in told, "among the details"

@@ -38,7 +38,7 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
     found = check_result(rw.verify(folder, plan=plan))
     assert wrong(found) == set()
     assert found.verdict == "not established", "there are neither weights nor a tokenizer"
-    assert {found.verdict_in(name) for name in found.runtimes} == {"well"}
+    assert {found.verdict_in(name) for name in found.runtimes} == {"OK"}
     assert found.target == "transformers folder"
     assert found.agreement is None, "there are no weights to run"
     assert {name: reading.source for name, reading in found.runtimes.items()} == {
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -
     assert finding.trap == "attention-factor-ignored"
     assert finding.runtimes == ("vllm", "sglang")
     assert "add short_mscale and long_mscale = 1.05" in finding.remedy
-    assert found.verdict_in("transformers") == "well"
+    assert found.verdict_in("transformers") == "OK"
     assert found.verdict_in("vllm") == found.verdict_in("sglang") == "wrong"
     assert found.summary().endswith("; wrong: attention-factor-ignored.")
     check_command(found, "verify", folder)
@@ -110,7 +110,7 @@ def test_weights_are_run_in_a_fresh_process_beside_the_folders_own_plan(
     torch.set_num_threads(1)
     seen: list[str] = []
     found = check_result(rw.verify(exported, progress=lambda status: seen.append(status.detail)))
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     assert found.runtimes["transformers"].basis == "run"
     assert found.runtimes["vllm"].basis == "by its rules"
     assert found.agreement is not None
@@ -162,7 +162,7 @@ def test_a_tokenizer_that_only_stock_transformers_refuses_is_named(
     found = rw.verify(folder)
     assert wrong(found) == {"tokenizer-broken"}
     assert found.verdict_in("transformers") == "wrong"
-    assert found.verdict_in("vllm") == "well"
+    assert found.verdict_in("vllm") == "OK"
 
 
 def test_weights_that_stock_transformers_cannot_load_are_wrong(
@@ -179,7 +179,7 @@ def test_weights_that_stock_transformers_cannot_load_are_wrong(
 
 def test_the_bundled_model_is_well() -> None:
     found = rw.verify("bundled", run=False)
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     assert found == rw.verify(BUNDLED_FOLDER, run=False)
     check_command(found, "verify", "bundled", "--no-run")
 

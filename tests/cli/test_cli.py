@@ -63,7 +63,7 @@ class TestInspect:
 
     def test_a_known_model_needs_no_file(self) -> None:
         text = ropewalk("inspect", "llama-3.1-8b")
-        assert "plain frequencies for 8k, serves 128k now; trained at 128k" in text
+        assert "pretrained frequencies for 8k; configured for 128k now; trained at 128k" in text
         assert "low_freq_factor" not in text, "what stands at its default is not said"
 
     def test_layers_and_pairs_that_do_not_turn_are_told(self) -> None:
@@ -74,7 +74,7 @@ class TestInspect:
 
     def test_the_effective_length_is_told(self) -> None:
         assert "effective length: 1,707 of 4k" in ropewalk("inspect", CONFIGS / "llama-2-7b.json")
-        assert "does not predict how a model performs that was trained further" in ropewalk(
+        assert "it says nothing about models fine-tuned after" in ropewalk(
             "inspect", "llama-3.1-8b"
         )
         in_part = ropewalk("inspect", CONFIGS / "pythia-1.4b.json")

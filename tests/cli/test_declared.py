@@ -142,7 +142,7 @@ def test_a_preview_gets_the_same_arguments() -> None:
 
 
 def test_help_has_units_defaults_and_headings() -> None:
-    text = " ".join(called("--help")["help"].split())
+    text = " ".join(called("--help-all")["help"].split())
     assert "Do it in a shell." in text
     for said in (
         "--to LENGTH The target.",
@@ -157,7 +157,7 @@ def test_help_has_units_defaults_and_headings() -> None:
     ):
         assert said in text
     assert "python-only" not in text
-    assert "progress" not in text
+    assert "--progress" not in text
 
 
 def test_the_traceback_of_a_wrong_argument_ends_in_the_call() -> None:

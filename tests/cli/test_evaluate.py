@@ -68,7 +68,8 @@ def test_methods_and_plans_stand_beside_each_other(
         *("--method", "none", "--method", "linear", "--to", 256),
         *("--plan", tmp_path / "plan.json", "--run", tmp_path / "run"),
     )
-    for shown in ("none", "linear", "ntk", "McNemar", "kv by depth", "results and figures are in"):
+    words = ("McNemar", "kv by depth", "results and figures are in")
+    for shown in ("unmodified", "linear", "ntk", *words):
         assert shown in result.stdout
     names = {
         path.relative_to(tmp_path / "run").as_posix()
@@ -84,7 +85,7 @@ def test_undecided_pairs_are_not_called_equal(model: Path, corpus: Path) -> None
         *(model, "--corpus", corpus, "--samples", 5, "--tasks", "kv", "--lengths", 128),
         *("--method", "none", "--method", "linear", "--to", 256),
     ).stdout
-    assert "  1 pairs are undecided\n" in shown
+    assert "  1 pairs show no significant difference\n" in shown
     assert "no difference" not in shown
     assert "Rates: Newcombe's interval, p by McNemar" in shown
 
@@ -109,9 +110,10 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     tasks = ("--tasks", "kv,niah-multikey-2-syn", "--samples", 5, "--corpus", corpus)
     shown = _evaluate(model, *tasks, "--lengths", tiny.WINDOW).stdout
     assert "a length passes where the whole 95% interval reaches the threshold" in shown
-    assert "  none, retrieval, threshold 0.0% (85% of none at 128): undecided up to 128" in shown
+    threshold = "threshold 0.0% (85% of unmodified at 128)"
+    assert f"  unmodified, retrieval, {threshold}: undecided up to 128" in shown
     shown = _evaluate(model, *tasks, "--lengths", 2 * tiny.WINDOW).stdout
-    assert "85% of the model's own score: not measured (needs none at 128)" in shown
+    assert "85% of the model's own score: not measured (needs --method none at 128)" in shown
 
 
 @pytest.mark.parametrize(

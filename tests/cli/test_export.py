@@ -46,7 +46,7 @@ def test_a_person_reads_what_was_proven_and_how_to_load_it(source: str, tmp_path
     plan = plan_file(source, tmp_path, "yarn")
     (Path(source) / "tokenizer_config.json").unlink()
     said = export(source, "--plan", plan, "--runtime", "vllm", "-o", tmp_path / "out").stdout
-    assert "computes what the plan says" in said
+    assert "follows the plan" in said
     assert f"vllm serve {tmp_path / 'out'} --max-model-len {TARGET}" in said
     assert "--hf-overrides" in said
 

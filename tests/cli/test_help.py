@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ropewalk import __version__
-from ropewalk.cli import VERBS, command_line
+from ropewalk.cli import VERBS, call, command_line
 from ropewalk.cli.help import GROUPS, RARE_VALUES, module_of
 from ropewalk.evaluation.perplexity import DEFINITIONS
 from ropewalk.number_formats.arms import ARMS
@@ -32,7 +32,7 @@ def words(text: str) -> str:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_is_whole_and_has_an_example(verb: str) -> None:
-    text = helped(verb, "--help")
+    text = helped(verb, "--help-all")
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[LENGTH…]...", "")
     module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
@@ -76,9 +76,41 @@ def test_the_version() -> None:
     ],
 )
 def test_rare_options_stand_under_their_own_heading(verb: str, option: str) -> None:
-    usual, advanced = helped(verb, "--help").split("\nAdvanced:\n")
+    usual, advanced = helped(verb, "--help-all").split("\nAdvanced:\n")
     assert f"\n  {option} " in f"\n{advanced}"
     assert f"\n  {option} " not in usual
+    short = helped(verb, "--help")
+    assert f"\n  {option} " not in short
+    assert re.search(r"\n  --help-all +Show \d+ advanced options too", short)
+
+
+def test_options_of_one_kind_stand_together() -> None:
+    text = helped("evaluate", "--help")
+    server = text.split("\nOf a server:\n")[1].split("\n\n")[0]
+    assert re.findall(r"^  (--[\w-]+)", server, re.MULTILINE) == [
+        *("--server", "--tokenizer", "--model-name", "--fingerprint", "--concurrency"),
+        "--timeout",
+    ]
+    own = helped("train", "--help").split("\nOptions:\n")[1].split("\n\n")[0]
+    assert len(re.findall(r"^  --", own, re.MULTILINE)) <= 13
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("ropewalk pl", "plan"),
+        ("ropewalk train --le", "--learning-rate"),
+        ("ropewalk train --recipe longrope-m", "longrope-mistral"),
+    ],
+)
+def test_a_shell_completes_verbs_options_and_values(
+    line: str, found: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_ROPEWALK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    assert call([]) == 0
+    assert capsys.readouterr().out.split() == [found]
 
 
 def test_the_rare_values_are_values() -> None:

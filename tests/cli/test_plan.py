@@ -31,12 +31,21 @@ def planned(*arguments: object) -> Result:
 def test_without_a_method_the_table_says_why_and_the_best_is_written(tmp_path: Path) -> None:
     output, picture = tmp_path / "best.json", tmp_path / "factors.svg"
     text = planned(LLAMA2, "--to", "16k", "--output", output, "--plot", picture).stdout
-    assert "similar keys win at every distance" in text
     assert "all runtimes" in text
-    assert "longrope is not among them" in text
+    assert "Suggested without training: yarn (a prediction, not measured on this model" in text
+    assert "similar keys" not in text, "theory is among the details"
+    assert "those not listed: --details" in text
     assert f"wrote {output}\nwrote {picture}\n" in text
     assert ContextPlan.read(output).target_length == 16384
     assert "yarn" in picture.read_text(encoding="utf-8")
+
+
+def test_details_are_the_theory_of_each_method_and_those_not_listed() -> None:
+    text = planned(LLAMA2, "--to", "16k", "--details").stdout
+    assert "similar keys win at every distance" in text
+    assert "not listed: longrope (factors = None" in text
+    assert "new angles" in text
+    assert "--details" not in text
 
 
 def test_with_json_standard_output_holds_nothing_else(
@@ -126,7 +135,7 @@ def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
 def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
     path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
     text = planned(path, "--to", "1k", "--method", "linear").stdout
-    assert "no stock config says this" in text
+    assert "no stock config can express it" in text
     assert "holds no transformers config" in text
     compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json").stdout
     assert "unknown" in compared, "who loads the plan"
@@ -165,18 +174,18 @@ def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
     config.write_bytes(Path(LLAMA2).read_bytes())
     text = planned(config, "--to", "16k", "--method", "drope").stdout
     table = text.partition("To serve it")[0]
-    assert "drope to 16k; no positions; cos and sin times 1.06901" in table
-    assert "stands still" in table
+    assert "drope to 16k; no positions; attention factor 1.06901" in table
+    assert "does not turn" in table
     assert "1000000000000" not in table
     clipped = planned(config, "--to", "16k", "--method", "yarn+cope").stdout
-    assert clipped.partition("To serve it")[0].count("stands still") == 1
+    assert clipped.partition("To serve it")[0].count("does not turn") == 1
     compared = " ".join(planned(config, "--to", "16k").stdout.split())
     assert "drope needs" in compared
     value = json.loads(planned(config, "--to", "16k", "--method", "drope", "--json").stdout)
     own = {"rope_parameters": value["rope_parameters"], "max_position_embeddings": 16384}
     config.write_text(json.dumps(json.loads(config.read_text()) | own))
     told = CliRunner().invoke(command_line(["inspect"]), ["inspect", str(config)]).stdout
-    assert "no positions: every pair stands still" in told
+    assert "no positions: no pair turns" in told
     assert "effective length" not in told
 
 
@@ -186,7 +195,7 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     serving = json.loads(planned(*args, "--json").stdout)["serving"]
     end = text[text.index("To serve it:") :]
     for row in serving:
-        assert f"# {row['runtime']}: {row['fit']}. {row['reason']}" in end
+        assert f"# {row['runtime']} ({row['fit']}): {row['reason']}" in end
         assert "".join(f"\n{line}" for line in row["lines"]) in end
     assert "add -o plan.json to write it" in end
     saved = planned(*args, "-o", tmp_path / "plan.json").stdout
@@ -213,13 +222,13 @@ def test_factors_without_a_method_are_not_called_plain(tmp_path: Path) -> None:
     assert "full_attention: factors 1 to 8\n" in told
     plain = header_only(tmp_path / "b.gguf")
     told = ropewalk("inspect", plain)
-    assert "full_attention: plain frequencies\n" in told
+    assert "full_attention: pretrained frequencies\n" in told
 
 
 def test_the_served_length_and_the_trained_one_are_shown() -> None:
     for model, shown in (
-        ("gpt-oss-20b", "plain frequencies for 4k, serves 128k now; trained at 128k"),
-        ("qwen2.5-7b", "plain frequencies for 32k, serves 128k now; trained at 32k"),
+        ("gpt-oss-20b", "pretrained frequencies for 4k; configured for 128k now; trained at 128k"),
+        ("qwen2.5-7b", "pretrained frequencies for 32k; configured for 128k now; trained at 32k"),
     ):
         done = CliRunner().invoke(command_line(["inspect"]), ["inspect", model])
         assert shown in done.stdout

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.cli import progress
+from ropewalk.cli.declared import Call
 from ropewalk.cli.progress import progress_bar
-from ropewalk.progress import Status
+from ropewalk.progress import Notice, Progress, Status
 
 
 def run_bar() -> None:
@@ -42,6 +43,29 @@ def test_slow_work_writes_lines_to_a_file(
     first = told.splitlines()[0]
     assert first == "search: 25% after 0:00:00, about 0:00:00 left, best 1.5"
     assert capsys.readouterr().out == ""
+
+
+def test_work_that_has_not_reported_yet_is_not_silent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    with progress_bar("fingerprint"):
+        told = ""
+        while not told:
+            told = capsys.readouterr().err
+    assert told.startswith("fingerprint: 0% after 0:00:00")
+
+
+def test_quiet_leaves_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    def verb(*, progress: Progress, notice: Notice) -> None:
+        progress(Status("working", 0.5))
+        notice("using the first 3 documents")
+        notice("warning: this may be wrong")
+
+    Call(verb, {})()
+    assert "first 3 documents" in capsys.readouterr().err
+    Call(verb, {}, quiet=True)()
+    assert capsys.readouterr() == ("", "warning: this may be wrong\n")
 
 
 def test_a_line_says_what_is_left() -> None:

@@ -27,12 +27,12 @@ def test_a_model_that_is_well_is_told_in_a_few_lines(tmp_path: Path) -> None:
     result = verify(folder, "--runtime", "vllm", "--no-run")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"{folder} (transformers folder, for 512): well",
-        "  vllm: well, by its rules: full_attention: 16 pairs, slowest period 35,333; accepts up "
-        "to 512",
-        "  weights: well, 29 tensors in model.safetensors, whole by their headers, with the shapes "
+        f"{folder} (transformers folder, for 512): OK",
+        "  vllm: OK (by its rules, not tested here): full_attention: 16 pairs, slowest period "
+        "35,333; accepts up to 512",
+        "  weights: OK, 29 tensors in model.safetensors, whole by their headers, with the shapes "
         "that the config asks for",
-        "  tokenizer: well, tokenizer.json loads, its largest id 1,023 of 1,024",
+        "  tokenizer: OK, tokenizer.json loads, its largest id 1,023 of 1,024",
         "  bytes not compared: no manifest",
     ]
 
@@ -49,9 +49,9 @@ def test_what_is_not_established_is_one_line_each(tmp_path: Path) -> None:
     assert weights.startswith("not established: weights: none in this folder; give the folder")
     assert tokenizer.startswith("not established: tokenizer: none in this folder; copy the")
     period = f"slowest period {export.plan.longest().wavelengths.max():,.0f}"
-    assert f"pairs, {period}, cos and sin times 1.05" in result.stdout
-    assert "vllm: well, by its rules: full_attention" in result.stdout
-    measured = "transformers: well, by its rules (its own rotary module, measured): full_attention"
+    assert f"pairs, {period}, attention factor 1.05" in result.stdout
+    assert "vllm: OK (by its rules, not tested here): full_attention" in result.stdout
+    measured = "transformers: OK (its rotary module was measured, not tested here): full_attention"
     assert measured in result.stdout
 
 
@@ -61,8 +61,8 @@ def test_a_runtime_that_nobody_looked_at_gives_its_reason_once(tmp_path: Path) -
     result = verify(folder, "--runtime", "vllm", "--runtime", "sglang", "--no-run")
     assert result.exit_code == 3
     lines = result.stdout.splitlines()
-    assert "  vllm: not established, not looked at" in lines
-    assert "  sglang: not established, not looked at" in lines
+    assert "  vllm: not established (not looked at)" in lines
+    assert "  sglang: not established (not looked at)" in lines
     assert lines[-1].startswith("not established: vllm, sglang: model type 'evil' is not in")
 
 
@@ -73,8 +73,8 @@ def test_a_trap_is_told_with_its_consequence_and_its_remedy(tmp_path: Path) -> N
     text = " ".join(result.stdout.split())
     assert "wrong: attention-factor-ignored (vllm, sglang)" in text
     assert "What to do: add short_mscale and long_mscale = 1.05" in text
-    assert "(transformers folder, for 4k): wrong transformers: well, by its rules" in text
-    assert "vllm: wrong, by its rules" in text
+    assert "(transformers folder, for 4k): wrong transformers: OK (its rotary module" in text
+    assert "vllm: wrong (by its rules, not tested here)" in text
     assert verify(folder, "--runtime", "transformers").exit_code == 3
 
 
@@ -87,7 +87,7 @@ def test_the_exit_status_is_the_verdict(tmp_path: Path) -> None:
     assert config.exit_code == 3
     said = json.loads(config.stdout)
     assert said["verdict"] == "not established"
-    assert said["verdicts"] == {"vllm": "well"}
+    assert said["verdicts"] == {"vllm": "OK"}
     assert said["runtimes"]["vllm"]["basis"] == "by its rules"
     assert len(said["not_established"]) == 2
     (folder / "model.safetensors").write_bytes(b"")

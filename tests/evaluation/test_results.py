@@ -157,7 +157,7 @@ def test_labels_say_no_more_than_tells_subjects_apart() -> None:
         Subject("weights", "plan 2", "yarn"),
         Subject("weights", "plan 3", "yarn"),
     ]
-    assert list(labels(subjects).values()) == ["none", "yarn (plan 2)", "yarn (plan 3)"]
+    assert list(labels(subjects).values()) == ["unmodified", "yarn (plan 2)", "yarn (plan 3)"]
 
 
 def test_means_over_tasks_are_compared_with_the_tasks() -> None:

@@ -83,7 +83,7 @@ def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -
     carried = ContextPlan.read(exported.path / "plan.json")
     assert carried.longest() == replace(plan.longest(), attention_scaling=1.0)
     found = audit(exported.path, plan=carried, runtimes=["transformers"], run=False)
-    assert found.verdict_in("transformers") == "well"
+    assert found.verdict_in("transformers") == "OK"
 
 
 @pytest.mark.usefixtures("in_process")

@@ -151,7 +151,7 @@ def test_what_flags_can_say_is_the_source_with_those_flags(
     assert len(list(copied(source, out))) == len(read_header(source).tensors)
     assert source.read_bytes() == before
     assert read_header(out).values["llama.context_length"] == TARGET
-    assert audit(out, run=gguf_file.BEYOND > QUICK).verdict == "well"
+    assert audit(out, run=gguf_file.BEYOND > QUICK).verdict == "OK"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_factors_are_those_weights_in_transformers(
     np.testing.assert_allclose(
         read_header(out).floats(FREQUENCIES), plan.longest().rescale_factors, rtol=1e-6
     )
-    assert audit(out, run=gguf_file.BEYOND > QUICK).verdict == "well"
+    assert audit(out, run=gguf_file.BEYOND > QUICK).verdict == "OK"
 
 
 def test_factors_on_four_bits_are_within_what_the_source_is_off(
@@ -331,7 +331,7 @@ def test_a_split_model_becomes_a_folder_or_one_file(sources: Path, tmp_path: Pat
     assert proven(one).max_difference == proven(folder).max_difference
     for out in (tmp_path / "out" / parts[0].name, tmp_path / "one.gguf"):
         assert len(list(copied(sources / "Q8_0.gguf", out))) == len(list(copied(parts[0], out)))
-        assert audit(out, run=False).verdict == "well"
+        assert audit(out, run=False).verdict == "OK"
     with pytest.raises(InputError, match="exists already"):
         export(parts[0], plan, tmp_path / "out")
     unproven(export)(parts[0], plan, tmp_path / "out", overwrite=True)
@@ -579,7 +579,7 @@ def test_neither_torch_nor_transformers_is_needed(sources: Path, tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     assert "written, and not run: it is larger than" in done.stdout
-    assert audit(tmp_path / "b.gguf", run=False).verdict == "well"
+    assert audit(tmp_path / "b.gguf", run=False).verdict == "OK"
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_an_export_with_its_tokenizer_is_well_and_carries_a_manifest(
     assert set(manifest.files) == {path.name for path in made.path.iterdir()} - {MANIFEST}
     assert manifest == Manifest.of(made.path)
     found = audit(made.path, runtimes=["vllm"], run=False)
-    assert found.verdict == "well"
-    assert all(check.verdict == "well" for check in found.checks)
+    assert found.verdict == "OK"
+    assert all(check.verdict == "OK" for check in found.checks)
 
 
 def _without_a_merge(place: Path) -> None:

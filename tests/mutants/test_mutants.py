@@ -28,7 +28,7 @@ from tests.mutants.damage import BYTES, JSON, Mutant, Mutate, header, line, muta
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
 CONFIGS = ("llama-3.1-8b", "gemma-3-4b", "phi-3-mini-128k", "deepseek-v3", "gpt-oss-20b")
 STATUSES = {0, 1, 2, 3}
-# From the best judgement to the worst: well, not established, wrong, cannot be read.
+# From the best judgement to the worst: OK, not established, wrong, cannot be read.
 RANK = {0: 3, 3: 2, 1: 1, 2: 0}
 BY_RULES = ("--runtime", "vllm", "--runtime", "sglang", "--no-run")
 SECONDS, BYTES_OF_MEMORY = 4, 300 * 2**20

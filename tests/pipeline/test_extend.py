@@ -76,7 +76,7 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     page = (run / "report.html").read_text()
     assert str(run.parent) not in page
     assert f"Run directory: {run.name}<" in page
-    assert "perplexity: change in loss (nats per token)</h3>" in page
+    assert "perplexity: gain in loss (nats per token)</h3>" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page
 

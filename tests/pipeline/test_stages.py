@@ -139,7 +139,7 @@ def test_no_sample_both_decides_and_reports(done: Extended, run: Path) -> None:
 
 def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
     unproven = Exported("llama.cpp", Path("model.gguf"), None)
-    assert "nothing is proven" in Exports((unproven,), {}, {}).summary()
+    assert "not tested here" in Exports((unproven,), {}, {}).summary()
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_a_cost_at_short_lengths_is_told_where_it_is_significant(
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (("well",), "model was read back from disk and follows the plan."),
-        (("well", "well"), "model and model.gguf were read back from disk and follow the plan."),
+        (("OK",), "model was read back from disk and follows the plan."),
+        (("OK", "OK"), "model and model.gguf were read back from disk and follow the plan."),
         (
-            ("well", "not established"),
+            ("OK", "not established"),
             "model was read back from disk and follows the plan. "
             "Whether model.gguf follows the plan was not established. Not established: no runtime.",
         ),
@@ -177,7 +177,7 @@ def test_what_was_read_back_from_disk_is_told_in_sentences(
 ) -> None:
     names = [Path("run/model"), Path("run/model.gguf")]
     files = tuple(
-        VerifiedFile(path, verdict, (), () if verdict == "well" else ("no runtime",))
+        VerifiedFile(path, verdict, (), () if verdict == "OK" else ("no runtime",))
         for path, verdict in zip(names, verdicts, strict=False)
     )
     assert Verified(files).summary() == said

@@ -72,7 +72,7 @@ def test_a_method_that_needs_training_comes_last_and_says_so(
     found = ranking_of(llama2, 16384, after_training=after_training).candidates
     assert [each.method for each in found if each.needs_training] == ["drope"]
     assert found[-1].method == "drope"
-    assert found[-1].theory == "by theory, there are no positions, since every pair stands still"
+    assert found[-1].theory == "by theory, there are no positions, since no pair turns"
     assert "needs training under this plan" in found[-1].reason
     again = ranking_of(found[-1].plan, 32768).candidates
     assert not any(each.needs_training for each in again), "such a model has no positions already"
@@ -140,7 +140,7 @@ def test_fast_pairs(llama2: ContextPlan) -> None:
     by_name = {candidate.method: candidate for candidate in ranking_of(llama2, 16384).candidates}
     assert by_name["yarn"].fast_stretch == pytest.approx(1)
     assert by_name["linear"].fast_stretch == pytest.approx(4)
-    assert by_name["yarn"].theory.endswith("fast pairs stay as they are")
+    assert by_name["yarn"].theory.endswith("fast pairs are unchanged")
     assert "4 times slower" in by_name["linear"].reason
     fastest = by_name["ntk"].schedule.rescale_factors[:16]  # of 64
     assert by_name["ntk"].fast_stretch == pytest.approx(np.exp(np.log(fastest).mean()))

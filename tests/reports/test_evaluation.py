@@ -59,7 +59,7 @@ def test_a_panel_a_task_and_a_curve_a_method() -> None:
         ("needle", "exact_match"),
         ("perplexity", "perplexity"),
     ]
-    assert [curve.method for curve in shown[0].curves] == ["none", "yarn"]
+    assert [curve.method for curve in shown[0].curves] == ["unmodified", "yarn"]
     assert [(point.length, point.value) for point in shown[0].curves[0].points] == [
         (128, 0.5),
         (256, 0.5),
@@ -136,7 +136,7 @@ def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> Non
 def test_two_checkpoints_under_one_plan_are_two_curves() -> None:
     trained = [replace(record, weights="trained") for record in _records()]
     both = [*_records(), *trained]
-    names = ["none (weight)", "yarn (weight)", "none (traine)", "yarn (traine)"]
+    names = ["unmodified (weight)", "yarn (weight)", "unmodified (traine)", "yarn (traine)"]
     assert [curve.method for curve in panels(summarise(both))[0].curves] == names
     assert [grid.method for grid in depth_grids(both, "needle")] == names
     assert [curve.method for curve in position_curves(both)] == names

@@ -70,12 +70,12 @@ def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
 def test_the_picture_says_in_words_what_it_shows() -> None:
     losses, answers = against_short(records(), ORIGINAL, "yarn").blocks
     shown = [chart(block) for block in (losses, answers)]  # type: ignore[arg-type]
-    for picture, value in zip(shown, ("-1.8", "+80 ("), strict=True):
+    for picture, value in zip(shown, ("1.828 (1.793 to 1.862)", "+80 ("), strict=True):
         words = picture.partition("<desc>")[2].partition("</desc>")[0]
         assert "by context length. yarn: " in words
         assert words.endswith("at 2k.")
         assert value in words
-        for label in ("the model as it is", "original length"):
+        for label in ("unmodified", "original length"):
             assert label in picture
         assert picture.count('class="bar') == 2
 

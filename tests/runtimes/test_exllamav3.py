@@ -55,7 +55,7 @@ def test_it_does_not_go_by_the_factor_that_the_card_of_qwen3_states(tmp_path: Pa
     assert audit.runtimes["exllamav3"].basis == "by its rules"
     raised = {**QWEN3, "max_position_embeddings": 131072, "rope_parameters": rope}
     (tmp_path / "config.json").write_text(json.dumps(raised))
-    assert rw.verify(tmp_path, runtimes=["exllamav3"], run=False).verdict_in("exllamav3") == "well"
+    assert rw.verify(tmp_path, runtimes=["exllamav3"], run=False).verdict_in("exllamav3") == "OK"
 
 
 def test_a_class_that_was_not_examined_is_not_judged() -> None:

@@ -71,7 +71,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
             assert "these are interleaved" in engine.reason
             continue
         assert engine.fit == "exact"
-        assert "not run here" in engine.reason
+        assert "not tested here" in engine.reason
         overrides = json.loads(option(engine.lines[0], flag))
         reading = rules()[engine.runtime](_pasted(config, overrides))
         for layer_type in planned.plan.schedules:

@@ -1,4 +1,4 @@
-"""What was looked at in the files of one subject, and what came of it."""
+"""The check of the files of one subject, with its findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ropewalk.audit.finding import Finding
 from ropewalk.values import Value
 
-Verdict = Literal["well", "wrong", "not established"]
+Verdict = Literal["OK", "wrong", "not established"]
 Subject = Literal["weights", "tokenizer", "bytes"]
 
 
@@ -19,9 +19,9 @@ class Check(Value):
     subject: Subject
     verdict: Verdict
     what: str
-    """What was seen; if nothing is established, why not."""
+    """The observation; if nothing is established, the reason."""
     remedy: str = ""
-    """What would establish it."""
+    """The step that would establish it."""
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
@@ -34,8 +34,8 @@ class Checked(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def well(subject: Subject, what: str, *notes: Finding) -> Checked:
-    return Checked(Check(subject, "well", what), notes)
+def passed(subject: Subject, what: str, *notes: Finding) -> Checked:
+    return Checked(Check(subject, "OK", what), notes)
 
 
 def wrong(subject: Subject, first: Finding, *others: Finding) -> Checked:

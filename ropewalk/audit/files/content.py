@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.audit.finding import Finding
@@ -73,7 +73,7 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
     ]
     if problems:
         return wrong("bytes", *map(_changed, problems), *notes)
-    return well("bytes", f"{len(manifest.files)} files as in {MANIFEST}", *notes)
+    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}", *notes)
 
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
@@ -91,7 +91,7 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
     if seal == "broken":
         said = f"the file is not as it was written: {carried.SHA256} in it is of other bytes"
         return wrong("bytes", _changed(said))
-    return well("bytes", f"as {carried.SHA256} in the file says")
+    return passed("bytes", f"as {carried.SHA256} in the file says")
 
 
 def _holds_weights(name: str) -> bool:

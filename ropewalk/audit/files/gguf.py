@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.finding import Finding
 from ropewalk.gguf import tensors
@@ -72,7 +72,7 @@ def weights(
     if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
-    return well("weights", f"{len(sizes):,} tensors, all within {where}")
+    return passed("weights", f"{len(sizes):,} tensors, all within {where}")
 
 
 def tokenizer(header: GGUFHeader) -> Checked:
@@ -99,7 +99,7 @@ def tokenizer(header: GGUFHeader) -> Checked:
             return wrong(
                 "tokenizer", _broken(f"the {name} token is {token}, and there are {count:,} tokens")
             )
-    return well("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
+    return passed("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
 
 
 def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str
 
 
 def ends_at(header: GGUFHeader, size: int) -> bool:
-    """Whether the tensors end at that size, with padding or without, and the file goes on.
+    """True if the tensors end at that size, with padding or without, and the file goes on.
 
     A tool that writes a file anew leaves nothing behind the tensors, so something was appended.
     """
@@ -131,7 +131,7 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
 
 
 def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
-    """How many bytes the file has after its last tensor and the padding that may follow it."""
+    """The number of bytes the file has after its last tensor and the padding that may follow it."""
     ends = (place.start + (sizes[name] or 0) for name, place in header.tensors.items())
     end = max(ends, default=header.data)
     return max(0, header.path.stat().st_size - _padded(header, end))

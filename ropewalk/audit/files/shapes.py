@@ -59,7 +59,7 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
 
 
 def quantised(config: Config) -> bool:
-    """Whether a config says that weights are quantised, as it does wherever they are."""
+    """True if a config says that weights are quantised, as it does wherever they are."""
     inner = config.get("text_config")
     parts = (config, inner if isinstance(inner, Mapping) else {})
     return any(part.get("quantization_config") is not None for part in parts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, MissingExtra, shortened
 from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
@@ -56,7 +56,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         return unknown("tokenizer", said, "add vocab_size to the config")
     if largest >= most or min(encoded) < 0:
         return wrong("tokenizer", _beyond(files[0], largest, most))
-    return well("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
+    return passed("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
 
 
 class _Unknown(Exception):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ropewalk.audit.files.check import Checked, unknown, well, wrong
+from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Weights:
-    """What came of looking at them."""
+    """The findings."""
 
     checked: Checked
     files: tuple[Path, ...] = ()
@@ -121,7 +121,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
         remedy = "run it in transformers, which compares them (leave --no-run away)"
         checked = unknown("weights", f"{said}; {compared.unknown}", remedy)
     else:
-        checked = well("weights", f"{said}, with the shapes that the config asks for")
+        checked = passed("weights", f"{said}, with the shapes that the config asks for")
     return Weights(checked, tuple(files), compared.rows)
 
 

@@ -54,7 +54,7 @@ def _remedy(reading: Reading, usual: str) -> str:
 
 
 def _rounded(found: float, wanted: float) -> bool:
-    """Whether a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
+    """True if a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
     digits = len(repr(wanted).partition(".")[2])
     return digits >= 4 and round(found, digits) == wanted
 

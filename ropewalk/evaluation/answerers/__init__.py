@@ -30,9 +30,8 @@ from ropewalk.budget import Budget
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, Unsupported
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.progress import Notice, Progress
-from ropewalk.records import Mode
+from ropewalk.records import AS_IT_IS, Mode
 from ropewalk.run_directory import CONFIGURATION, read_configuration
 from ropewalk.torchrun import started
 

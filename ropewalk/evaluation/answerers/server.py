@@ -22,7 +22,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, check_written
-from ropewalk.evaluation.conditions import AS_IT_IS, default_lengths
+from ropewalk.evaluation.conditions import default_lengths
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.samples import Sample
@@ -36,7 +36,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.outputs import write_atomically
 from ropewalk.progress import share
-from ropewalk.records import Mode, Subject
+from ropewalk.records import AS_IT_IS, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.untrusted import check_count, read_json
 

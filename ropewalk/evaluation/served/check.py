@@ -16,7 +16,7 @@ def check(
     fingerprint: Fingerprint,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Verdict:
-    """Whether a server answers as the model of a fingerprint.
+    """True if a server answers as the model of a fingerprint.
 
     One request at a time, the shortest first: a server that keeps what it read needs the long text
     once.

@@ -296,7 +296,7 @@ class Client:
         return f"{self.where} answers {status}" + (f": {message}" if message else "")
 
     def _message(self, said: bytes) -> str:
-        """What a server says of its refusal, in one line."""
+        """A server's reason for a refusal, in one line."""
         text = said[:65536].decode(errors="replace")
         try:
             value = json.loads(text)

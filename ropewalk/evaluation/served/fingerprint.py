@@ -173,7 +173,7 @@ class Fingerprint(Result):
         longest = max(probe.length for probe in self.probes)
         return (
             f"{self.model} under {self.method}: {len(self.probes)} probes of up to {longest:,} "
-            f"tokens, with its answers under {len(self.candidates)} causes of deviation."
+            f"tokens, with reference answers for {len(self.candidates)} known faults."
         )
 
     def prompt(self, probe: Probe) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ def _check(holds: bool, key: str, value: object, rule: str) -> None:
 
 
 class Observed(NamedTuple):
-    """What a server made of a probe."""
+    """A server's answer to a probe."""
 
     read: int | None
     """The tokens that it read; None where it refused the probe."""
@@ -300,7 +300,7 @@ class _Compared(NamedTuple):
 
 
 def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo) -> Verdict:
-    """What a server's answers to the probes of a fingerprint come to."""
+    """The verdict on a server's answers to the probes of a fingerprint."""
     kinds = np.array([probe.kind for probe in fingerprint.probes])
     compared = _compared(fingerprint, observed)
     tokens = compared.part(kinds[compared.places] != "text")

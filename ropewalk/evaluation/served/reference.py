@@ -225,7 +225,7 @@ class _Asking:
         return row
 
     def _is_text(self, row: NDArray[np.float64]) -> bool:
-        """Whether the likeliest token ends nothing and holds whole characters."""
+        """True if the likeliest token ends nothing and holds whole characters."""
         token = int(row.argmax())
         text = self._encoder.text(np.array([token]))
         return bool(text) and "\ufffd" not in text and not self._encoder.is_end(token)

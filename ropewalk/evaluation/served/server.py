@@ -60,7 +60,7 @@ class ServerInfo(Value):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server writes after a prompt."""
+    """The text that a server writes after a prompt."""
 
     text: str
     prompt_tokens: int
@@ -81,7 +81,7 @@ class ChangedModel(ServerError):
 
 
 def discover(client: Client, model: str | None = None) -> ServerInfo:
-    """What a server is, by its own words."""
+    """A server's description of itself."""
     listed = client.get("/v1/models")
     models = [members(entry) for entry in _list(members(listed).get("data"))]
     models = [entry for entry in models if isinstance(entry.get("id"), str)]

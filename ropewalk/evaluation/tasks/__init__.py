@@ -28,6 +28,7 @@ from ropewalk.errors import UnknownName
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.records import TASK_SCORE
+from ropewalk.registered import added
 
 QUESTIONS = 4
 """How many questions share a context in mode shared_context, where it holds as many answers."""
@@ -35,7 +36,7 @@ QUESTIONS = 4
 
 @dataclass(frozen=True)
 class Scene:
-    """What a task may draw a sample from."""
+    """The material that a task draws a sample from."""
 
     random: Stream
     depth: float
@@ -82,9 +83,9 @@ class Task:
     continues: str = r"\w"
     """A pattern: an answer has not ended where it matches at the beginning of the next token."""
     metric: str = TASK_SCORE.name
-    """What records call `score`."""
+    """The name of `score` in records."""
     allowance: int = 0
-    """How many tokens a large model may write; never fewer than the answer and a margin."""
+    """The number of tokens a large model may write; never fewer than the answer and a margin."""
     floor: int = 0
     """The shortest length at which the task means what it says."""
     groups: tuple[str, ...] = ()
@@ -106,9 +107,14 @@ def asked_places(depth: float, count: int) -> list[int]:
     return list(dict.fromkeys(int(step * count) for step in steps))
 
 
-@cache
 def every() -> Mapping[str, Task]:
-    """All tasks by name: what the files of this folder list."""
+    """All tasks by name: ropewalk's own, then those that a user registered."""
+    return {**own(), **registered} if (registered := added("task")) else own()
+
+
+@cache
+def own() -> Mapping[str, Task]:
+    """The tasks that the files of this folder list."""
     files = sorted(module.name for module in pkgutil.iter_modules(__path__))
     tasks = [task for f in files for task in importlib.import_module(f"{__name__}.{f}").TASKS]
     return {task.name: task for task in tasks}

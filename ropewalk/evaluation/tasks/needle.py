@@ -23,7 +23,7 @@ class Fact(NamedTuple):
     question: str
     answer: str
     end: str
-    """What ends the line after the answer."""
+    """The text that ends the line after the answer."""
 
 
 def draw_fact(random: Stream, *, small: bool) -> Fact:

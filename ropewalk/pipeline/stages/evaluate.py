@@ -11,7 +11,7 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conclusion import Evaluated, concluded
-from ropewalk.evaluation.conditions import AS_IT_IS, Condition
+from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.pipeline.results import AtTarget, EvaluatedExtension
@@ -19,7 +19,7 @@ from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, share
-from ropewalk.records import EXACT_MATCH, NLL, EvalRecord
+from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, EvalRecord
 from ropewalk.reports.extend import METRICS, Bar, MethodBars, lines
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.results import compare_methods
 from ropewalk.pipeline.results import Difference, ShortText
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.progress import Progress
-from ropewalk.records import EvalRecord, is_compared
+from ropewalk.records import AS_IT_IS, EvalRecord, is_compared
 from ropewalk.run_directory import RECORDS
 
 

@@ -7,15 +7,41 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
+from pathlib import Path
 
 from ropewalk.errors import InputError
-from ropewalk.reports.page.blocks import Page
+from ropewalk.reports.page.blocks import Cell, Page, Section, Table
+from ropewalk.run_directory import CONFIGURATION
 from ropewalk.run_on_disk import RunOnDisk
 
 
 def commands() -> tuple[str, ...]:
     """Those whose runs can be shown."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def index_of(folder: Path) -> Page:
+    """A page that lists all runs below a folder, the newest first, each with its verdict."""
+    rows = []
+    for file in sorted(folder.rglob(CONFIGURATION)):
+        place = file.parent.relative_to(folder)
+        page = (file.parent / "report.html").is_file()
+        link = str(place / "report.html") if page else ""
+        try:
+            run = RunOnDisk.read(file.parent)
+            began = next(iter(run.facts()), "")
+            told, command, newest = page_of(run).verdict, run.command, file.stat().st_mtime
+        except InputError as error:
+            told, command, newest, began = str(error), "", 0.0, ""
+        cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(told)
+        rows.append((newest, cells))
+    if not rows:
+        raise InputError(
+            f"{folder}: is not a run directory and holds none; give one, or a folder of them"
+        )
+    rows.sort(key=lambda row: -row[0])
+    table = Table("", ("run", "command", "begun", "verdict"), tuple(cells for _, cells in rows))
+    return Page(f"Runs in {folder.name}", f"{len(rows)} runs.", (), (Section("Runs", (table,)),))
 
 
 def page_of(run: RunOnDisk) -> Page:
@@ -26,4 +52,8 @@ def page_of(run: RunOnDisk) -> Page:
             f"{', '.join(commands())}"
         )
     page: Page = import_module(f"{__name__}.{run.command}").page(run)
-    return page._replace(notes=(*page.notes, *run.notes()))
+    return page._replace(
+        notes=(*page.notes, *run.notes()),
+        facts=(*run.facts(), *page.facts),
+        folded=run.asked(),
+    )

@@ -11,6 +11,7 @@ from ropewalk.pipeline.results import (
     EvaluatedExtension,
     Exports,
     Inspected,
+    Judged,
     ShortText,
     Training,
     Verified,
@@ -36,6 +37,7 @@ def page(run: RunOnDisk) -> Page:
     compared, found = stage("compare", Compared), stage("search", Found)
     short, exports = stage("short", ShortText), stage("export", Exports)
     verified, trained = stage("verify", Verified), stage("train", Training)
+    judged = stage("verdict", Judged)
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
@@ -57,6 +59,22 @@ def page(run: RunOnDisk) -> Page:
             if not (run.path / f"{name}.json").exists()
             and not (name == "train" and evaluated and run.configuration.get("train_if_needed"))
         ),
+        facts=schedules.sizes(run.path / "model"),
+        advice="" if judged is None else _advice(judged, short),
+    )
+
+
+def _advice(judged: Judged, short: ShortText | None) -> str:
+    """What to do with the exported model."""
+    said = f"{judged.summary()}."
+    price = "" if short is None else f"; {short.price}"
+    match judged.verdict:
+        case "works":
+            return f"Use {judged.chosen}{price}. It {said}"
+        case "undecided":
+            return f"Measure more samples before you rely on {judged.chosen}{price}. It is {said}"
+    return (
+        f"Do not use {judged.chosen} at this length: train under it, or extend less far. It {said}"
     )
 
 
@@ -84,16 +102,17 @@ def _verdict(inspected: Inspected | None, evaluated: EvaluatedExtension | None) 
 
 
 def _so_far(run: RunOnDisk) -> list[Section]:
-    """What was scored before the evaluation ended."""
+    """The scores from before the evaluation ended."""
     section = measured.by_task(summarise(run.records), None)
     return [section._replace(title="Scored so far, by context length", command=run.made_by)]
 
 
 def _measured(run: RunOnDisk, evaluated: EvaluatedExtension) -> list[Section]:
-    at = evaluated.original_length
+    at, target = evaluated.original_length, max(r.length for r in evaluated.results)
     first = Section(
         "Retrieval and perplexity",
         (
+            measured.at_target(evaluated.pooled, target, evaluated.chosen),
             *measured.pooled(evaluated.pooled, at, evaluated.chosen),
             measured.compared(
                 evaluated.comparisons,
@@ -121,17 +140,17 @@ def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | Non
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
             Cell(format_length(d.length), d.length),
-            measured.difference(d.difference, d.low, d.high),
+            measured.gain(d.metric, d.difference, d.low, d.high),
             measured.p_value(d.adjusted_p),
         )
         for d in short.differences
     )
     table = Table(
-        f"{short.chosen} less the model as it is, within the original length",
-        ("task", "length", "difference", "p (Holm)"),
+        f"{short.chosen} against the unmodified model, within the original length",
+        ("task", "length", "gain", "p (Holm)"),
         rows,
-        "Differences on the same samples, with 95% intervals. Lower is better for losses (nats per "
-        "token), higher for answers.",
+        "On the same samples, with 95% intervals: points of right answers, or nats per token by "
+        "which the loss is lower. Below zero the method costs.",
     )
     blocks: list[Block] = [Paragraph(short.summary())]
     if evaluated is not None:

@@ -32,6 +32,7 @@ def page(run: RunOnDisk) -> Page:
         (),
         tuple(sections),
         () if found is not None else (RESULTS,),
+        facts=() if found is None else schedules.sizes(found.exported.path),
     )
 
 

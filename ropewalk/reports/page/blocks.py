@@ -1,7 +1,8 @@
-"""What a report page may hold, as plain values. Drawing comes after, and decides nothing."""
+"""The blocks of a report page, as plain values. Drawing comes after, and decides nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from ropewalk.lengths import format_length
@@ -40,6 +41,17 @@ class Axis(NamedTuple):
         if self.shown == "length" and value == int(value) and value >= 1:
             return format_length(int(value))
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+    def texts(self, values: Sequence[float]) -> list[str]:
+        """The labels of ticks, each unlike the others: with more digits where they need them."""
+        labels = [self.text(value) for value in values]
+        for digits in (1, 2, 3):
+            if len(set(labels)) == len(values) or self.shown not in ("percent", "points"):
+                break
+            by = f".{digits}%" if self.shown == "percent" else f"+z.{digits}f"
+            scale = 1 if self.shown == "percent" else 100
+            labels = [f"{scale * value:{by}}" for value in values]
+        return labels
 
 
 class Guide(NamedTuple):
@@ -90,6 +102,8 @@ class Cell(NamedTuple):
 
     text: str
     key: float | None = None
+    link: str = ""
+    """A file that it leads to, from the page."""
 
 
 class Table(NamedTuple):
@@ -118,7 +132,7 @@ class Section(NamedTuple):
     title: str
     blocks: tuple[Block, ...]
     command: str = ""
-    """That which made its figures."""
+    """The command that made its figures."""
 
 
 class Page(NamedTuple):
@@ -128,6 +142,12 @@ class Page(NamedTuple):
     reasons: tuple[str, ...]
     sections: tuple[Section, ...]
     missing: tuple[str, ...] = ()
-    """What an unfinished run does not have yet."""
+    """The parts that an unfinished run still lacks."""
+    facts: tuple[str, ...] = ()
+    """When, for how long, on which machine, and how large the model is."""
+    advice: str = ""
+    """What to do now."""
     notes: tuple[str, ...] = ()
-    """Where the figures come from: versions, machine."""
+    """Where the figures come from: run directory, versions."""
+    folded: tuple[str, ...] = ()
+    """More of that, for who opens it: the configuration, with its checksums."""

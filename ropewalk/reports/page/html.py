@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
 
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.blocks import (
@@ -25,14 +26,14 @@ from ropewalk.reports.page.blocks import (
     Table,
     TileGrid,
 )
-from ropewalk.reports.page.markup import Markup, joined, tag
+from ropewalk.reports.page.markup import Markup, joined, marked, tag
 from ropewalk.reports.page.svg import chart, swatch, tiles, words
 
 GENERATOR = "ropewalk report"
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page that `document` made."""
+    """True if a file is a page that `document` made."""
     with path.open("rb") as file:
         return f'name="generator" content="{GENERATOR} '.encode() in file.read(4096)
 
@@ -55,7 +56,13 @@ def document(page: Page) -> bytes:
         _header(page),
         _contents(page),
         tag("main", *(_section(i, each) for i, each in enumerate(page.sections))),
-        tag("footer", *(tag("p", note) for note in page.notes)),
+        tag(
+            "footer",
+            *(tag("p", note) for note in page.notes),
+            tag("details", tag("summary", "Configuration and checksums"), *folded)
+            if (folded := [tag("p", note) for note in page.folded])
+            else None,
+        ),
         tag("script", Markup(script)),
     )
     return signed(f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode())
@@ -75,8 +82,10 @@ def _header(page: Page) -> Markup:
     return tag(
         "header",
         tag("h1", page.title),
-        tag("p", page.verdict, class_="verdict"),
-        tag("ul", *(tag("li", reason) for reason in page.reasons), class_="reasons")
+        tag("p", " · ".join(page.facts), class_="caption") if page.facts else None,
+        tag("p", marked(page.verdict), class_="verdict"),
+        tag("p", tag("strong", "What to do: "), marked(page.advice)) if page.advice else None,
+        tag("ul", *(tag("li", marked(reason)) for reason in page.reasons), class_="reasons")
         if page.reasons
         else None,
         missing if page.missing else None,
@@ -109,7 +118,7 @@ def _block(block: Block) -> Markup:
                 tag("h3", block.title),
                 chart(block),
                 _legend(block),
-                tag("figcaption", block.caption) if block.caption else None,
+                tag("figcaption", marked(block.caption)) if block.caption else None,
                 _values(block),
             )
         case TileGrid():
@@ -119,10 +128,12 @@ def _block(block: Block) -> Markup:
             return joined(
                 tag("h3", block.title) if block.title else None,
                 _table(block.columns, block.rows),
-                tag("p", block.caption, class_="caption") if block.caption else None,
+                tag("p", marked(block.caption), class_="caption") if block.caption else None,
             )
         case Paragraph():
-            return tag("p", block.text, class_=None if block.kind == "plain" else block.kind)
+            return tag(
+                "p", marked(block.text), class_=None if block.kind == "plain" else block.kind
+            )
         case Code():
             return joined(tag("h3", block.title), tag("pre", tag("code", block.text), tabindex="0"))
 
@@ -158,10 +169,12 @@ def _values(block: Chart) -> Markup | None:
     return tag("details", tag("summary", "Values"), _table(columns, rows))
 
 
+def _cell(cell: Cell) -> Markup:
+    shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
+    return tag("td", shown, data_key=cell.key)
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
-    body = tag(
-        "tbody",
-        *(tag("tr", *(tag("td", shown, data_key=key) for shown, key in row)) for row in rows),
-    )
+    body = tag("tbody", *(tag("tr", *map(_cell, row)) for row in rows))
     return tag("div", tag("table", head, body), class_="scroll", tabindex="0")

@@ -28,6 +28,14 @@ def joined(*children: Child) -> Markup:
     return Markup("".join(parts))
 
 
+def marked(value: str) -> Markup:
+    """A text whose words between backticks are code."""
+    parts = value.split("`")
+    if len(parts) % 2 == 0:
+        return text(value)
+    return joined(*(tag("code", part) if i % 2 else part for i, part in enumerate(parts)))
+
+
 def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup:
     """An element. An attribute's underscores are hyphens, and a final one is none at all."""
     told = "".join(

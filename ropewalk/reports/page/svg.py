@@ -111,7 +111,7 @@ def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> 
 
 
 def _described(shown: Chart) -> str:
-    """What is drawn, and from where to where each series goes."""
+    """The chart in words: the first and last value of each series."""
     told = []
     for series in shown.series:
         own = [m for m in series.marks if _drawable(m, shown)]
@@ -138,21 +138,22 @@ def _series(
 ) -> Markup:
     kind = f"s{index % SERIES}" + (" main" if series.main else "")
     points = [(x(m.x), y(m.y)) for m in own]
-    many = len(own) > 40
+    every = math.ceil(len(own) / 80)
+    seen = "mark" if len(own) <= 40 else "mark hidden"  # until the pointer is there
     parts = [tag("path", d=_path(points, steps=shown.steps), class_=f"line {kind}")]
-    for mark, (left, top) in zip(own, points, strict=True):
+    for i, (mark, (left, top)) in enumerate(zip(own, points, strict=True)):
         if mark.low is not None and mark.high is not None:
             low = y(mark.low) if _on(mark.low, shown.y) else HEIGHT - BOTTOM
             high = y(mark.high) if _on(mark.high, shown.y) else TOP
             parts.append(tag("path", d=f"M{left:.1f} {low:.1f}V{high:.1f}", class_=f"bar {kind}"))
-        if not many:
+        if i % every == 0:
             told = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
             parts.append(
                 tag(
                     "path",
                     tag("title", told),
                     d=_marker(index, left, top, 4.5 if series.main else 3.2),
-                    class_=f"mark {kind}",
+                    class_=f"{seen} {kind}",
                 )
             )
     return tag("g", *parts)
@@ -227,10 +228,11 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
 
 def _y_axis(axis: Axis, ends: tuple[float, float], y: Scale) -> list[Markup]:
     parts = []
-    for value in ticks(axis, ends):
+    values = ticks(axis, ends)
+    for value, told in zip(values, axis.texts(values), strict=True):
         at = y(value)
         parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="grid"))
-        parts.append(_text(axis.text(value), LEFT - 5, at + 3.5, "end"))
+        parts.append(_text(told, LEFT - 5, at + 3.5, "end"))
     label = axis.label if axis.scale == "linear" else f"{axis.label} (log scale)"
     return [*parts, _up(label, (TOP + HEIGHT - BOTTOM) / 2)]
 
@@ -296,7 +298,7 @@ def _drawable(mark: Mark, shown: Chart) -> bool:
 
 
 def _on(value: float, axis: Axis) -> bool:
-    """Whether an axis can show a value."""
+    """True if an axis can show a value."""
     return abs(value) < _LARGEST and (axis.scale == "linear" or value > 1 / _LARGEST)
 
 

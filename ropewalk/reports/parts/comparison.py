@@ -36,7 +36,7 @@ def page(found: ComparedRuns, out: Path) -> Page:
         (f"The runs differ in {changes}.",),
         (
             Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(f"{first} less {second}", (*_differences(found), _table(found)), line),
+            Section(f"{first} minus {second}", (*_differences(found), _table(found)), line),
         ),
         notes=(f"First run: {first}", f"Second run: {second}"),
     )
@@ -75,13 +75,21 @@ def _differences(found: ComparedRuns) -> list[Chart]:
         Chart(
             panel.task,
             measured.LENGTH,
-            Axis("difference in nats" if panel.metric == NLL.name else "difference of scores"),
+            Axis("gain in loss (nats per token)")
+            if panel.metric == NLL.name
+            else Axis("gain (points)", shown="points"),
             tuple(
-                Series(curve.label, tuple(Mark(*point) for point in curve.points))
+                Series(
+                    curve.label,
+                    tuple(
+                        measured.gained(Mark(*point), by_loss=panel.metric == NLL.name)
+                        for point in curve.points
+                    ),
+                )
                 for curve in panel.curves
             ),
             horizontals=(Guide(0, ""),),
-            caption="Bars are 95% intervals of the difference on the same samples.",
+            caption="Above zero the first run is better. Bars are 95% intervals.",
         )
         for panel in shown
     ]
@@ -108,11 +116,21 @@ def _table(found: ComparedRuns) -> Table:
                 Cell(format_length(c.length), c.length),
                 value(0, (c.first, *place)),
                 value(1, (c.second, *place)),
-                measured.difference(c.comparison.difference, c.comparison.low, c.comparison.high),
+                measured.gain(
+                    c.metric, c.comparison.difference, c.comparison.low, c.comparison.high
+                ),
                 measured.p_value(c.adjusted_p),
             )
         )
-    columns = ("method", "task", "length", found.first, found.second, "difference", "p (Holm)")
+    columns = (
+        "method",
+        "task",
+        "length",
+        found.first,
+        found.second,
+        "gain of the first",
+        "p (Holm)",
+    )
     return Table("On the same samples", columns, tuple(rows), measured.HOW)
 
 

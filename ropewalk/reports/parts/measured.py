@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ropewalk.evaluation.conditions import AS_IT_IS
 from ropewalk.evaluation.effective_length import EffectiveLength
-from ropewalk.evaluation.results import MethodComparison, labels
+from ropewalk.evaluation.results import MethodComparison, labels, shown_method
 from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalRecord, EvalResult
+from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, PERPLEXITY, EvalRecord, EvalResult, Subject
 from ropewalk.reports.evaluation import (
     Panel,
     Point,
@@ -33,27 +32,23 @@ from ropewalk.reports.page.blocks import (
     Tile,
     TileGrid,
 )
+from ropewalk.reports.page.svg import words
 from ropewalk.reports.tradeoff import is_loss, tradeoffs
 
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
 INTERVALS = "Bars are 95% intervals over samples."
 HOW = (
-    "Each difference is the first method's score minus the second's, with its 95% interval. Lower "
-    "is better for losses (nats per token), higher for other scores. p-values are adjusted by "
-    "Holm's method over this table."
+    "The gain of the first method over the second, with its 95% interval: points of right answers, "
+    "or the nats per token by which its loss is lower. p-values are adjusted by Holm's method over "
+    "this table."
 )
 
 
 _SIDES = (
-    "Each value is the method's score minus that of the model as it is, on the same samples. Up to "
-    "the original length it shows the cost on short text, beyond it the gain at long context."
+    "The gain over the unmodified model, on the same samples: up to the original length, values "
+    "below zero are the cost on short text; beyond it, values above zero what long context gains."
 )
-
-
-def intervals(methods: Iterable[str]) -> str:
-    """What the bars of a chart are, and which of its methods is none."""
-    return f"{INTERVALS} “{AS_IT_IS}” is the model as it is." if AS_IT_IS in methods else INTERVALS
 
 
 def mark(point: Point) -> Mark:
@@ -96,7 +91,7 @@ def _chart(panel: Panel, original_length: int | None, main: str | None) -> Chart
         ),
         original(original_length),
         tuple(Guide(at, name) for name, at in panel.thresholds),
-        caption=intervals(curve.method for curve in panel.curves),
+        caption=INTERVALS,
     )
 
 
@@ -110,14 +105,44 @@ def pooled(
             LENGTH,
             Axis(label, "log10") if metric == NLL.name else RATE._replace(label=label),
             tuple(
-                Series(line.method, tuple(Mark(*bar) for bar in line.bars), line.method == main)
+                Series(
+                    shown_method(line.method),
+                    tuple(Mark(*bar) for bar in line.bars),
+                    line.method == main,
+                )
                 for line in lines[metric]
             ),
             original(original_length),
-            caption=intervals(line.method for line in lines[metric]),
+            caption=INTERVALS,
         )
         for metric, label in METRICS.items()
         if lines.get(metric)
+    )
+
+
+def at_target(lines: Mapping[str, Sequence[MethodBars]], length: int, main: str) -> Table:
+    """Every method at one length: all tasks together, and perplexity."""
+    found: dict[str, dict[str, Mark]] = {}
+    for metric in METRICS:
+        for line in lines.get(metric, ()):
+            own = [Mark(*bar) for bar in line.bars if bar.length == length]
+            found.setdefault(line.method, {}).update({metric: own[0]} if own else {})
+    axes = {EXACT_MATCH.name: RATE, NLL.name: Axis("")}
+
+    def cell(own: Mapping[str, Mark], metric: str) -> Cell:
+        return Cell(words(own[metric], axes[metric]), own[metric].y) if metric in own else Cell("–")
+
+    return Table(
+        f"Methods at {format_length(length)}",
+        ("method", *METRICS.values()),
+        tuple(
+            (
+                Cell(f"{shown_method(name)}{' (exported)' if name == main else ''}"),
+                *(cell(own, metric) for metric in METRICS),
+            )
+            for name, own in found.items()
+        ),
+        "With 95% intervals.",
     )
 
 
@@ -136,18 +161,23 @@ def against_short(
 def _change(panel: Panel, original_length: int, main: str | None, order: Sequence[str]) -> Chart:
     """Each method in the colour that it has in other charts, where the model as it is has one."""
     by_loss = is_loss(panel)
-    what = "change in loss (nats per token)" if by_loss else "change in right answers (points)"
+    what = "gain in loss (nats per token)" if by_loss else "gain in right answers (points)"
     return Chart(
         f"{panel.task}{in_mode(panel.mode)}: {what}",
         LENGTH,
         Axis(what) if by_loss else Axis(what, shown="points"),
         tuple(
-            Series(c.method, tuple(map(mark, c.points)), c.method == main, order.index(c.method))
+            Series(
+                c.method,
+                tuple(gained(mark(point), by_loss=by_loss) for point in c.points),
+                c.method == main,
+                order.index(c.method),
+            )
             for c in panel.curves
         ),
         original(original_length),
-        (Guide(0, "the model as it is"),),
-        caption=f"{_SIDES} {'Lower' if by_loss else 'Higher'} is better. Bars are 95% intervals.",
+        (Guide(0, "unmodified"),),
+        caption=f"{_SIDES} Above zero is better. Bars are 95% intervals.",
     )
 
 
@@ -201,8 +231,7 @@ def by_position(
         Axis("perplexity", "log10"),
         tuple(Series(c.method, tuple(map(mark, c.points)), c.method == main) for c in curves),
         original(original_length),
-        caption="Each value stands at the end of its stretch of positions. "
-        + intervals(curve.method for curve in curves),
+        caption="Each value stands at the end of its stretch of positions. " + INTERVALS,
     )
     return Section("Perplexity by position", (chart,))
 
@@ -212,26 +241,48 @@ def compared(comparisons: Sequence[MethodComparison], caption: str) -> Table:
     names = labels(subject for c in comparisons for subject in (c.first, c.second))
     return Table(
         "Methods compared on the same samples",
-        ("task", "length", "first", "second", "difference", "p (Holm)"),
+        ("task", "length", "first", "second", "gain of the first", "p (Holm)"),
         tuple(
             (
                 Cell(f"{c.task} (loss)" if c.metric == NLL.name else c.task),
                 Cell(format_length(c.length), c.length),
-                Cell(names[c.first]),
-                Cell(names[c.second]),
-                difference(c.comparison.difference, c.comparison.low, c.comparison.high),
+                Cell(names[first]),
+                Cell(names[second]),
+                gain(c.metric, own.y, own.low, own.high),
                 p_value(c.adjusted_p),
             )
             for c in comparisons
+            for first, second, own in [_over_unmodified(c)]
         ),
         caption,
     )
 
 
-def difference(value: float, low: float | None, high: float | None) -> Cell:
-    if low is None or high is None:
-        return Cell(f"{value:+z.3f} (too few samples)", value)
-    return Cell(f"{value:+z.3f} ({low:+z.3f} to {high:+z.3f})", value)
+def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Mark]:
+    """A comparison in the order in which people read it: what a method gains."""
+    own = Mark(c.length, c.comparison.difference, c.comparison.low, c.comparison.high)
+    if c.first.method != AS_IT_IS:
+        return c.first, c.second, own
+    return c.second, c.first, gained(own, by_loss=True)
+
+
+def gain(metric: str, value: float, low: float | None, high: float | None) -> Cell:
+    """What a difference of scores gains: points, or nats by which a loss is lower."""
+    own = gained(Mark(0, value, low, high), by_loss=metric == NLL.name)
+    scale, digits, unit = (1, 3, "nats") if metric == NLL.name else (100, 1, "points")
+    told = f"{scale * own.y:+z.{digits}f}"
+    if own.low is None or own.high is None:
+        return Cell(f"{told} {unit} (too few samples)", own.y)
+    ends = f"{scale * own.low:+z.{digits}f} to {scale * own.high:+z.{digits}f}"
+    return Cell(f"{told} ({ends}) {unit}", own.y)
+
+
+def gained(mark: Mark, *, by_loss: bool) -> Mark:
+    """A difference so that more is better: of losses, with its sign turned."""
+    if not by_loss:
+        return mark
+    low, high = (None if end is None else -end for end in (mark.low, mark.high))
+    return Mark(mark.x, -mark.y, high, low)
 
 
 def p_value(p: float | None) -> Cell:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
+from ropewalk.models.source import resolve
 from ropewalk.reports.page.blocks import (
     Axis,
     Block,
@@ -28,6 +30,7 @@ from ropewalk.reports.schedules import FactorCurve, factor_curves
 from ropewalk.reports.search import factors_by_label
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
+from ropewalk.runtimes.serving import serving
 from ropewalk.searching.model.results import (
     Arm,
     Found,
@@ -76,7 +79,7 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
 
 
 def of_search(found: Found) -> Section:
-    """What was searched, what it cost, and how it stands on other documents."""
+    """The blocks of a search: progress, factors and scores on held-out documents."""
     blocks: list[Block] = []
     for leg in found.legs:
         blocks += [_progress(leg), _factors(leg), _standings(leg)]
@@ -95,10 +98,11 @@ def _progress(leg: Leg) -> Chart:
         f"Search at {format_length(leg.length)}",
         Axis("tokens scored"),
         Axis("score (lower is better)"),
-        (Series("best so far", curve, True),),
-        horizontals=tuple(Guide(score, name) for score, name in hand_designed[:1]),
+        (Series("searched schedules: the best so far", curve, True),),
+        horizontals=tuple(Guide(s, f"best hand-designed: {n}") for s, n in hand_designed[:1]),
         steps=True,
-        caption="The search chooses its candidates by these scores, so they prove nothing.",
+        caption="On the documents of the search, whose best is below the line by selection too; "
+        "the table of held-out documents compares without bias.",
     )
 
 
@@ -117,7 +121,7 @@ def _standings(leg: Leg) -> Table:
 
 
 def _trade_off(leg: Leg) -> list[Block]:
-    """What each schedule reaches at the target, and costs on short text."""
+    """Each schedule's score at the target, and its cost on short text."""
     offers = offers_of(leg)
     if leg.short_limit is None or not offers:
         return []
@@ -173,10 +177,10 @@ def _score(score: Score) -> tuple[Cell, ...]:
 
 
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
-    """What was written, its proof, the lines that load it, and what each runtime makes of it."""
+    """The exports with proof, the lines that load them, and each runtime's support."""
     blocks: list[Block] = []
     for each in written:
-        proof = "It was not run here, so nothing is proven."
+        proof = "Not tested here."
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
         blocks.append(Paragraph(f"{each.path.name} is for {each.target}. {proof}"))
@@ -185,18 +189,43 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if plan is not None and folder is not None:
+        blocks += _served(folder)
         blocks.append(_in_runtimes(plan, folder))
     return Section("Load it", tuple(blocks))
 
 
+def _served(folder: Path) -> list[Block]:
+    """The line that starts the written folder in each runtime that takes one."""
+    try:
+        source = resolve(folder)
+        rows = serving(source.present_plan, source)
+    except RopewalkError:  # it moved, or a runtime's rules refuse it: the table says why
+        return []
+    return [
+        Code(f"Serve it with {row.runtime} ({row.fit}; {row.reason})", "\n".join(row.lines))
+        for row in rows
+        if row.lines and row.runtime in ("vllm", "sglang")
+    ]
+
+
+def sizes(folder: Path) -> tuple[str, ...]:
+    """How large the model in a folder is, by its config."""
+    try:
+        weights = sizes_of(load_config(folder)).weights
+    except RopewalkError:
+        return ()
+    big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.3g} million"
+    return (f"model of {big} parameters",)
+
+
 def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
-    """What each stock runtime makes of each part of a plan."""
+    """How each stock runtime supports each part of a plan."""
     try:
         rows = matrix(plan, load_config(folder))
     except RopewalkError as error:
-        return Paragraph(f"What other runtimes make of it is unknown: {error}", "warning")
+        return Paragraph(f"Other runtimes' support is unknown: {error}", "warning")
     return Table(
-        "What each runtime makes of the plan",
+        "How each runtime supports the plan",
         ("part of the plan", *targets()),
         tuple(
             (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))

@@ -1,4 +1,4 @@
-"""How many forwards a search takes, and the sentence that announces a long one."""
+"""The number of forwards a search takes, and the sentence that announces a long one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
 
 
 def most_forwards(settings: SearchSettings, length: int) -> int:
-    """How many forwards a leg to this length takes at most, those at other lengths left out."""
+    """The number of forwards that a leg takes at most at this length alone."""
     to_search, to_select, to_report = settings.sizes
     every_document = to_search + to_select + to_report
     besides = len(HAND_DESIGNED) * every_document + FINALISTS * to_select + to_search + to_report

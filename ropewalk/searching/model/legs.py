@@ -30,6 +30,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, share, silent
+from ropewalk.registered import told
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
@@ -56,7 +57,7 @@ from ropewalk.searching.model.results import (
     Score,
     schedule_in_words,
 )
-from ropewalk.searching.model.settings import Kind, SearchSettings, check_target, legs_of, space_of
+from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.untrusted import parse_json
@@ -259,7 +260,7 @@ class _Work:
             if not np.isfinite([*beside.values()]).any():
                 raise RopewalkError(
                     f"the model has no finite score at {self.length:,} tokens under any schedule; "
-                    "try float32 (`dtype`), and check that the model works as it is"
+                    "try float32 (`dtype`), and check that the unmodified model works"
                 )
             self.notice("the search's budget ended before it had scored a schedule")
         finalists = {
@@ -428,7 +429,7 @@ class _Work:
             plain = RotarySchedule.plain(self.start.geometry)
             return {
                 "plain": replace(plain, length=self.length),
-                "as it is": replace(self.start, length=self.length),
+                PRESENT: replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
 
@@ -471,7 +472,7 @@ class _Kept:
         return rows_of_all
 
 
-def _score(measured: FloatArray, kind: Kind) -> Score:
+def _score(measured: FloatArray, kind: str) -> Score:
     """The means of [documents, 3]; infinite where the schedule failed."""
     if not np.isfinite(measured).all():
         return Score(np.inf, np.inf, 0.0, len(measured))
@@ -481,7 +482,7 @@ def _score(measured: FloatArray, kind: Kind) -> Score:
     return Score(loss, float(np.exp(text)), retrieved, len(measured))
 
 
-def _losses(measured: FloatArray, kind: Kind, texts: Sequence[str]) -> Losses:
+def _losses(measured: FloatArray, kind: str, texts: Sequence[str]) -> Losses:
     """The losses of [documents, 3]; infinite where the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
     return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
@@ -525,6 +526,7 @@ def _plan(
         **({"as_published": "yes"} if settings.as_published else {}),
         "strategy": settings.strategy,
         "objective": settings.objective,
+        **told("objective", settings.objective),
         "seed": str(settings.seed),
     }
     return ContextPlan(plan.model, plan.schedules, provenance)

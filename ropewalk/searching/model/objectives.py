@@ -7,6 +7,7 @@ the answers and how many of them are right; an objective is a choice among these
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,14 +19,16 @@ from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.install import applied
+from ropewalk.registered import added
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.model.planted import Planted
-from ropewalk.searching.model.settings import Kind
+from ropewalk.searching.objective import Own
+from ropewalk.untrusted import real_number
 
 TEXT, ANSWERS, RETRIEVED = range(3)
-"""What a measurement holds: nats a token of the text, nats a token of the answers, and the share of
-answers that were matched exactly: each token was the first choice, and the answer then ended. The
-last two are 0 where nothing was planted."""
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
+share of answers that were matched exactly: each token was the first choice, and the answer then
+ended. The last two are 0 where nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
@@ -36,7 +39,7 @@ class ModelObjective:
     """Some of the documents that a measure knows, as what a search minimises."""
 
     measure: Measure
-    kind: Kind
+    kind: str
     documents: int
     tokens_per_document: int
     first: int = 0
@@ -51,18 +54,28 @@ class ModelObjective:
         return found
 
 
-def loss_of(measured: FloatArray, kind: Kind) -> FloatArray:
+def loss_of(measured: FloatArray, kind: str) -> FloatArray:
     """The loss, lower is better, of measurements along the last axis.
 
     The mixture is a plain sum, both parts in nats a token: where retrieval breaks, its loss is
     several nats and decides; where it holds, what it has left to gain is small, and so is what it
     says against the text.
     """
+    if (own := added("objective").get(kind)) is not None:
+        rows = [_own_loss(own, each) for each in measured.reshape(-1, measured.shape[-1])]
+        return np.reshape(rows, measured.shape[:-1])
     if kind == "perplexity":
         return measured[..., TEXT]
     if kind == "needle":
         return measured[..., ANSWERS]
     return measured[..., TEXT] + measured[..., ANSWERS]
+
+
+def _own_loss(objective: Own, values: FloatArray) -> float:
+    """By a function of the user's; a schedule that failed is not asked about."""
+    if not np.isfinite(values).all():
+        return math.nan
+    return real_number(objective(*map(float, values)), f"the loss by {objective.__name__}")
 
 
 class LocalMeasure:

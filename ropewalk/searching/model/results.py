@@ -1,4 +1,4 @@
-"""What came of a search on a real model: scores, legs, and the plan that they end in."""
+"""The result of a search on a real model: scores, legs, and the plan that they end in."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
-PRESENT = "as it is"
+PRESENT = "unmodified"
 
 
 class Score(NamedTuple):
     """Means over documents."""
 
     score: Unbounded
-    """What the objective minimises; infinite where the model failed."""
+    """The value that the search minimises; infinite if the model failed."""
     perplexity: Unbounded
-    """Of the final tokens of the text."""
+    """Perplexity of the final tokens of the text."""
     retrieval: float
     """The share of the facts that were answered exactly."""
     documents: int
@@ -50,7 +50,7 @@ class Arm(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Leg(Value):
-    """What came of a search at one length."""
+    """The result of a search at one length."""
 
     length: int
     chosen: str
@@ -66,7 +66,7 @@ class Leg(Value):
     held_out: Paired | None
     """The same of the searched schedule that was chosen, on documents that decided nothing."""
     sources: Mapping[str, tuple[str, ...]]
-    """Of the documents to search on, to select by and to report on."""
+    """The sources of the documents to search on, to select by and to report on."""
     remaining: tuple[str, ...]
     """The hand-designed methods that were not clearly worse than the best of them."""
     history: tuple[Point, ...]
@@ -280,7 +280,7 @@ def verdict_in_words(leg: Leg) -> str:
                 f"{said}: the searched schedule is worse there, against what the selection "
                 f"documents showed. The other plan is that of {leg.best_hand_designed}."
             )
-    return f"{said}: these documents do not decide which is better."
+    return f"{said}: inconclusive on these documents."
 
 
 def offers_of(leg: Leg) -> list[Offer]:
@@ -316,7 +316,7 @@ def limited_in_words(leg: Leg) -> str:
 
 
 def short_in_words(leg: Leg) -> str:
-    """What the chosen schedule costs on short text; nothing where that was not measured."""
+    """The cost of the chosen schedule on short text; nothing where that was not measured."""
     if leg.cost_at_original_length is None:
         return ""
     chosen = leg.method or "the searched schedule"

@@ -1,18 +1,18 @@
-"""What a search is asked to do, checked before a model is loaded."""
+"""The settings of a search, checked before a model is loaded."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import get_args
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import check_measured
+from ropewalk.registered import added
 from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
-from ropewalk.searching.objective import Kind as Kind
+from ropewalk.searching.objective import KINDS
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies.evolution import HALVED_BEYOND
 from ropewalk.untrusted import check_seed, real_number, whole_number
@@ -25,11 +25,12 @@ DOCUMENTS = (12, 32, 20)
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What is searched for, and what it may cost."""
+    """The target of a search, and its budget."""
 
     target_length: int
     strategy: str = "adaptive"
-    objective: Kind = "mixed"
+    objective: str = "mixed"
+    """A `Kind`, or the name of a registered objective."""
     evaluations: int | None = None
     tokens: int | None = None
     stock_runtimes: bool = True
@@ -47,8 +48,9 @@ class SearchSettings:
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
         strategies.named(self.strategy)
-        if self.objective not in get_args(Kind):
-            raise UnknownName("objective", self.objective, get_args(Kind))
+        known = (*KINDS, *added("objective"))
+        if self.objective not in known:
+            raise UnknownName("objective", self.objective, known)
         for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
             if count is not None and whole_number(count, name) < 1:
                 raise InvalidValue(name, count, "must allow at least one score", "allow more")

@@ -50,8 +50,8 @@ def test_a_folder_as_it_was_written_is_well(folder: Path) -> None:
         run=False,
         progress=told.append,
     )
-    assert found.verdict == "well"
-    assert found.checks[2].what == f"4 files as in {MANIFEST}"
+    assert found.verdict == "OK"
+    assert found.checks[2].what == f"4 files match {MANIFEST}"
     shares = [status.done for status in told if status.detail == "comparing bytes"]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(0.3)
@@ -134,7 +134,7 @@ def test_what_is_changed_is_wrong(folder: Path, name: str) -> None:
 def test_what_is_added_is_a_note(folder: Path) -> None:
     (folder / "README.md").write_text("mine", encoding="utf-8")
     found = judged(folder)
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     (finding,) = found.warnings
     assert (finding.trap, finding.wrong) == ("not-in-manifest", False)
     assert finding.what == f"README.md is not in {MANIFEST}"
@@ -144,7 +144,7 @@ def test_a_folder_without_a_manifest_is_judged_by_its_headers(folder: Path) -> N
     (folder / MANIFEST).unlink()
     flip(folder / SINGLE, 1_000_000)
     found = judged(folder)
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     assert str(found.checks[2]) == "bytes: not compared: no manifest"
 
 
@@ -170,7 +170,7 @@ def by_rules(path: Path) -> Audit:
 
 def test_an_exported_file_is_well(file: Path) -> None:
     found = by_rules(file)
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     assert found.notes == ("compared with the plan in its metadata",)
     assert [str(check) for check in found.checks] == [
         "weights: 30 tensors, all within the file",
@@ -216,7 +216,7 @@ def test_a_file_that_a_tool_wrote_anew_is_not_compared(file: Path, tmp_path: Pat
     path = _copy(file, tmp_path, lambda content: content)
     rewritten(file, path, {"rope.more": 1.0})
     found = by_rules(path)
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
     assert "written anew" in found.checks[2].what
 
 

@@ -145,7 +145,7 @@ def test_older_files_are_loaded_by_transformers(folder: Path) -> None:
     edit(folder / "tokenizer_config.json", lambda value: value.update(own))
     found = judged(folder)
     assert "vocab.json loads" in found.checks[1].what
-    assert found.verdict == "well"
+    assert found.verdict == "OK"
 
 
 def test_what_cannot_be_loaded_here_is_not_established(
@@ -178,5 +178,5 @@ def test_it_is_loaded_from_where_a_link_leads(folder: Path) -> None:
     """As in the hub's cache."""
     (folder / FAST).unlink()
     (folder / FAST).symlink_to(BUNDLED_FOLDER / FAST)
-    assert judged(folder).verdict == "well"
+    assert judged(folder).verdict == "OK"
     shutil.rmtree(folder)

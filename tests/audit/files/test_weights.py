@@ -50,15 +50,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_whole_model_is_well(folder: Path) -> None:
     found = judged(folder)
-    assert found.verdict == "well"
-    assert found.verdict_in("vllm") == "well"
+    assert found.verdict == "OK"
+    assert found.verdict_in("vllm") == "OK"
     assert [str(check) for check in found.checks] == [
         "weights: 29 tensors in model.safetensors, whole by their headers, with the shapes that "
         "the config asks for",
         "tokenizer: tokenizer.json loads, its largest id 1,023 of 1,024",
         "bytes: not compared: no manifest",
     ]
-    assert judged(in_shards(folder)).verdict == "well"
+    assert judged(in_shards(folder)).verdict == "OK"
 
 
 def _header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
@@ -373,7 +373,7 @@ def test_nothing_heavy_is_needed(folder: Path) -> None:
         "from pathlib import Path\n"
         "from ropewalk.audit.examination import audit\n"
         f"found = audit({str(folder)!r}, runtimes=['vllm', 'sglang'], run=False)\n"
-        "assert found.verdict == 'well', found\n"
+        "assert found.verdict == 'OK', found\n"
         "assert {'torch', 'transformers', 'safetensors'}.isdisjoint(sys.modules)\n"
         "status = Path('/proc/self/status')\n"  # of this process alone, unlike its rusage
         "lines = status.read_text().splitlines() if status.is_file() else ['VmHWM: 0']\n"

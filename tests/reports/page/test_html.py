@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ropewalk.outputs import is_ours
 from ropewalk.reports.page.html import document
-from ropewalk.reports.page.markup import Markup, tag, text
+from ropewalk.reports.page.markup import Markup, marked, tag, text
 from tests.reports.page.pages import largest, page_of
 from tests.reports.page.payloads import PAYLOADS
 
@@ -86,8 +86,10 @@ def test_there_are_sixty_hostile_texts() -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_hostile_text_is_text_wherever_it_stands(payload: str) -> None:
+    """Two backticks make code of the words between them, and nothing else makes an element."""
     read = Read(document(page_of([payload])))
-    harmless = Read(document(page_of(["a harmless text"])))
+    usual = "a harmless text" if payload.count("`") != 2 else "`a harmless` text"
+    harmless = Read(document(page_of([usual])))
     assert [name for name, _ in read.elements] == [name for name, _ in harmless.elements]
     one, other = ([set(own) - FITTED for _, own in page.elements] for page in (read, harmless))
     assert one == other
@@ -102,6 +104,11 @@ def test_what_is_escaped_is_read_back(value: str) -> None:
     visible = value.replace("\n", "")
     if visible.isprintable():
         assert told == value
+
+
+def test_words_between_backticks_are_code_and_escaped() -> None:
+    assert marked("run `a <b>` now") == "run <code>a &lt;b&gt;</code> now"
+    assert marked("one ` alone") == "one ` alone"
 
 
 def test_only_markup_is_not_escaped() -> None:

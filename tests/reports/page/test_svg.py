@@ -138,3 +138,17 @@ def test_a_picture_is_told_in_words() -> None:
 def test_points_are_hundredths_with_a_sign() -> None:
     axis = Axis("change", shown="points")
     assert [axis.text(v) for v in (-0.15, 0.8, 0, -0.001)] == ["-15", "+80", "0", "0"]
+
+
+def test_no_two_ticks_read_the_same() -> None:
+    near = [0.501, 0.502, 0.503]
+    assert Axis("", shown="percent").texts(near) == ["50.1%", "50.2%", "50.3%"]
+    assert Axis("", shown="points").texts([0.0, 0.002, 0.004]) == ["+0.0", "+0.2", "+0.4"]
+    assert Axis("", shown="percent").texts([0.0, 0.5]) == ["0%", "50%"]
+
+
+def test_a_long_curve_shows_its_values_under_the_pointer() -> None:
+    marks = tuple(Mark(i, i) for i in range(400))
+    drawn = chart(Chart("c", Axis("x"), Axis("y"), (Series("s", marks),)))
+    assert drawn.count('class="mark hidden') == 80
+    assert "<title>s, 5: 5</title>" in drawn

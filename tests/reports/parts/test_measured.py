@@ -11,7 +11,7 @@ from ropewalk.reports.parts.measured import compared, mark
 YARN, LINEAR = Subject("w", "p", "yarn"), Subject("w", "q", "linear")
 
 
-def test_a_comparison_is_the_first_less_the_second() -> None:
+def test_a_comparison_says_what_the_first_gains() -> None:
     better = Comparison(20, 0.25, 0.125, 0.375, 0.001)
     few = Comparison(3, -0.5, None, None, None)
     table = compared(
@@ -21,13 +21,19 @@ def test_a_comparison_is_the_first_less_the_second() -> None:
         ],
         "caption",
     )
-    assert table.columns[2:5] == ("first", "second", "difference")
+    assert table.columns[2:5] == ("first", "second", "gain of the first")
     first, second = [[cell.text for cell in row] for row in table.rows]
-    assert first[:5] == ["kv", "256", "yarn", "linear", "+0.250 (+0.125 to +0.375)"]
+    assert first[:5] == ["kv", "256", "yarn", "linear", "+25.0 (+12.5 to +37.5) points"]
     assert second[:5] == [
-        *("perplexity (loss)", "512", "linear", "yarn", "-0.500 (too few samples)")
+        *("perplexity (loss)", "512", "linear", "yarn", "+0.500 nats (too few samples)")
     ]
-    assert [row[4].key for row in table.rows] == [0.25, -0.5]
+    assert [row[4].key for row in table.rows] == [0.25, 0.5], "a lower loss is a gain"
+    unmodified = YARN._replace(method="none")
+    worse = Comparison(20, -0.25, -0.375, -0.125, 0.001)
+    own = MethodComparison("kv", "generate", "exact_match", 256, unmodified, YARN, worse, 0.002)
+    [row] = compared([own], "caption").rows
+    told = [cell.text for cell in row[2:5]]
+    assert told == ["yarn", "unmodified", "+25.0 (+12.5 to +37.5) points"]
 
 
 def test_a_mark_has_the_ends_of_its_interval() -> None:

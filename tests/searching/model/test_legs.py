@@ -271,7 +271,7 @@ def test_recovery_gives_short_sequences_a_schedule_of_their_own() -> None:
     assert [step.up_to_length for step in found.plan.steps()] == [tiny.WINDOW, TARGET]
     assert found.plan.schedule(tiny.WINDOW) == short.best.schedule
     assert found.plan.longest() == long.best.schedule
-    assert set(short.baselines) == {"plain", "as it is"}
+    assert set(short.baselines) == {"plain", "unmodified"}
     assert short.best.schedule.rescale_factors.max() <= long.best.schedule.rescale_factors.max()
     with applied(tiny.model(), found.plan, length=tiny.WINDOW):
         pass
@@ -452,14 +452,14 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
         return plan.with_steps(plan.main_layer, (PlanStep(TARGET, schedule),))
 
     measure = LocalMeasure(tiny.model(), short, plan_of)
-    for name, schedule in (("as it is", plan.longest()), (leg.chosen, leg.best.schedule)):
+    for name, schedule in (("unmodified", plan.longest()), (leg.chosen, leg.best.schedule)):
         measured = measure([schedule], range(2))
         score = leg.at_original_length[name]
         assert score.score == pytest.approx(float(loss_of(measured, "mixed").mean()), rel=1e-6)
         assert score.documents == 2
     cost = leg.cost_at_original_length
     assert cost is not None
-    less = leg.at_original_length[leg.chosen].score - leg.at_original_length["as it is"].score
+    less = leg.at_original_length[leg.chosen].score - leg.at_original_length["unmodified"].score
     assert cost.difference == pytest.approx(less, rel=1e-6)
     assert f"changes the score by {cost}; lower scores are better" in found.summary()
 

@@ -24,7 +24,7 @@ from ropewalk.searching.model.objectives import (
     loss_of,
 )
 from ropewalk.searching.model.planted import split_corpus
-from ropewalk.searching.model.settings import Kind
+from ropewalk.searching.objective import Kind
 from tests.evaluation import tiny
 
 LENGTH = 2 * tiny.WINDOW

@@ -1,0 +1,14 @@
+"""A search for an objective of one's own: answers count twice as much as text."""
+
+import ropewalk as rw
+
+
+def answers_twice(text: float, answers: float, retrieved: float) -> float:
+    """Nats a token, of one document under one schedule; lower is better."""
+    return text + 2 * answers
+
+
+if __name__ == "__main__":
+    found = rw.search("bundled", "1k", objective=answers_twice, budget=2, documents=(2, 6, 3))
+    print(found.summary())
+    print(found.plan.provenance)

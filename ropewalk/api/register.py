@@ -1,0 +1,69 @@
+"""`register`: a method, a task or an objective of one's own, by its function's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ropewalk import registered
+from ropewalk.errors import InputError, UnknownName
+from ropewalk.registered import Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register(kind: Kind, **declared: Any) -> Callable[[F], F]:
+    """Make a function available by its name, wherever names of its kind are taken.
+
+        @rw.register("method")          (start, target_length, *, …) -> RotarySchedule
+        @rw.register("task", score=f)   (scene, units) -> Draft; f(written, references) -> 0 to 1
+        @rw.register("objective")       (text, answers, retrieved) -> loss of one document
+
+    `declared` are the promises of a method and the fields of a task, as in `ropewalk.scaling` and
+    `ropewalk.evaluation.tasks`. The decorated function stays a plain function. A command reads a
+    file of such functions with `--plugin FILE`, which runs it as code.
+    """
+
+    def decorate(function: F) -> F:
+        name = getattr(function, "__name__", "")
+        registered.add(kind, *_made(kind, name, function, declared), function)
+        return function
+
+    return decorate
+
+
+def _made(
+    kind: Kind, name: str, function: Callable[..., Any], declared: dict[str, Any]
+) -> tuple[str, Any]:
+    """The name that it is found by, and the thing itself."""
+    known: tuple[str, ...]
+    made: Any = function
+    try:
+        if kind == "method":
+            from ropewalk import scaling
+
+            known = scaling.own_names()
+            declared = {"identity_at_one": False, "monotone": False, **declared}
+            made = scaling.scaling_method(**declared)(function)
+        elif kind == "task":
+            from ropewalk.evaluation import tasks
+
+            known = tuple(tasks.own())
+            name = declared.pop("name", name.replace("_", "-"))
+            made = tasks.Task(
+                name, (function.__doc__ or name).strip().splitlines()[0], function, **declared
+            )
+        elif kind == "objective":
+            from ropewalk.searching import objective
+
+            known = objective.KINDS
+
+            if declared:
+                raise TypeError(f"an objective declares nothing, not {', '.join(declared)}")
+        else:
+            raise UnknownName("kind", kind, ("method", "task", "objective"))
+    except TypeError as error:
+        raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
+    if name in known:
+        raise InputError(f"{kind} {name}: ropewalk has one of that name; name yours otherwise")
+    return name, made

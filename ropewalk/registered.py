@@ -1,0 +1,114 @@
+"""A user's own methods, tasks and objectives, each with its name, its origin and a digest.
+
+They are found where ropewalk's own are: by name. A run directory keeps the digest of each one that
+its configuration names, and goes on with no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+
+Kind = Literal["method", "task", "objective"]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """Something of the user's, under its name."""
+
+    made: Any
+    """As ropewalk's own are: a Method, a Task, or a function of measurements."""
+    origin: str
+    """The name of the file, or of the module where there is none."""
+    sha256: str
+    """The digest of the file, or of the function's source if there is none, as in a notebook."""
+
+
+_ALL: dict[Kind, dict[str, Registered]] = {"method": {}, "task": {}, "objective": {}}
+
+
+def added(kind: Kind) -> Mapping[str, Any]:
+    """All of a kind, by name."""
+    return {name: each.made for name, each in _ALL[kind].items()}
+
+
+def add(kind: Kind, name: str, made: Any, code: Callable[..., object]) -> None:
+    """Keep something under its name. The same name again replaces it, as in a notebook."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+        rule = "must be a name of small letters, digits, - and _"
+        raise InvalidValue(f"name of the {kind}", name, rule, "name the function so")
+    _ALL[kind][name] = Registered(made, *_origin_of(code))
+
+
+def _origin_of(code: Callable[..., object]) -> tuple[str, str]:
+    try:
+        file = Path(inspect.getsourcefile(code) or "")
+        content = file.read_bytes() if file.is_file() else inspect.getsource(code).encode()
+    except (OSError, TypeError):
+        raise InputError(
+            f"{code!r}: has no source, so no run could tell it from another; define it in a file "
+            "or in a cell of a notebook"
+        ) from None
+    origin = file.name if file.is_file() else code.__module__
+    return origin, hashlib.sha256(content).hexdigest()
+
+
+def load(path: Path) -> None:
+    """Run a file of Python code, which registers what it defines."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; give a file of Python code (`plugin`)")
+    before = {kind: set(own) for kind, own in _ALL.items()}
+    name = f"ropewalk_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: must be Python code; name it FILE.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    again = {each for own in _ALL.values() for each in own.values() if each.origin == path.name}
+    try:
+        spec.loader.exec_module(module)
+    except RopewalkError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:
+        raise InputError(f"{path}: failed with {type(error).__name__}: {error}; mend it") from error
+    if before == {kind: set(own) for kind, own in _ALL.items()} and not again:
+        raise InputError(f"{path}: registers nothing; decorate a function with @rw.register(…)")
+
+
+def code_in(configuration: object) -> dict[str, dict[str, str]]:
+    """The origin and the digest of all that a configuration names."""
+    words = set(_words(configuration))
+    return {
+        f"{kind} {name}": {"origin": each.origin, "sha256": each.sha256}
+        for kind, own in _ALL.items()
+        for name, each in own.items()
+        if name in words
+    }
+
+
+def told(kind: Kind, name: str) -> dict[str, str]:
+    """What the provenance of a plan says of each part of a name, where it is a user's."""
+    return {
+        f"code of {part}": f"{own.origin}, SHA-256 {own.sha256}"
+        for part in name.split("+")
+        if (own := _ALL[kind].get(part)) is not None
+    }
+
+
+def _words(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from value.split("+")
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _words(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _words(each)

@@ -1,0 +1,129 @@
+"""Methods, tasks and objectives of one's own: found by name, kept with a digest, never mixed up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ropewalk as rw
+from ropewalk import registered
+from ropewalk.cli import command_line
+from ropewalk.errors import InputError, UnknownName
+from ropewalk.scaling import named
+from ropewalk.searching.model.objectives import loss_of
+from tests.evaluation import tiny
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+METHOD = EXAMPLES / "own_method.py"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered, "_ALL", {"method": {}, "task": {}, "objective": {}})
+
+
+def test_a_plugin_brings_a_method_to_plan_and_methods() -> None:
+    def shown(*words: object) -> str:
+        done = CliRunner().invoke(command_line([str(words[0])]), [*map(str, words)])
+        assert done.exception is None, done.exception
+        return done.stdout
+
+    plan = ("plan", "llama-2-7b", "--to", "16k", "--plugin", METHOD, "--method", "slow_half")
+    found = json.loads(shown(*plan, "--set", "share=0.25", "--json"))
+    factors = np.array(found["rescale_factors"])
+    assert (factors[:48] == 1).all()
+    assert (factors[48:] == 4).all()
+    assert found["plan"]["provenance"]["code of slow_half"].startswith("own_method.py, SHA-256 ")
+    assert "Interpolation of the slowest pairs alone." in " ".join(
+        shown("methods", "--plugin", METHOD).split()
+    )
+
+
+def test_a_recipe_with_an_own_method_needs_its_code() -> None:
+    registered.load(METHOD)
+    plan = rw.plan("llama-2-7b", "16k", "slow_half").plan
+    assert rw.ContextPlan.loads(plan.dumps()) == plan
+    registered._ALL["method"].clear()
+    with pytest.raises(UnknownName, match="slow_half"):
+        named("slow_half")
+
+
+def test_a_run_with_an_own_task_keeps_its_digest_and_refuses_another(tmp_path: Path) -> None:
+    registered.load(EXAMPLES / "own_task.py")
+    asked = {"tasks": ["colour"], "lengths": [128], "samples": 4, "corpus": tiny.documents()}
+    run = tmp_path / "run"
+    found = rw.evaluate(tiny.loaded(), run=run, **asked)  # type: ignore[arg-type]
+    assert {result.task for result in found.results} == {"colour"}
+    kept = json.loads((run / "run.json").read_text())["configuration"]["code"]
+    assert kept["task colour"]["origin"] == "own_task.py"
+    assert len(kept["task colour"]["sha256"]) == 64
+    rw.evaluate(tiny.loaded(), run=run, **asked)  # type: ignore[arg-type]
+    changed = tmp_path / "own_task.py"
+    changed.write_text((EXAMPLES / "own_task.py").read_text().replace("black", "brown"))
+    registered.load(changed)
+    with pytest.raises(InputError, match=r"holds a run with a different configuration: .*sha256"):
+        rw.evaluate(tiny.loaded(), run=run, **asked)  # type: ignore[arg-type]
+
+
+def test_a_run_keeps_nothing_of_code_that_it_does_not_use(tmp_path: Path) -> None:
+    registered.load(METHOD)
+    assert registered.code_in({"methods": ["yarn"]}) == {}
+    assert [*registered.code_in({"methods": ["yarn+slow_half"]})] == ["method slow_half"]
+
+
+def test_an_own_objective_is_the_mean_that_a_search_minimises() -> None:
+    @rw.register("objective")
+    def answers_alone(text: float, answers: float, retrieved: float) -> float:
+        return answers
+
+    measured = np.array([[[3.0, 1.0, 0.5], [np.nan] * 3], [[2.0, 4.0, 0.0], [1.0, 0.5, 1.0]]])
+    np.testing.assert_array_equal(loss_of(measured, "answers_alone"), loss_of(measured, "needle"))
+    assert loss_of(np.empty((0, 3)), "answers_alone").shape == (0,)
+
+
+@pytest.mark.slow
+def test_a_search_takes_a_function_and_refuses_to_go_on_with_another(tmp_path: Path) -> None:
+    def weighted(text: float, answers: float, retrieved: float) -> float:
+        return text + 2 * answers
+
+    texts = [document.text for document in tiny.documents(2, lines=40)]
+    run = tmp_path / "run"
+
+    def search(objective: object) -> rw.ContextPlan:
+        found = rw.search(tiny.loaded(), 256, corpus=texts, budget=3, run=run, objective=objective)  # type: ignore[arg-type]
+        return found.plan
+
+    assert search(weighted).provenance["objective"] == "weighted"
+    assert "code of weighted" in search(weighted).provenance
+    with pytest.raises(InputError, match="objective was 'weighted', now 'mixed'"):
+        search("mixed")
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ropewalk has one of that name"):
+
+        @rw.register("method")
+        def yarn(start: rw.RotarySchedule, target_length: int) -> rw.RotarySchedule:
+            return start
+
+    with pytest.raises(InputError, match="must be a name of small letters"):
+        rw.register("objective")(lambda text, answers, retrieved: text)
+    with pytest.raises(UnknownName, match="kind"):
+        rw.register("metod")(print)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="missing 1 required positional argument: 'score'"):
+        rw.register("task")(tiny.documents)
+    for content, complaint in (
+        ("x = 1\n", "registers nothing"),
+        ("1 / 0\n", "failed with ZeroDivisionError"),
+        ("def", "failed with SyntaxError"),
+    ):
+        file = tmp_path / "plugin.py"
+        file.write_text(content)
+        with pytest.raises(InputError, match=complaint):
+            registered.load(file)
+    with pytest.raises(InputError, match="there is no such file"):
+        registered.load(tmp_path / "none.py")

@@ -155,8 +155,8 @@ def _change(work: Work, way: Way) -> Change:
 
 def _assumptions(work: Work) -> Iterator[str]:
     yield (
-        f"each peak includes an allowance of {estimates.ALLOWED_BYTES / GIB:.0f} GiB and "
-        f"{estimates.ALLOWED_SHARE:.0%} for what the formulas do not see"
+        f"each peak includes an allowance of {estimates.allowed(0, work.machine.devices) / GIB:.0f}"
+        f" GiB and {estimates.ALLOWED_SHARE:.0%} for what the formulas do not see"
     )
     if work.machine.operations is None:
         yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"

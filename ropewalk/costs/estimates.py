@@ -16,8 +16,10 @@ from ropewalk.costs.machines import Machine
 from ropewalk.costs.sizes import Sizes
 from ropewalk.lengths import format_length
 
-ALLOWED_BYTES, ALLOWED_SHARE = 2**30, 0.08
-"""For what no formula sees: the driver's context and libraries, and a share of all the rest."""
+ALLOWED_BYTES, ALLOWED_TOGETHER, ALLOWED_SHARE = 2**30, 2**30, 0.08
+"""The allowance for memory that neither formulas nor fake tensors see: the driver's context and
+the workspaces of its libraries; NCCL's buffers, where there is more than one device; and a share
+of all the rest, for fragments."""
 COMPUTING = 0.4
 """The assumed share of a data sheet's operations."""
 CHUNK = 8192
@@ -61,8 +63,12 @@ class Way(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        whole = sum(self.parts.values())
-        return whole + ALLOWED_BYTES + ALLOWED_SHARE * whole
+        return allowed(sum(self.parts.values()), self.devices)
+
+
+def allowed(whole: float, devices: int) -> float:
+    """These bytes of one device with the allowance."""
+    return whole * (1 + ALLOWED_SHARE) + ALLOWED_BYTES + (ALLOWED_TOGETHER if devices > 1 else 0)
 
 
 class Row(NamedTuple):

@@ -34,6 +34,7 @@ from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, SINGLE
 from ropewalk.data.mixtures import check_domains
+from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
@@ -134,9 +135,8 @@ def train(
     corpus: Annotated[
         Corpus | Mapping[str, Corpus] | None,
         Option(
-            "Text to train on: a file, a folder, .jsonl, .parquet, `python`, or a folder of "
-            "`ropewalk data build`; with the name of its domain where there are several. "
-            "Repeatable.",
+            "Text to train on, as `ropewalk data build` takes it, or the folder that it built; "
+            "with the name of its domain where there are several. Repeatable.",
             "[DOMAIN=]FILE",
         ),
     ] = None,
@@ -244,9 +244,10 @@ def train(
         ),
     ] = None,
     shares: Annotated[
-        Mapping[str, float] | None,
+        Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read; repeatable.",
+            "The share of a domain in the tokens that are read, repeatable; or a paper's, such as "
+            "prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
             advanced=True,
@@ -331,7 +332,9 @@ def train(
     ranks that `sequence_parallel` and `replicate` leave.
     """
     with called("train", train, locals()):
-        text = _Text.of(corpus, field, weights)  # first: without text, nothing else matters
+        # First: without text, nothing else matters.
+        text = _Text.of(corpus, field, weights, allow_download)
+        shares = shares_of(shares, text.domains)
         known = None if recipe is None else recipes.named(recipe)
         plans = _plans(plan)
         if plans and method is not None:
@@ -550,10 +553,15 @@ class _Text:
     weights: str | None
     tokens: Path | None
     domains: tuple[str, ...]
+    allow_download: bool
 
     @classmethod
     def of(
-        cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str, weights: str | None
+        cls,
+        corpus: Corpus | Mapping[str, Corpus] | None,
+        field: str,
+        weights: str | None,
+        allow_download: bool,
     ) -> _Text:
         from ropewalk.api.data import ALONE
         from ropewalk.data.corpora import MANIFEST
@@ -569,11 +577,12 @@ class _Text:
                     f"{corpus} was built without weights",
                     "build it with them (`ropewalk data build`), or leave this out",
                 )
-            return cls({}, field, weights, Path(corpus), tuple(store.domains))
+            return cls({}, field, weights, Path(corpus), store.with_text, allow_download)
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
         for own in corpora.values():
-            documents_in(own, field, weights)  # refuses what is no corpus
-        return cls(corpora, field, weights, None, tuple(corpora))
+            # This refuses what is no corpus.
+            documents_in(own, field, weights, allow_download=allow_download)
+        return cls(corpora, field, weights, None, tuple(corpora), allow_download)
 
     @property
     def places(self) -> list[Path]:
@@ -593,6 +602,7 @@ class _Text:
                 place,
                 field=self.field,
                 weights=self.weights,
+                allow_download=self.allow_download,
                 progress=progress,
             )
 

@@ -30,6 +30,8 @@ LARGEST, SMALLEST = 2048, 16
 """Tokens of such a chunk."""
 MASKED = 64 * 2**20
 """Entries of the mask of a chunk: 64 MiB of truth values, which attention turns into numbers."""
+LOGITS = 32 * 2**20
+"""Logits that a loss makes at once."""
 MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
@@ -63,12 +65,14 @@ class Way(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        return allowed(sum(self.parts.values()), self.devices)
+        return with_allowance(self.parts, self.devices)
 
 
-def allowed(whole: float, devices: int) -> float:
-    """These bytes of one device with the allowance."""
-    return whole * (1 + ALLOWED_SHARE) + ALLOWED_BYTES + (ALLOWED_TOGETHER if devices > 1 else 0)
+def with_allowance(parts: Mapping[str, float], devices: int) -> float:
+    """The bytes of all parts on one of so many devices, and those that no formula sees."""
+    whole = sum(parts.values())
+    together = ALLOWED_TOGETHER if devices > 1 else 0
+    return whole + ALLOWED_BYTES + together + ALLOWED_SHARE * whole
 
 
 class Row(NamedTuple):
@@ -262,7 +266,9 @@ def step(
         "gradients and optimizer": state,
         "weights at work": float(gathered),
         "activations": activations,
-        "loss": 3 * 32 * 2**20 * SINGLE,
+        # Some logits at a time; the gradient of the head, once summed and once of these.
+        "loss": 3 * min(LOGITS, tokens * own.vocabulary) * SINGLE
+        + (0 if lora else 2 * own.vocabulary * own.hidden * work.number),
     }
     times = _RECOMPUTING if recompute else _TRAINING
     groups = max(1, devices // sequence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
 from ropewalk.costs import estimates
@@ -110,7 +110,7 @@ def cost(
         )
 
 
-def _config(source: Source) -> dict[str, object]:
+def _config(source: Source) -> dict[str, Any]:
     sizes = source.value.sizes if source.kind == "catalogue" else {}
     return {**source.config, **sizes}
 
@@ -157,7 +157,7 @@ def _row(work: Work, row: Row) -> CostRow:
     )
 
 
-def _measured(row: CostRow, config: Mapping[str, object], work: Work) -> CostRow:
+def _measured(row: CostRow, config: dict[str, Any], work: Work) -> CostRow:
     """Steps of training alone can be run on fake tensors."""
     if row.what != TRAINING:
         return row

@@ -45,7 +45,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
-from ropewalk.torchrun import first
+from ropewalk.torchrun import first, started
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Trained
@@ -55,6 +55,7 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.data.store import TokenStore
+    from ropewalk.models.ranks import Ranks
     from ropewalk.training.stage import Execution
 
 TOKENS, START = "tokens", "start"
@@ -220,8 +221,8 @@ def train(
     mixed_windows: Annotated[
         bool,
         Option(
-            "Every other step reads windows of the original length, under the original "
-            "frequencies.",
+            "Every other step reads documents of at most the original length, each by itself, "
+            "under the original frequencies.",
             advanced=True,
         ),
     ] = False,
@@ -331,7 +332,7 @@ def train(
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
     """
-    with called("train", train, locals()):
+    with called("train", train, locals()), _together() as ranks:
         # First: without text, nothing else matters.
         text = _Text.of(corpus, field, weights, allow_download)
         shares = shares_of(shares, text.domains)
@@ -421,7 +422,7 @@ def train(
         preview_ends(asked)
         search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
         path = asked.path
-        with _held(asked, search_texts) as (folder, directory):
+        with _held(asked, search_texts, ranks) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store
             from ropewalk.training.ranks import on_first
 
@@ -720,12 +721,28 @@ def _steps(
 
 
 @contextmanager
-def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, RunDirectory | None]]:
+def _together() -> Iterator[Ranks | None]:
+    """Under torchrun, what the ranks share; one that fails says so to those that wait for it."""
+    if started() == 1:
+        yield None
+        return
+    from ropewalk.models.ranks import Ranks
+
+    with Ranks.of_environment() as ranks:
+        yield ranks
+
+
+@contextmanager
+def _held(
+    asked: _Asked, search_texts: Sequence[Any], ranks: Ranks | None
+) -> Iterator[tuple[Path, RunDirectory | None]]:
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
-    from ropewalk.training.ranks import on_first
+    from ropewalk.training.ranks import check_shared, on_first
 
     path = asked.path
+    if ranks is not None:
+        ranks.share("all came so far")  # or one has failed
     with ExitStack() as stack:
         stack.enter_context(joined(asked.execution))
         directory: RunDirectory | None = None
@@ -743,6 +760,8 @@ def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, Ru
                 write_start(asked.source, asked.tokenizer, path / START, asked.settings.seed)
 
         on_first(hold)
+        if ranks is not None:
+            check_shared(path)
         assert directory is not None or not first()
         yield (path / START if asked.from_config else asked.source.folder), directory
 

@@ -8,12 +8,14 @@ in is the same there. Those that fail run document by document, and must pass th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import Cache
 
 from ropewalk.attention import interface
@@ -47,10 +49,24 @@ def keep_apart(model: Any) -> list[str]:
             )
         for name in more:
             part = model.get_submodule(name)
-            part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
+            with _whole(model.get_submodule(name.rpartition(".")[0])):
+                part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
         wrapped |= set(more)
     interface.check_apart(model)
     return apart(model)
+
+
+@contextmanager
+def _whole(layer: nn.Module) -> Iterator[None]:
+    """A layer that is cut over ranks, put together for a while."""
+    if not isinstance(layer, FSDPModule):
+        yield
+        return
+    layer.unshard()
+    try:
+        yield
+    finally:
+        layer.reshard()
 
 
 def apart(model: nn.Module) -> list[str]:

@@ -123,9 +123,13 @@ def mixed_precision(*, bfloat16: bool) -> MixedPrecisionPolicy:
 
 
 def check_same(model: nn.Module) -> None:
-    """Refuse weights that differ between ranks: each would train a piece of another model."""
-    found = gathered([weights_digest([each]) for each in model.named_parameters()])
-    names = [name for name, _ in model.named_parameters()]
+    """Refuse weights that differ between ranks: each would train a piece of another model.
+
+    Those that are still in their files are compared there (ranks.check_seen).
+    """
+    here = [each for each in model.named_parameters() if not each[1].is_meta]
+    found = gathered([weights_digest([each]) for each in here])
+    names = [name for name, _ in here]
     for other, theirs in enumerate(found):
         if theirs != found[0]:
             differ = [name for name, a, b in zip(names, found[0], theirs, strict=False) if a != b]

@@ -164,7 +164,7 @@ def _measured(row: CostRow, config: dict[str, Any], work: Work) -> CostRow:
     from ropewalk.costs.fake import measured_step
 
     parts = measured_step(config, work.sizes, work.length, work.machine.devices, recompute=False)
-    return row._replace(measured=estimates.with_allowance(parts))
+    return row._replace(measured=estimates.with_allowance(parts, work.machine.devices))
 
 
 def _change(work: Work, way: Way) -> Change:
@@ -174,9 +174,10 @@ def _change(work: Work, way: Way) -> Change:
 
 
 def _assumptions(work: Work) -> Iterator[str]:
+    always = estimates.with_allowance({}, work.machine.devices) / GIB
     yield (
-        f"each peak includes an allowance of {estimates.ALLOWED_BYTES / GIB:.0f} GiB and "
-        f"{estimates.ALLOWED_SHARE:.0%} for what the formulas do not see"
+        f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
+        "for what the formulas do not see"
     )
     if work.machine.operations is None:
         yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"

@@ -16,8 +16,10 @@ from ropewalk.costs.machines import Machine
 from ropewalk.costs.sizes import Sizes
 from ropewalk.lengths import format_length
 
-ALLOWED_BYTES, ALLOWED_SHARE = 2**30, 0.08
-"""For what no formula sees: the driver's context and libraries, and a share of all the rest."""
+ALLOWED_BYTES, ALLOWED_TOGETHER, ALLOWED_SHARE = 2**30, 2**30, 0.08
+"""The allowance for memory that neither formulas nor fake tensors see: the driver's context and
+the workspaces of its libraries; NCCL's buffers, where there is more than one device; and a share
+of all the rest, for fragments."""
 COMPUTING = 0.4
 """The assumed share of a data sheet's operations."""
 CHUNK = 8192
@@ -63,13 +65,14 @@ class Way(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        return with_allowance(self.parts)
+        return with_allowance(self.parts, self.devices)
 
 
-def with_allowance(parts: Mapping[str, float]) -> float:
-    """The bytes of all parts, and those that no formula sees."""
+def with_allowance(parts: Mapping[str, float], devices: int) -> float:
+    """The bytes of all parts on one of so many devices, and those that no formula sees."""
     whole = sum(parts.values())
-    return whole + ALLOWED_BYTES + ALLOWED_SHARE * whole
+    together = ALLOWED_TOGETHER if devices > 1 else 0
+    return whole + ALLOWED_BYTES + together + ALLOWED_SHARE * whole
 
 
 class Row(NamedTuple):

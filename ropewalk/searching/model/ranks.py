@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -37,6 +37,11 @@ class SearchRanks(Ranks):
 
     by_heads = False
     """Whether the ranks of a copy hold its heads, and so compute each pair together."""
+
+    def apart(self, name: str) -> Self:
+        found = super().apart(name)
+        found.by_heads = self.by_heads
+        return found
 
     def place(self, model: Any, device: torch.device) -> None:
         """Put a model on the device: a whole one, or this rank's part of its group's."""

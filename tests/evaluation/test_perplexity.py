@@ -252,3 +252,20 @@ def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
         # The last bin, from 128 on, contains the 32 tokens that are scored at every length.
         assert own[-1].positions == (128, 256)
         assert whole.weight == 32
+
+
+@pytest.mark.parametrize("name", ["perplexity-256", "perplexity-256k"])
+@pytest.mark.parametrize("bos", [(), (0,)])
+def test_strides_count_every_token_of_long_documents_once(name: str, bos: tuple[int, ...]) -> None:
+    texts = [Text(f"{size}", np.arange(size)) for size in (900, 1500, 2100, 3000)]
+    for length in (500, 1000):
+        request = Request(texts, bos, bos, length, 1000, 1, samples=2, seed=0, original_length=128)
+        windows = DEFINITIONS[name].windows(request)
+        assert len({window.text.name for window in windows}) == 2
+        assert "900" not in {window.text.name for window in windows}
+        for text in texts:
+            own = [window for window in windows if window.text == text]
+            counted = [t for w in own for t in w.tokens[w.scored_from :].tolist()]
+            assert len(counted) == len(set(counted)) == sum(window.weight for window in own)
+            # Without BOS nothing predicts the first token of a window.
+            assert not own or len(counted) >= len(text.tokens) - (0 if bos else len(own))

@@ -19,8 +19,8 @@ without end: a model that uses all of its context copies (the repeated text of t
 article). Windows that share text are not independent, so the windows of both keep apart where the
 text has room for that. `perplexity-256` and `perplexity-256k` are the sliding windows of LongRoPE's
 Tables 5 and 7 and of its Table 6: over as many documents as `samples`, none shorter than the
-longest length, every token counts once, whatever the length. The others are kept as their authors have
-them, to compare with published numbers.
+longest length, every token counts once, whatever the length. The others are kept as their authors
+have them, to compare with published numbers.
 """
 
 from __future__ import annotations

@@ -177,6 +177,16 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
     if name == "perplexity-base-bound":
         windows = [torch.tensor([[BOS, *row[: LENGTH - 1]]]) for row in rows]
         return float(np.mean([math.exp(_loss(model, window, window)) for window in windows]))
+    if name in ("perplexity-256", "perplexity-256k"):
+        stride = 256 if name == "perplexity-256" else LENGTH - 1  # no longer than a window
+        parts = [
+            (_loss(model, tokens, labels), new)
+            for row in rows
+            if len(row) >= LENGTH
+            for tokens, labels, new in _sliding(row, LENGTH, stride, bos=True)
+        ]
+        losses, counts = zip(*parts, strict=True)
+        return math.exp(np.average(losses, weights=counts))
     means = []
     for row in rows:
         for tokens, labels, _ in _sliding(row, LENGTH, 256, bos=True):

@@ -460,7 +460,9 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
-    "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.here": Row(
+        ("models.dividing", "errors", "models.config", "costs", "torchrun"), needs=("torch",)
+    ),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
@@ -522,6 +524,7 @@ ROOMS = {
     ),
     "api.extend": Row(
         (
+            "torchrun",
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
             *("budget", "values"),
             "models.source",

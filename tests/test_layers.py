@@ -460,7 +460,7 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
-    "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.here": Row(("errors", "models", "models.config", "costs", "torchrun"), needs=("torch",)),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),

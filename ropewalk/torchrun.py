@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.untrusted import whole_number
 
 _SIZE, _RANK, _LOCAL = "WORLD_SIZE", "RANK", "LOCAL_RANK"
@@ -68,6 +68,15 @@ def check_ranks(per_copy: int, command: str) -> None:
             per_copy,
             f"the number of ranks must be a multiple of it, and is {size}",
             f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
+        )
+
+
+def check_alone(command: str) -> None:
+    """Refuse several ranks for a command that would do the same work, and write it, on each."""
+    if started() > 1:
+        raise Unsupported(
+            f"{command} runs in one process, and torchrun started {started()}; run it without "
+            "torchrun (evaluate, search and train share a model among ranks)"
         )
 
 

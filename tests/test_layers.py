@@ -459,7 +459,7 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
-    "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.here": Row(("errors", "models", "models.config", "costs", "torchrun"), needs=("torch",)),
     "costs.fake": Row(
         ("errors", "models.config", "models", "costs", "training"),
         needs=("torch", "transformers"),
@@ -529,6 +529,7 @@ ROOMS = {
     ),
     "api.extend": Row(
         (
+            "torchrun",
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
             *("budget", "values"),
             "models.source",

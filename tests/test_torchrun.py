@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ropewalk.errors import InputError
+import ropewalk as rw
+from ropewalk.errors import InputError, Unsupported
 from ropewalk.torchrun import first, local_rank, started
 
 TWO = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
@@ -63,3 +64,13 @@ def test_a_local_rank_that_is_no_number_is_refused(environment: pytest.MonkeyPat
     environment.setenv("LOCAL_RANK", "gpu")
     with pytest.raises(InputError, match="LOCAL_RANK is 'gpu', which is not a number"):
         local_rank()
+
+
+@pytest.mark.parametrize("verb", ["extend", "fingerprint", "precision"])
+def test_commands_of_one_process_refuse_several(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
+    own |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for key, value in own.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(Unsupported, match=f"{verb} runs in one process, and torchrun started 2"):
+        getattr(rw, verb)("bundled")

@@ -42,6 +42,7 @@ from ropewalk.pipeline.settings import (
 )
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
+from ropewalk.torchrun import check_alone
 from ropewalk.values import decode
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def extend(
     the model rotates, instead of warning.
     """
     with called("extend", extend, locals()):
+        check_alone("extend")
         given = None if run is None else as_path(run, "run")
         limit = None if budget is None else as_budget(budget)
         documents = as_documents(corpus, field, notice)

@@ -27,6 +27,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model, runnable
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import check_seed
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def fingerprint(
     the result, on any machine: no weights are needed then.
     """
     with called("fingerprint", fingerprint, locals()):
+        check_alone("fingerprint")
         check_seed(seed)
         given = None if plan is None else as_plan(plan)
         if given is not None:

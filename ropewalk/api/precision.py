@@ -31,6 +31,7 @@ from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
 from ropewalk.reports.precision import figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
+from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import whole_number
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def precision(
     interrupted measurement resumes in the directory `run`.
     """
     with called("precision", precision, locals()):
+        check_alone("precision")
         if sequences is not None and whole_number(sequences, "sequences") < 1:
             raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")
         chosen_arms = None if arms is None else as_list(arms, "arms")

@@ -30,14 +30,16 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import runnable
 from ropewalk.options import Option, RunFolder, called
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Own
-from ropewalk.torchrun import check_ranks, own_device, started
+from ropewalk.torchrun import check_ranks, first, own_device, started
 from ropewalk.values import decode
 
 if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
+    from ropewalk.models.source import Source
+    from ropewalk.searching.model.ranks import SearchRanks
     from ropewalk.searching.model.results import Found, Searched
     from ropewalk.searching.model.settings import SearchSettings
 
@@ -175,12 +177,14 @@ def search(
         with ExitStack() as stack:
             if ranks is not None:
                 stack.enter_context(ranks)
+                _divide(ranks, source, own_device(device), notice if first() else unheard)
             loaded = load(
                 model,
                 dtype=dtype,
                 device=own_device(device),
                 allow_download=allow_download,
                 place=whole if ranks is None else ranks.place,
+                parts=ranks.per_copy if ranks is not None and ranks.by_heads else 1,
             )
             if limit is not None and limit.unit == "seconds":
                 if ranks is not None:
@@ -188,7 +192,7 @@ def search(
                         "budget", str(limit), "ranks differ in time", "give tokens, such as 1e9tok"
                     )
                 settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
-            check_search(loaded, texts, settings)
+            check_search(loaded, texts, settings, ranks)
             if ranks is None:
                 announce_search(
                     loaded, settings, None if run is None else run / CONFIGURATION, notice
@@ -231,6 +235,21 @@ def _named(objective: str | Own) -> str:
 
     register("objective")(objective)
     return objective.__name__
+
+
+def _divide(ranks: SearchRanks, source: Source, device: str, notice: Notice) -> None:
+    """Decide how the ranks of a copy share it: by heads where the class allows it."""
+    if ranks.per_copy == 1:
+        return
+    from ropewalk.models.dividing import by_heads
+    from ropewalk.models.load import load_stock_config, placement
+
+    if by_heads(load_stock_config(source.folder), ranks.per_copy):
+        ranks.by_heads = True
+        ranks.meet(placement("auto", device, {})[0])
+        notice("each rank holds its heads, and their part of the cache")
+    else:
+        notice("each rank holds its part of every layer; a rank reads a whole document")
 
 
 def _tokens_in(

@@ -148,18 +148,23 @@ def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
     }
 
 
-def reading(work: Work, *, in_chunks: bool, ranks: int = 1) -> dict[str, float]:
+def reading(
+    work: Work, *, in_chunks: bool, ranks: int = 1, cache_whole: bool = False
+) -> dict[str, float]:
     """One text, as an evaluation reads it: in chunks, where the model can go on from a cache.
 
-    `ranks` hold one copy together, each with its heads and their part of the cache.
+    `ranks` hold one copy together, each with its heads and their part of the cache, or with all of
+    the cache (`cache_whole`).
     """
     own, length, number = work.sizes, work.length, work.number
+    weights = {"weights": float(own.weights * number / ranks)}
     if length <= AT_ONCE or not in_chunks or any(layer.state for layer in own.layers):
-        return _forward(work, length)
+        return {**_forward(work, length), **weights}
     size = max(SMALLEST, min(LARGEST, MASKED // length))
+    whole = cache_whole or not _divides(own, ranks)
     return {
-        "weights": float(own.weights * number / ranks),
-        "cache": float(own.cache(length) * number / (ranks if _divides(own, ranks) else 1)),
+        **weights,
+        "cache": float(own.cache(length) * number / (1 if whole else ranks)),
         "a chunk at work": size * number * (4 * own.hidden + 3 * own.inner)
         + size * length * (1 + number),
     }
@@ -194,7 +199,8 @@ def extending(work: Work, operations: float) -> Iterator[Way]:
 
 
 def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
-    """So many forwards, shared by all devices; each copy of the weights over some of them."""
+    """So many forwards, shared by all devices; each copy over some of them, by its heads where
+    these can be divided, else by its layers."""
 
     def ways(work: Work) -> Iterator[Way]:
         ranks = 1
@@ -202,7 +208,12 @@ def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
             told = "" if ranks == 1 else f"--ranks-per-copy {ranks}"
             operations = forwards * work.sizes.operations(work.length)
             seconds = _computed(work, operations, work.machine.devices)
-            parts = _forward(work, work.length, ranks)
+            by_heads = ranks > 1 and _divides(work.sizes, ranks)
+            parts = (
+                reading(work, in_chunks=True, ranks=ranks)
+                if by_heads
+                else _forward(work, work.length, ranks)
+            )
             yield Way(told, parts, seconds, work.machine.devices)
             ranks *= 2
 

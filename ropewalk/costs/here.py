@@ -15,6 +15,7 @@ from ropewalk.costs.machines import Machine, main_memory
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models.config import Config
+from ropewalk.models.dividing import check_divides
 from ropewalk.torchrun import neighbours
 
 
@@ -28,14 +29,42 @@ def memory_of(device: torch.device) -> int | None:
 
 def check_memory(model: Any, length: int, key: str, *, in_chunks: bool, ranks: int = 1) -> None:
     """Refuse a text that a loaded model cannot read here; `ranks` hold it together."""
-    there, sizes = memory_of(model.device), sizes_where_known(model.config.to_dict())
-    if there is None or sizes is None:
-        return
-    here = Machine(str(model.device), 1, there)
-    work = Work(sizes, length, here, length, model.dtype.itemsize)
     # The weights are here already, perhaps only a rank's share of them.
     held = sum(getattr(own, "to_local", lambda own=own: own)().nbytes for own in model.parameters())
-    parts = {**reading(work, in_chunks=in_chunks, ranks=ranks), "weights": float(held)}
+    check_config(
+        model.config.to_dict(),
+        length,
+        key,
+        model.device,
+        model.dtype.itemsize,
+        in_chunks=in_chunks,
+        ranks=ranks,
+        cache_whole=ranks > 1 and bool(check_divides(model.config, ranks)),
+        held=held,
+    )
+
+
+def check_config(
+    config: Config,
+    length: int,
+    key: str,
+    device: torch.device,
+    number: int,
+    *,
+    in_chunks: bool,
+    ranks: int = 1,
+    cache_whole: bool = False,
+    held: float | None = None,
+) -> None:
+    """The same of a model that is not loaded; `held` are the bytes of weights, where known."""
+    there, sizes = memory_of(device), sizes_where_known(config)
+    if there is None or sizes is None:
+        return
+    here = Machine(str(device), 1, there)
+    work = Work(sizes, length, here, length, number)
+    parts = reading(work, in_chunks=in_chunks, ranks=ranks, cache_whole=cache_whole)
+    if held is not None:
+        parts["weights"] = float(held)
     if sum(parts.values()) <= there:
         return
     fits = cheapest(work, evaluating) if in_chunks else None

@@ -8,6 +8,8 @@ Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing wi
     perplexity-hf            every 512, to the end      tokens, roughly        none
     perplexity-yarn          every 256, to the end      window means           every window
     perplexity-longrope      the first ten of those     window means           every window
+    perplexity-256           every 256, to the end      tokens                 every window
+    perplexity-256k          every 256k, to the end     tokens                 every window
     perplexity-base-bound    the first of a document    documents' perplexities  every window
 
 `perplexity` scores the same final tokens at every length: a window of 128 and one of 1,024 end at
@@ -15,14 +17,17 @@ the same place of the same text, so that the only thing that changes is how much
 `repetition` does so on a stretch of text, as long as the original context length, that is repeated
 without end: a model that uses all of its context copies (the repeated text of the mixture-of-bases
 article). Windows that share text are not independent, so the windows of both keep apart where the
-text has room for that. The others are kept as their authors have them, to compare with published
-numbers.
+text has room for that. `perplexity-256` and `perplexity-256k` are the sliding windows of LongRoPE's
+Tables 5 and 7 and of its Table 6: over as many documents as `samples`, none shorter than the
+longest length, every token counts once, whatever the length. The others are kept as their authors
+have them, to compare with published numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
@@ -33,6 +38,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.randomness import Stream, identity
 from ropewalk.evaluation.statistics import FEWEST
+from ropewalk.lengths import format_length
 
 VERSION = 2
 SCORED = 256
@@ -261,6 +267,21 @@ def _longrope(request: Request) -> list[Window]:
     return list(islice(windows, LONGROPE_WINDOWS))
 
 
+def _by_stride(stride: int, request: Request) -> list[Window]:
+    """The same documents at every length; no stride is longer than a window."""
+    long = [text for text in request.texts if len(text.tokens) >= request.longest]
+    count = min(request.samples, len(long))
+    chosen = Stream("perplexity-stride", VERSION, request.seed).sample(len(long), count)
+    most = request.length - len(request.start_token)
+    return [
+        replace(window, weight=len(window) - window.scored_from)
+        for i in sorted(chosen)
+        for window in _sliding(
+            long[i], request.length, min(stride, most), request.start_token, partial=True
+        )
+    ]
+
+
 def _base_bound(request: Request) -> list[Window]:
     inner = request.length - len(request.bos)
     return [
@@ -278,6 +299,10 @@ DEFINITIONS: Mapping[str, Definition] = {
         Definition("perplexity-hf", _hugging_face),
         Definition("perplexity-yarn", _yarn),
         Definition("perplexity-longrope", _longrope),
+        *(
+            Definition(f"perplexity-{format_length(stride)}", partial(_by_stride, stride))
+            for stride in (256, 2**18)
+        ),
         Definition("perplexity-base-bound", _base_bound, average="perplexities"),
     )
 }

@@ -42,9 +42,19 @@ def check_divides(config: Any, ranks: int) -> str:
                     f"{count} {name} heads cannot be divided over so many ranks",
                     f"give one of {', '.join(map(str, fit))}; more ranks are further copies",
                 )
-    if _divides_keys(plan):
-        return ""
-    return "keys and values are not divided by this class: each rank keeps the whole cache"
+    if not _divides_keys(plan):
+        return "keys and values are not divided by this class: each rank keeps the whole cache"
+    if "linear_attention" in (getattr(own, "layer_types", None) or ()):
+        return "recurrent states are not divided by this class: each rank keeps all of them"
+    return ""
+
+
+def by_heads(config: Any, ranks: int) -> bool:
+    """Whether all that grows with a text can be divided so; else layers can (sharding.py)."""
+    try:
+        return not check_divides(config, ranks)
+    except (InvalidValue, Unsupported):
+        return False
 
 
 def _divides_keys(plan: dict[str, str]) -> bool:

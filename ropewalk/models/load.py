@@ -111,6 +111,16 @@ def _live(model: Any, tokenizer: Any) -> LoadedModel:
     return LoadedModel(found.name, model.eval(), tokenizer, found.present_plan)
 
 
+def placement(dtype: str, device: str, config: Config) -> tuple[torch.device, int]:
+    """The device that a model of this config would go to, and the bytes of its numbers there."""
+    place = _device(device)
+    chosen = _dtype(dtype, place)
+    if isinstance(chosen, str):
+        stated = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+        chosen = getattr(torch, stated, torch.bfloat16)
+    return place, chosen.itemsize if isinstance(chosen, torch.dtype) else torch.bfloat16.itemsize
+
+
 def _device(name: str) -> torch.device:
     if name == "auto":
         if torch.cuda.is_available():

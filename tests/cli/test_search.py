@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
+from ropewalk.run_directory import read_journal
 from tests.evaluation import tiny
 from tests.forks import Forks
 from tests.searching.model.test_ranks import processes
@@ -157,3 +158,45 @@ def test_ranks_that_share_a_model_leave_the_run_of_one_process(
     for status, errors in others:
         assert status == 1
         assert errors.strip().endswith("error: rank 0 failed; see its output")
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_that_divide_heads_choose_as_one_process(
+    count: int, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    """Each forward is then one of two ranks together, and its sums are rounded otherwise."""
+    folder = tmp_path / "model"
+    tiny.model(num_attention_heads=4, num_key_value_heads=2).save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    program = "import torch; torch.set_num_threads(1); from ropewalk.__main__ import main; main()"
+    arguments = ["search", *map(str, (folder, *QUICK, corpus, "--device", "cpu", "--run"))]
+
+    def run(count: int, *more: str) -> list[str]:
+        ended = [each.wait(300) for each in processes(fresh, program, [*arguments, *more], count)]
+        assert all(each.returncode == 0 for each in ended), ended[0].stderr
+        return [each.stderr for each in ended]
+
+    run(1, str(tmp_path / "alone"))
+    told, *others = run(count, str(tmp_path / "together"), "--ranks-per-copy", "2")
+    assert "each rank holds its heads" in told
+    assert not any("each rank holds" in other for other in others)
+    places = [tmp_path / "together", tmp_path / "alone"]
+    plans = [ContextPlan.read(place / "plan.json").longest() for place in places]
+    assert plans[0].rescale_factors.tolist() == plans[1].rescale_factors.tolist()
+    for name in ("search.jsonl", "search-measured.jsonl"):
+        together, alone = (read_journal(place / name) for place in places)
+        assert len(together) == len(alone)
+        for ours, theirs in zip(together, alone, strict=True):
+            assert close(ours, theirs), (ours, theirs)
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    """Whether two values of JSON are equal but for rounding of their numbers."""
+    if isinstance(theirs, dict):
+        shown = [key for key in theirs if key != "sha256"]
+        return set(ours) == set(theirs) and all(close(ours[key], theirs[key]) for key in shown)
+    if isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(close, ours, theirs))
+    if isinstance(theirs, float):
+        return bool(ours == pytest.approx(theirs, rel=1e-5))
+    return bool(ours == theirs)

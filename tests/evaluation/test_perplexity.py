@@ -177,6 +177,16 @@ def _naive(name: str, model: Any, encoder: Encoder) -> float:
     if name == "perplexity-base-bound":
         windows = [torch.tensor([[BOS, *row[: LENGTH - 1]]]) for row in rows]
         return float(np.mean([math.exp(_loss(model, window, window)) for window in windows]))
+    if name in ("perplexity-256", "perplexity-256k"):
+        stride = 256 if name == "perplexity-256" else LENGTH - 1  # no longer than a window
+        parts = [
+            (_loss(model, tokens, labels), new)
+            for row in rows
+            if len(row) >= LENGTH
+            for tokens, labels, new in _sliding(row, LENGTH, stride, bos=True)
+        ]
+        losses, counts = zip(*parts, strict=True)
+        return math.exp(np.average(losses, weights=counts))
     means = []
     for row in rows:
         for tokens, labels, _ in _sliding(row, LENGTH, 256, bos=True):
@@ -252,3 +262,20 @@ def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:
         # The last bin, from 128 on, contains the 32 tokens that are scored at every length.
         assert own[-1].positions == (128, 256)
         assert whole.weight == 32
+
+
+@pytest.mark.parametrize("name", ["perplexity-256", "perplexity-256k"])
+@pytest.mark.parametrize("bos", [(), (0,)])
+def test_strides_count_every_token_of_long_documents_once(name: str, bos: tuple[int, ...]) -> None:
+    texts = [Text(f"{size}", np.arange(size)) for size in (900, 1500, 2100, 3000)]
+    for length in (500, 1000):
+        request = Request(texts, bos, bos, length, 1000, 1, samples=2, seed=0, original_length=128)
+        windows = DEFINITIONS[name].windows(request)
+        assert len({window.text.name for window in windows}) == 2
+        assert "900" not in {window.text.name for window in windows}
+        for text in texts:
+            own = [window for window in windows if window.text == text]
+            counted = [t for w in own for t in w.tokens[w.scored_from :].tolist()]
+            assert len(counted) == len(set(counted)) == sum(window.weight for window in own)
+            # Without BOS nothing predicts the first token of a window.
+            assert not own or len(counted) >= len(text.tokens) - (0 if bos else len(own))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,18 +81,19 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         notice=asked.notice,
         run=asked.run,
     )
+    present = source.present_plan
+    conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
+
+    def lengths() -> Sequence[int]:
+        if inputs is not None:
+            return inputs.lengths(named)
+        return default_lengths(present.target_length, conditions, asked.to)
+
+    settings = asked.settings(TASKS, "teacher_forced", lengths)
+    check_reach(conditions, settings.lengths)
     with ExitStack() as stack:
         ranks = _ranks(asked, stack)
-        loaded = _loaded(asked, source, ranks)
-        conditions = conditions_of(loaded.present_plan, asked.methods, asked.plans, asked.to)
-
-        def lengths() -> Sequence[int]:
-            if inputs is not None:
-                return inputs.lengths(named)
-            return default_lengths(loaded.present_plan.target_length, conditions, asked.to)
-
-        settings = asked.settings(TASKS, "teacher_forced", lengths)
-        check_reach(conditions, settings.lengths)
+        loaded = _loaded(asked, source, ranks, max(settings.lengths))
         timed = _seconds(loaded, max(settings.lengths)) if ranks is None else None
         settings = asked.within_budget(settings, len(conditions), timed)
         answerer = InProcess(loaded, conditions, source.places)
@@ -133,21 +134,25 @@ def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:
     return stack.enter_context(Ranks.of_environment(asked.ranks_per_copy))
 
 
-def _loaded(asked: Asked, source: Source, ranks: Ranks | None) -> LoadedModel:
+def _loaded(asked: Asked, source: Source, ranks: Ranks | None, longest: int) -> LoadedModel:
+    """The model, or this rank's part of it; a length that does not fit is refused before."""
     from ropewalk.models.load import load
 
     device = own_device(asked.device)
     parts = 1 if ranks is None else ranks.per_copy
-    if ranks is not None and parts > 1:
-        import torch
-
+    if isinstance(asked.model, str | Path):
+        from ropewalk.costs.here import check_config
         from ropewalk.models.dividing import check_divides
-        from ropewalk.models.load import load_stock_config
+        from ropewalk.models.load import load_stock_config, placement
 
-        stays = check_divides(load_stock_config(source.folder), parts)
-        if stays:
-            asked.notice(stays)
-        ranks.meet(torch.device("cpu" if device == "auto" else device))
+        whole = "" if parts == 1 else check_divides(load_stock_config(source.folder), parts)
+        if whole:
+            asked.notice(whole)
+        place, number = placement(asked.dtype, device, source.config)
+        read = partial(check_config, source.config, longest, "lengths", place, number)
+        read(in_chunks=True, ranks=parts, cache_whole=bool(whole))
+        if ranks is not None and parts > 1:
+            ranks.meet(place)
     return load(
         asked.model,
         dtype=asked.dtype,

@@ -94,7 +94,7 @@ def search_model(
             "0), and no stock runtime can load factors for the others alone: a searched plan can "
             "be installed with ropewalk, and only ntk, base_change and linear be exported"
         )
-    check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
+    _check_memory(loaded, settings, ranks)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
@@ -113,13 +113,16 @@ def search_model(
 
 
 def check_search(
-    loaded: LoadedModel, documents: Sequence[Document], settings: SearchSettings
+    loaded: LoadedModel,
+    documents: Sequence[Document],
+    settings: SearchSettings,
+    ranks: SearchRanks | None = None,
 ) -> None:
     """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
     before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
-    check_memory(loaded.model, settings.target_length, "to", in_chunks=False)
+    _check_memory(loaded, settings, ranks)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
     for _, own, length in legs_of(start, settings):
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
@@ -134,6 +137,12 @@ def check_search(
                 f"{len(sets.search)} documents",
                 "allow at least that",
             )
+
+
+def _check_memory(loaded: LoadedModel, settings: SearchSettings, ranks: SearchRanks | None) -> None:
+    heads = ranks is not None and ranks.by_heads
+    parts = ranks.per_copy if ranks is not None and heads else 1
+    check_memory(loaded.model, settings.target_length, "to", in_chunks=heads, ranks=parts)
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,9 @@ class _Work:
             )
         in_step = ranks is not None and ranks.per_copy > 1
         local = LocalMeasure(
-            self.loaded.model, documents, self._plan_of, self.notice, in_step=in_step
+            *(self.loaded.model, documents, self._plan_of, self.notice),
+            in_step=in_step,
+            in_chunks=ranks is not None and ranks.by_heads,
         )
         local.prove(next(iter(self._by_hand().values())))
         if ranks is None:

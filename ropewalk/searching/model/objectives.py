@@ -89,11 +89,13 @@ class LocalMeasure:
         notice: Callable[[str], None] = lambda text: None,
         *,
         in_step: bool = False,
+        in_chunks: bool = False,
     ) -> None:
-        """`in_step`: the model is shared with other ranks, so no forward can be tried again."""
+        """`in_step`: the model is shared with other ranks, so no forward can be tried again.
+        `in_chunks`: these read the same documents, so long ones may be read in chunks."""
         self._model, self._documents, self._plan_of = model, documents, plan_of
         self._notice, self._in_step = notice, in_step
-        self._scorer = Scorer(model)
+        self._scorer = Scorer(model, in_chunks=in_chunks)
         self._proven = False
 
     def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:

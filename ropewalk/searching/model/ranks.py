@@ -5,8 +5,9 @@ is free takes the next pair from a counter in the store that the ranks meet in, 
 longer than one pair takes. Each pair is one forward of its own, and its values travel as the digits
 that give the same floats back: the answer is the same whatever the number of ranks.
 
-Ranks that share a copy (sharding.py) call it in step. The first of them draws as many pairs as they
-are and tells the others, and each computes its own.
+Ranks that share a copy call it in step. Where each holds its heads (dividing.py), they compute one
+pair together. Where each holds its part of every layer (sharding.py), the first of them draws as
+many pairs as they are and tells the others, and each computes its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -33,6 +34,14 @@ _END = "end"
 
 class SearchRanks(Ranks):
     """Ranks of which the first one searches, and the others measure for it."""
+
+    by_heads = False
+    """Whether the ranks of a copy hold its heads, and so compute each pair together."""
+
+    def apart(self, name: str) -> Self:
+        found = super().apart(name)
+        found.by_heads = self.by_heads
+        return found
 
     def place(self, model: Any, device: torch.device) -> None:
         """Put a model on the device: a whole one, or this rank's part of its group's."""
@@ -74,9 +83,11 @@ class SearchRanks(Ranks):
             if first >= pairs:
                 break
             # Where pairs run out, the rest of the group computes the last one too: in step.
-            pair = min(first + self.member, pairs - 1)
+            pair = first if self.by_heads else min(first + self.member, pairs - 1)
             schedule, document = divmod(pair, len(documents))
             values = one(schedules[schedule], documents[document])
+            if self.by_heads and self.member > 0:
+                continue
             # NaN is no JSON, and repr gives every float back.
             self.put(f"value/{number}/{pair}", " ".join(map(repr, values.tolist())))
 
@@ -89,7 +100,8 @@ class SearchRanks(Ranks):
         told = f"turn/{number}/{self.copy}/{turn}"
         if self.member > 0:
             return int(self.awaited(told))
-        first = self.add(f"next/{number}", self.per_copy) - self.per_copy
+        drawn = 1 if self.by_heads else self.per_copy
+        first = self.add(f"next/{number}", drawn) - drawn
         if self.per_copy > 1:
             self.put(told, str(first))
         return first

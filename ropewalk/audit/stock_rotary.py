@@ -6,7 +6,6 @@ no code of the folder. Its rotary modules are then built again for real and aske
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +25,7 @@ from transformers.utils import logging
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
-from ropewalk.models.config import Config
+from ropewalk.models.config import Config, for_stock_class
 from ropewalk.runtimes.reading import (
     MEASURED,
     NOT_MEASURED,
@@ -81,7 +80,7 @@ def stock_config(config: Config) -> Any:
         )
     check_counts(config)
     own = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
-    return AutoConfig.for_model(kind, **copy.deepcopy(own))  # it writes into nested settings
+    return AutoConfig.for_model(kind, **for_stock_class(own))  # a copy: it writes into settings
 
 
 def _rotaries(config: Config) -> list[Any]:

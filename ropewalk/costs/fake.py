@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk.costs.sizes import Sizes
 from ropewalk.errors import Unsupported, shortened
-from ropewalk.models.config import Config
+from ropewalk.models.config import Config, for_stock_class
 from ropewalk.models.sharding import layers_of
 from ropewalk.training.loss import METHOD, prepare_loss
 from ropewalk.training.parallel import mixed_precision
@@ -87,7 +87,7 @@ def _peak(config: dict[str, Any], length: int, ranks: int, recompute: bool) -> d
     kind = config.pop("model_type")
     try:
         with FakeTensorMode():
-            made = AutoConfig.for_model(kind, **config)
+            made = AutoConfig.for_model(kind, **for_stock_class(config))
             model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
             model.set_attn_implementation(_ATTENTION)
             prepare_loss(model, check=False)

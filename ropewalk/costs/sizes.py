@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.extras import required_by
-from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config import Config, ConfigReader, for_stock_class
 from ropewalk.untrusted import whole_number
 
 Kind = Literal["full", "sliding", "latent", "linear", "shared"]
@@ -321,7 +321,7 @@ def _made(text: str) -> Any:
     config = json.loads(text)
     kind = config.pop("model_type", None)
     try:
-        made = AutoConfig.for_model(kind, **config)
+        made = AutoConfig.for_model(kind, **for_stock_class(config))
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(made)
     except (ValueError, TypeError, KeyError) as error:

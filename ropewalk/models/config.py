@@ -41,6 +41,7 @@ from ropewalk.schedule import MAX_DIM, MAX_FACTOR, LogN, RotaryGeometry, RotaryS
 from ropewalk.untrusted import counted, read_json, real_number, truth_value
 
 Config = dict[str, Any]
+_FLOATS = {text: float(text) for text in ("Infinity", "-Infinity", "NaN")}
 
 BUNDLED = "bundled"
 """The name of the model that ships with ropewalk."""
@@ -97,6 +98,15 @@ _TEXT_PARTS = (
     *("decoder", "decoder_config"),
 )
 _LAYER_TYPES = {"mamba": "linear_attention", "attention": FULL_ATTENTION}
+
+
+def for_stock_class(value: Any) -> Any:
+    """A copy of a stored config as its class takes it; JSON has infinity as an object."""
+    if isinstance(value, dict):
+        if (tag := value.get("__float__")) in _FLOATS and len(value) == 1:
+            return _FLOATS[tag]
+        return {key: for_stock_class(own) for key, own in value.items()}
+    return [for_stock_class(own) for own in value] if isinstance(value, list) else value
 
 
 def load_config(source: object) -> Config:

@@ -13,6 +13,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
+from ropewalk.models.config import for_stock_class
 from ropewalk.models.load import checked_weights, load_tokenizer
 from ropewalk.models.source import Source
 
@@ -55,7 +56,7 @@ def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> N
     config = dict(source.config)
     kind = config.pop("model_type", None)
     try:
-        own = AutoConfig.for_model(kind, **config)
+        own = AutoConfig.for_model(kind, **for_stock_class(config))
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(own, dtype=torch.float32)
     except (ValueError, KeyError, TypeError) as error:

@@ -26,6 +26,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.costs import here
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
+from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.source import resolve
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
@@ -35,6 +36,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
+from tests.training.hybrids import built
 
 # Of torch, for a checkpoint of one process.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -639,3 +641,20 @@ def test_the_example_of_the_documentation_can_be_run() -> None:
     names: dict[str, Any] = {}
     exec(example.replace("rw.train(", "rw.train.preview("), names)
     assert [stage.steps for stage in names["trained"].stages] == [60]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["falcon_h1", "qwen3_next", "lfm2"])
+def test_a_hybrid_is_trained_from_a_folder_to_an_export(family: str, tmp_path: Path) -> None:
+    sizes = {"vocab_size": 1024, "max_position_embeddings": 128, "hidden_size": 64, "head_dim": 16}
+    model = tmp_path / "model"
+    built(family, **sizes).save_pretrained(model)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(BUNDLED_FOLDER / name, model / name)
+    found = rw.train(
+        model, corpus="held-out", to=256, method="linear", steps=2, batch=2, learning_rate=1e-3,
+        layout="anchor", run=tmp_path / "run",
+    )  # fmt: skip
+    assert found.exported is not None
+    assert len(found.stages[0].steps) == 2
+    AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")

@@ -13,6 +13,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 from ropewalk.costs.sizes import BY_FORMULA, Layer, empty_model, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models import catalogue
+from tests.training.hybrids import built
 
 PUBLISHED = {
     "llama-2-7b": 6_738_415_616,
@@ -55,6 +56,12 @@ def test_the_formula_counts_what_the_stock_model_has(model_type: str) -> None:
 def test_the_formula_holds_for_what_is_structurally_different(model_type: str) -> None:
     config = stock(model_type)
     assert sizes_of(config).weights == pytest.approx(counted(config), rel=5e-4)
+
+
+def test_a_stored_config_with_infinity_in_it_is_read() -> None:
+    config = json.loads(built("falcon_h1").config.to_json_string())
+    assert config["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+    assert sizes_of(config).weights == counted(config)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -20,6 +20,7 @@ import torch
 import ropewalk as rw
 from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
+from docs.figures import Picture
 from ropewalk.evaluation.statistics import Interval, mean_interval
 from studies.training.cells import SUBJECTS, kept
 
@@ -29,6 +30,7 @@ FEWEST = 4
 """Models without which nothing is seen or contradicted; an interval needs five sizes besides."""
 SAMPLES = 24
 TEXT, REPEATED = "perplexity", "repetition"
+UNITS = {"next_token_accuracy": "share of tokens", "nats": "nats per token"}
 Verdict = Literal["seen", "not seen", "contradicted", "undecided"]
 
 
@@ -87,13 +89,19 @@ class Study(NamedTuple):
         return f"make study NAME={self.name}"
 
     def cells(self) -> list[Cell]:
-        """All arms of a model before the next model."""
-        return [
+        """First the arms that claims compare, and all of a model before the next model."""
+        compared = {
+            arm
+            for claim in self.claims
+            for arm in (claim.better, claim.worse, *(claim.planted or ()))
+        }
+        found = [
             Cell(name, factor, arm)
             for name in MODELS
             for factor, arms in self.arms.items()
             for arm in arms
         ]
+        return sorted(found, key=lambda cell: cell.arm not in compared)
 
 
 def main(study: Study) -> None:
@@ -182,7 +190,7 @@ class Finding(NamedTuple):
     def interval(self) -> Interval | None:
         """Over models; those of one size are one cluster."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mean_interval(list(self.by_model.values()), clusters=sizes)
+        return mean_interval(list(self.by_model.values()), clusters=sizes) if sizes else None
 
     def shown(self) -> str:
         if not self.by_model:
@@ -257,3 +265,28 @@ def table(study: Study) -> str:
     if lines:
         rows[-1] += f" {measured_on(lines[-1]['machine'], study.command)}."
     return "\n".join(rows)
+
+
+def picture(study: Study) -> Picture:
+    """Each claim's difference over models with its interval, and the paper's."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.2 + 0.45 * len(study.claims)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, (claim, own, _, said) in enumerate(judged(study)):
+        first = row == 0
+        axes.plot([claim.size], [row], "D", color="tab:orange", label="paper" if first else None)
+        for i, name in enumerate(own.by_model):
+            label = "one model" if first and i == 0 else None
+            axes.plot([own.by_model[name]], [row], ".", color="tab:gray", label=label)
+        if own.interval is not None:
+            axes.plot(own.interval, [row, row], color="tab:blue")
+            label = "mean, 95% interval" if first else None
+            axes.plot([own.mean], [row], "o", color="tab:blue", label=label)
+        axes.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center")
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(study.claims)), [claim.words for claim in study.claims])
+    axes.invert_yaxis()
+    axes.set_xlabel("better arm less worse arm: " + UNITS[study.claims[0].measure.metric])
+    axes.legend(fontsize="small")
+    return Picture(figure)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from studies.claims import TEXT, Arm, Claim, Measure, Study, main, table
+from docs.figures import Picture
+from studies.claims import TEXT, Arm, Claim, Measure, Study, main, picture, table
 
 FACTOR = 4
 KEPT = (0, 16, 4, 64)
@@ -47,6 +48,10 @@ STUDY = Study(
 
 def blocks() -> dict[str, str]:
     return {"studies/first_tokens/README.md": table(STUDY)}
+
+
+def pictures() -> dict[str, Picture]:
+    return {"studies/first_tokens/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

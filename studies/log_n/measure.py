@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from studies.claims import REPEATED, TEXT, Arm, Claim, Measure, Study, main, table
+from docs.figures import Picture
+from studies.claims import REPEATED, TEXT, Arm, Claim, Measure, Study, main, picture, table
 
 FACTOR = 8
 TEXTS = {TEXT: "other text", REPEATED: "repeated text"}
@@ -62,6 +63,10 @@ STUDY = Study(
 
 def blocks() -> dict[str, str]:
     return {"studies/log_n/README.md": table(STUDY)}
+
+
+def pictures() -> dict[str, Picture]:
+    return {"studies/log_n/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

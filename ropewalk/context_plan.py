@@ -179,6 +179,16 @@ class ContextPlan:
             "create a plan for a longer target",
         )
 
+    def check_layer_types(self, layer_types: Iterable[str]) -> None:
+        """Refuse a plan for other layer types than those of the model that is to follow it."""
+        if set(self.schedules) != set(layer_types):
+            raise InvalidValue(
+                "plan.schedules",
+                sorted(self.schedules),
+                f"this model has the layer types {sorted(layer_types)}",
+                "create the plan from this model's config",
+            )
+
     def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
         if layer_type not in self.schedules:
             raise InvalidValue(

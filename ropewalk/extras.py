@@ -17,9 +17,9 @@ EXTRAS = {
     "matplotlib": "plots",
     "gguf": "gguf",
     "xllamacpp": "gguf",
-    "pyarrow": "parquet",
+    "pyarrow": "data",
     "lm_eval": "eval",
-    "datasets": "eval",
+    "datasets": "data",
     "accelerate": "train",
     "peft": "train",
 }

@@ -409,24 +409,26 @@ def read_versions(path: str | Path) -> dict[str, str]:
 
 def _line(record: Mapping[str, object]) -> bytes:
     """A record as a line, its checksum as the last member of the object."""
-    import hashlib  # slow, and `--help` signs nothing
-
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
     body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
     assert body != b"{}", "a record has at least one member"
     assert "sha256" not in record, "the journal adds the checksum"
-    return body[:-1] + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+    return body[:-1] + _checksum(body) + b"\n"
+
+
+def _checksum(body: bytes) -> bytes:
+    """The end of a line whose record is this object."""
+    import hashlib  # slow, and `--help` signs nothing
+
+    return f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
 
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
     """The record of a line, or None where the checksum does not hold."""
-    import hashlib  # slow, and `--help` signs nothing
-
     if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
         return None
     body = line[:-_CHECKSUM] + b"}"
-    tail = f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
-    if line[-_CHECKSUM:] != tail:
+    if line[-_CHECKSUM:] != _checksum(body):
         return None
     record = parse_json(body.decode(), source=source)
     return record if isinstance(record, dict) else None

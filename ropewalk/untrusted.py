@@ -276,6 +276,14 @@ def whole_number(value: object, path: str) -> int:
     return value
 
 
+def counted(value: object, key: str, most: int) -> int:
+    """A whole number from 1 to `most`."""
+    count = whole_number(value, key)
+    if not 1 <= count <= most:
+        raise InvalidValue(key, count, f"must lie between 1 and {most}", "correct it")
+    return count
+
+
 def check_count(value: object, key: str, usual: int = 20) -> None:
     """Refuse a number of samples or scores that nobody means."""
     if not 1 <= whole_number(value, key) <= MOST_COUNTED:

@@ -324,11 +324,7 @@ ROOMS = {
     "exporting": Row(
         (
             *(*VALUES, "outputs", "progress", "context_plan", "data", "models", "models.config"),
-            *(
-                "models.logits",
-                "models.stock_config",
-                "runtimes",
-            ),
+            *("models.logits", "models.stock_config", "runtimes", "gguf.settings"),
             *("exporting.exported", "exporting.manifest", "exporting.places", "exporting.tokens"),
             *("agreement", "exporting.staging", "exporting.fresh_process"),
             *("gguf.families", "gguf.header", "gguf.parts"),
@@ -337,15 +333,7 @@ ROOMS = {
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "wheels": Row(
-        (
-            *(
-                "errors",
-                "values",
-                "models.config",
-                "runtimes",
-            ),
-            "runtimes",
-        ),
+        (*("errors", "values", "models.config", "runtimes"),),
     ),
     "audit.finding": Row(
         (
@@ -461,11 +449,15 @@ ROOMS = {
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
     "costs.here": Row(("errors", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.fake": Row(
+        ("errors", "models.config", "models", "costs", "training"),
+        needs=("torch", "transformers"),
+    ),
     "api": Row(
         (
             *(*VALUES, "values", "progress", "context_plan", "records", "run_directory"),
             *("options", "outputs", "data", "run_on_disk", "costs", "torchrun", "budget"),
-            *("scaling", "planning", "theory", "models.placement", "models.recipes"),
+            *("scaling", "planning", "theory", "costs.fake", "models.placement", "models.recipes"),
             "models.source",
             *(
                 "evaluation.answerers",

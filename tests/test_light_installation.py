@@ -255,14 +255,14 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     assert _names(project["dependencies"]) == {"numpy", "rich", "typer"}
     brought = {
         package: extra
-        for extra in ("theory", "models", "plots", "gguf", "parquet", "train")
+        for extra in ("theory", "models", "plots", "gguf", "data", "train")
         for package in _names(extras[extra]) - {"ropewalk"}
     }
     with_transformers = {"huggingface_hub": "models", "tokenizers": "models"}
-    with_the_harness = {"lm_eval": "eval", "datasets": "eval"}
+    with_the_harness = {"lm_eval": "eval"}
     assert any(each.startswith("lm_eval") for each in extras["eval"])
     assert brought | with_transformers | with_the_harness == EXTRAS
-    assert extras["all"] == ["ropewalk[theory,models,plots,gguf,train]"]
+    assert extras["all"] == ["ropewalk[theory,models,plots,gguf,data,train]"]
     assert "ropewalk[all]" in extras["test"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, Talks
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
@@ -60,7 +60,11 @@ CorpusToUse: TypeAlias = Annotated[
     Option("Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.", "FILE"),
 ]
 TextField: TypeAlias = Annotated[
-    str, Option("The field of .jsonl and .parquet that holds the text.", "NAME")
+    str,
+    Option(
+        "The field of rows that holds the text, or a template: 'Q: {question} A: {answer}'.",
+        "NAME",
+    ),
 ]
 WeightsField: TypeAlias = Annotated[
     str | None,
@@ -83,7 +87,7 @@ Dtype: TypeAlias = Annotated[
     str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
 ]
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
-AllowDownload: TypeAlias = Annotated[bool, Option("Fetch MODEL from the hub by its id.")]
+AllowDownload: TypeAlias = Annotated[bool, Option("Fetch from the hub what is given by its id.")]
 OwnTokenizer: TypeAlias = Annotated[
     str | Path | None, Option("The folder with the tokenizer of the planned model.", "DIR")
 ]
@@ -176,13 +180,22 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     return taken
 
 
-def documents_in(corpus: Corpus, field: str, weights: str | None = None) -> Iterator[Document]:
-    """All texts of a corpus, one after the other."""
+def documents_in(
+    corpus: Corpus,
+    field: str,
+    weights: str | None = None,
+    talks: Talks | None = None,
+    *,
+    allow_download: bool = False,
+) -> Iterator[Document]:
+    """All documents of a corpus, one after the other; tokens and conversations need `talks`."""
     from ropewalk.data.corpora import read_documents
 
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")
-        return read_documents(corpus, field=field, weights=weights)
+        return read_documents(
+            corpus, field=field, weights=weights, talks=talks, allow_download=allow_download
+        )
     if not isinstance(corpus, Iterable):
         raise InvalidValue(
             "corpus", corpus, "must be a path or a list of texts", "write ['first text', …]"

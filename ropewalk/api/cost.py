@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
 
 
+TRAINING = "train, a step"
+
+
 class Change(NamedTuple):
     """What would make it fit."""
 
@@ -42,6 +45,8 @@ class CostRow(NamedTuple):
     fits: bool
     change: Change | None
     """The cheapest that fits; None where it fits as it is, or where nothing of ours does."""
+    measured: float | None = None
+    """Bytes at its peak, with the allowance, measured on fake tensors; None where it was not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,9 @@ def cost(
     to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
     *,
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,
+    measure: Annotated[
+        bool, Option("Also measure a step of training on fake tensors (half a minute).")
+    ] = False,
     allow_download: AllowDownload = False,
 ) -> Cost:
     """What serving, evaluating, searching, extending and training take at a length, by formulas.
@@ -89,6 +97,8 @@ def cost(
         sizes = sizes_of(_config(source))
         work = Work(sizes, length, there, present.target_length)
         found = tuple(_row(work, row) for row in estimates.rows(work, _ways(work, present)))
+        if measure:
+            found = tuple(_measured(row, _config(source), work) for row in found)
         return Cost(
             model=source.name,
             length=length,
@@ -119,7 +129,7 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
         ways[f"search, {count} forwards"] = estimates.searching(count)
         if importlib.util.find_spec("torch"):  # its stages import what runs them
             ways["extend"] = _extending(work, present)
-    ways["train, a step"] = estimates.training
+    ways[TRAINING] = estimates.training
     return ways
 
 
@@ -145,6 +155,16 @@ def _row(work: Work, row: Row) -> CostRow:
         fits=row.fits,
         change=None if row.change is None else _change(work, row.change),
     )
+
+
+def _measured(row: CostRow, config: Mapping[str, object], work: Work) -> CostRow:
+    """Steps of training alone can be run on fake tensors."""
+    if row.what != TRAINING:
+        return row
+    from ropewalk.costs.fake import measured_step
+
+    parts = measured_step(config, work.sizes, work.length, work.machine.devices, recompute=False)
+    return row._replace(measured=estimates.with_allowance(parts))
 
 
 def _change(work: Work, way: Way) -> Change:

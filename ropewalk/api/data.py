@@ -21,6 +21,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
+from ropewalk.data.published_mixtures import named, shares_of
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
@@ -32,6 +33,8 @@ from ropewalk.values import Result, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ropewalk.evaluation.encoding import Encoder
 
 ALONE = "text"
 """The domain of a corpus that is given without a name."""
@@ -125,8 +128,9 @@ def build_data(
     corpora: Annotated[
         Corpus | Mapping[str, Corpus],
         Option(
-            "A file, a folder, .jsonl, .parquet, or `python`, the standard library of this Python; "
-            "with the name of its domain where there are several. Repeatable.",
+            "A file, a folder, .jsonl, .parquet, .npy, what `datasets` saved, hub:NAME for a data "
+            "set of the hub, or `python`, the standard library of this Python; with the name of "
+            "its domain where there are several. Repeatable.",
             "[DOMAIN=]FILE",
             shell=("--corpus",),
         ),
@@ -149,18 +153,25 @@ def build_data(
     """Tokenise a corpus, or several by the names of their domains, into a folder.
 
     `tokenizer` is the model whose tokenizer to use. A build that was killed goes on where it was.
-    Each corpus is a file, a folder, a list of texts, or `python`, the standard library of the
-    running Python. Windows are made when they are read, so one store serves every length.
+    Each corpus is a file, a folder, a data set, a list of texts, or `python`, the standard library
+    of the running Python. `field` names what holds a row's text, tokens or conversation, or is a
+    template of several fields. Windows are made when they are read, so one store serves every
+    length.
     """
     with called("data build", build_data, locals()):
         from ropewalk.evaluation.encoding import Encoder
+        from ropewalk.evaluation.talks import TemplateTalks
         from ropewalk.models.load import load_tokenizer
 
         named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
         place = as_path(folder, "folder")
         source = resolve(tokenizer, allow_download=allow_download)
         encoder = Encoder(load_tokenizer(source.folder))
-        texts = {name: documents_in(own, field, weights) for name, own in named.items()}
+        talks = TemplateTalks(encoder.tokenizer, _vocabulary(source.folder, encoder))
+        texts = {
+            name: documents_in(own, field, weights, talks, allow_download=allow_download)
+            for name, own in named.items()
+        }
         read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
         store = build(
             place,
@@ -175,6 +186,15 @@ def build_data(
         return _described(store)
 
 
+def _vocabulary(folder: Path, encoder: Encoder) -> int:
+    """The model's, or that of a tokenizer which lies alone in its folder."""
+    from ropewalk.models.load import load_stock_config
+
+    if not (folder / "config.json").is_file():
+        return len(encoder.tokenizer)
+    return int(load_stock_config(folder).get_text_config().vocab_size)
+
+
 def describe_data(
     folder: Annotated[str | Path, Argument("What `data build` wrote.", "DIR")],
     *,
@@ -183,9 +203,10 @@ def describe_data(
     ] = None,
     layout: Annotated[Arrangement, Option("How documents stand in a window.")] = "anchor",
     shares: Annotated[
-        Mapping[str, float] | None,
+        Mapping[str, float] | str | None,
         Option(
-            "Share of the tokens of an epoch by domain; repeatable.",
+            "Share of the tokens of an epoch by domain, repeatable; or a paper's, such as "
+            "prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
         ),
@@ -212,10 +233,12 @@ def describe_data(
 ) -> DataDescription:
     """The documents of a store; with `length`, also how an epoch fills windows of that length.
 
-    `shares` of tokens by domain, and `long_share`, that of documents of at least `long_from`
-    tokens in each domain, make documents be read more or less often. `check` compares every file
-    with its checksum.
+    `shares` of tokens by domain, or the name of a paper's mixture, and `long_share`, that of
+    documents of at least `long_from` tokens in each domain, make documents be read more or less
+    often. `check` compares every file with its checksum.
     """
+    if isinstance(shares, str):
+        named(shares)  # says which there are
     store = TokenStore(as_path(folder, "folder"))
     if check:
         store.check(progress)
@@ -232,7 +255,12 @@ def describe_data(
         target=None if target is None else as_length(target, "target"),
         filling=filling,
         overflow=overflow,
-        mixture=Mixture(tokens, shares, as_length(long_from, "long_from"), long_share),
+        mixture=Mixture(
+            tokens,
+            shares_of(shares, store.with_text),
+            as_length(long_from, "long_from"),
+            long_share,
+        ),
     )
     # Of a tokenizer that has both; which tokens they are does not matter.
     windows = Windows(store, settings, SpecialTokens(0, 0))

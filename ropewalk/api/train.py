@@ -34,6 +34,7 @@ from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, SINGLE
 from ropewalk.data.mixtures import check_domains
+from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
@@ -44,7 +45,7 @@ from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
-from ropewalk.torchrun import first
+from ropewalk.torchrun import first, started
 from ropewalk.training import recipes
 from ropewalk.training.recipes import SEARCH, TrainingRecipe
 from ropewalk.training.results import Trained
@@ -54,6 +55,7 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.data.store import TokenStore
+    from ropewalk.models.ranks import Ranks
     from ropewalk.training.stage import Execution
 
 TOKENS, START = "tokens", "start"
@@ -134,9 +136,8 @@ def train(
     corpus: Annotated[
         Corpus | Mapping[str, Corpus] | None,
         Option(
-            "Text to train on: a file, a folder, .jsonl, .parquet, `python`, or a folder of "
-            "`ropewalk data build`; with the name of its domain where there are several. "
-            "Repeatable.",
+            "Text to train on, as `ropewalk data build` takes it, or the folder that it built; "
+            "with the name of its domain where there are several. Repeatable.",
             "[DOMAIN=]FILE",
         ),
     ] = None,
@@ -220,8 +221,8 @@ def train(
     mixed_windows: Annotated[
         bool,
         Option(
-            "Every other step reads windows of the original length, under the original "
-            "frequencies.",
+            "Every other step reads documents of at most the original length, each by itself, "
+            "under the original frequencies.",
             advanced=True,
         ),
     ] = False,
@@ -244,9 +245,10 @@ def train(
         ),
     ] = None,
     shares: Annotated[
-        Mapping[str, float] | None,
+        Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read; repeatable.",
+            "The share of a domain in the tokens that are read, repeatable; or a paper's, such as "
+            "prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
             advanced=True,
@@ -330,8 +332,10 @@ def train(
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
     """
-    with called("train", train, locals()):
-        text = _Text.of(corpus, field, weights)  # first: without text, nothing else matters
+    with called("train", train, locals()), _together() as ranks:
+        # First: without text, nothing else matters.
+        text = _Text.of(corpus, field, weights, allow_download)
+        shares = shares_of(shares, text.domains)
         known = None if recipe is None else recipes.named(recipe)
         plans = _plans(plan)
         if plans and method is not None:
@@ -418,7 +422,7 @@ def train(
         preview_ends(asked)
         search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
         path = asked.path
-        with _held(asked, search_texts) as (folder, directory):
+        with _held(asked, search_texts, ranks) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store
             from ropewalk.training.ranks import on_first
 
@@ -550,10 +554,15 @@ class _Text:
     weights: str | None
     tokens: Path | None
     domains: tuple[str, ...]
+    allow_download: bool
 
     @classmethod
     def of(
-        cls, corpus: Corpus | Mapping[str, Corpus] | None, field: str, weights: str | None
+        cls,
+        corpus: Corpus | Mapping[str, Corpus] | None,
+        field: str,
+        weights: str | None,
+        allow_download: bool,
     ) -> _Text:
         from ropewalk.api.data import ALONE
         from ropewalk.data.corpora import MANIFEST
@@ -569,11 +578,12 @@ class _Text:
                     f"{corpus} was built without weights",
                     "build it with them (`ropewalk data build`), or leave this out",
                 )
-            return cls({}, field, weights, Path(corpus), tuple(store.domains))
+            return cls({}, field, weights, Path(corpus), store.with_text, allow_download)
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
         for own in corpora.values():
-            documents_in(own, field, weights)  # refuses what is no corpus
-        return cls(corpora, field, weights, None, tuple(corpora))
+            # This refuses what is no corpus.
+            documents_in(own, field, weights, allow_download=allow_download)
+        return cls(corpora, field, weights, None, tuple(corpora), allow_download)
 
     @property
     def places(self) -> list[Path]:
@@ -593,6 +603,7 @@ class _Text:
                 place,
                 field=self.field,
                 weights=self.weights,
+                allow_download=self.allow_download,
                 progress=progress,
             )
 
@@ -710,12 +721,28 @@ def _steps(
 
 
 @contextmanager
-def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, RunDirectory | None]]:
+def _together() -> Iterator[Ranks | None]:
+    """Under torchrun, what the ranks share; one that fails says so to those that wait for it."""
+    if started() == 1:
+        yield None
+        return
+    from ropewalk.models.ranks import Ranks
+
+    with Ranks.of_environment() as ranks:
+        yield ranks
+
+
+@contextmanager
+def _held(
+    asked: _Asked, search_texts: Sequence[Any], ranks: Ranks | None
+) -> Iterator[tuple[Path, RunDirectory | None]]:
     """The folder that training begins with, and the run directory, which the first rank holds."""
     from ropewalk.pipeline.training import joined
-    from ropewalk.training.ranks import on_first
+    from ropewalk.training.ranks import check_shared, on_first
 
     path = asked.path
+    if ranks is not None:
+        ranks.share("all came so far")  # or one has failed
     with ExitStack() as stack:
         stack.enter_context(joined(asked.execution))
         directory: RunDirectory | None = None
@@ -733,6 +760,8 @@ def _held(asked: _Asked, search_texts: Sequence[Any]) -> Iterator[tuple[Path, Ru
                 write_start(asked.source, asked.tokenizer, path / START, asked.settings.seed)
 
         on_first(hold)
+        if ranks is not None:
+            check_shared(path)
         assert directory is not None or not first()
         yield (path / START if asked.from_config else asked.source.folder), directory
 

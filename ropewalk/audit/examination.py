@@ -132,13 +132,8 @@ def _of_folder(
     meant = plan
     if plan is None:
         meant, notes = _present(config, path)
-    if plan is not None and set(plan.schedules) != set(layers):
-        raise InvalidValue(
-            "plan.schedules",
-            sorted(plan.schedules),
-            f"this model has the layer types {sorted(layers)}",
-            "create the plan from this model's config",
-        )
+    if plan is not None:
+        plan.check_layer_types(layers)
     served = meant.target_length if meant else _stated_length(config)
     limit = _limit_in(path, "tokenizer_config.json", "model_max_length")
     lengths = {served, length or served}
@@ -236,10 +231,8 @@ def _of_file(
     )
     looking = _at(progress, 0.0, "reading weights")
     weighed, words = gguf_file.weights(header, parts, looking), gguf_file.tokenizer(header)
-    if len(parts) > 1:
-        content = of_parts(path.parent, _at(progress, 0.15, "comparing bytes"))
-    else:
-        content = of_file(header, _at(progress, 0.15, "comparing bytes"))
+    comparing = _at(progress, 0.15, "comparing bytes")
+    content = of_parts(path.parent, comparing) if len(parts) > 1 else of_file(header, comparing)
     found = [*weighed.findings, *words.findings, *content.findings]
     broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]

@@ -32,6 +32,8 @@ def _show(found: Cost) -> None:
     console.print(rows)
     for row in found.rows:
         say(f"{row.what}: {parts(row)}")
+        if row.measured is not None:
+            say(f"{row.what}, on fake tensors: {row.measured / GIB:,.1f} GiB")
     console.print()
     say(found.summary())
     for told in found.assumptions:

@@ -282,7 +282,7 @@ def _named_values(alone: bool, each: _Form) -> _Form:
             if alone and ("=" not in word or Path(word).exists()):
                 if len(words) > 1:
                     raise InvalidValue(key, word, "needs a name of its own", f"write NAME={word}")
-                return _member(each, word, key)
+                return _member(each if each.type is str else _form(str), word, key)
             name, equals, value = word.partition("=")
             if not (name and equals and value):
                 raise InvalidValue(key, word, "must be NAME=VALUE", "write both, joined by =")

@@ -28,6 +28,8 @@ LARGEST, SMALLEST = 2048, 16
 """Tokens of such a chunk."""
 MASKED = 64 * 2**20
 """Entries of the mask of a chunk: 64 MiB of truth values, which attention turns into numbers."""
+LOGITS = 32 * 2**20
+"""Logits that a loss makes at once."""
 MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
@@ -61,8 +63,13 @@ class Way(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        whole = sum(self.parts.values())
-        return whole + ALLOWED_BYTES + ALLOWED_SHARE * whole
+        return with_allowance(self.parts)
+
+
+def with_allowance(parts: Mapping[str, float]) -> float:
+    """The bytes of all parts, and those that no formula sees."""
+    whole = sum(parts.values())
+    return whole + ALLOWED_BYTES + ALLOWED_SHARE * whole
 
 
 class Row(NamedTuple):
@@ -256,7 +263,9 @@ def step(
         "gradients and optimizer": state,
         "weights at work": float(gathered),
         "activations": activations,
-        "loss": 3 * 32 * 2**20 * SINGLE,
+        # Some logits at a time; the gradient of the head, once summed and once of these.
+        "loss": 3 * min(LOGITS, tokens * own.vocabulary) * SINGLE
+        + (0 if lora else 2 * own.vocabulary * own.hidden * work.number),
     }
     times = _RECOMPUTING if recompute else _TRAINING
     groups = max(1, devices // sequence)

@@ -15,7 +15,7 @@ from ropewalk.data import rows
 from ropewalk.data.rows import BY_ENDING, HUB, SHARD_ENDING, Document, Talks, Weighted
 from ropewalk.errors import InputError
 
-__all__ = ["Document", "Weighted", "corpus_digest", "read_documents", "standard_library"]
+__all__ = ["Document", "Talks", "Weighted", "corpus_digest", "read_documents", "standard_library"]
 
 STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
@@ -45,8 +45,8 @@ def read_documents(
     if isinstance(source, str) and source.startswith(HUB):
         if not (allow_download or Path(source.removeprefix(HUB).split(":")[0]).exists()):
             raise InputError(
-                f"{source}: is not read from the network unless that is asked for; add "
-                "--allow-download, or name a file"
+                f"{source}: is not read from the network unless `data build` or `train` is asked "
+                "to; add --allow-download there, or name a file"
             )
         found = rows.hub(source, fields)
         return (rows.document(row, field, weights, talks) for row in found)

@@ -1,4 +1,4 @@
-"""Windows of two lengths, by turns: long ones for a step of a training, short ones for the next."""
+"""Windows of two kinds, by turns: long documents for a step of a training, then short ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ropewalk.data.windows import Window
 
 
 class MixedWindows(Sequence[Window]):
-    """So many steps, each of `batch` windows of one length. The first are long.
+    """So many steps, each of `batch` windows of one kind. The first are long.
 
-    Steps and not windows take turns, because windows of a batch have one length, and because which
-    ones make a step must not depend on the number of ranks or on how many windows fit at once.
+    Steps and not windows take turns, because which ones make a step must not depend on the number
+    of ranks or on how many windows fit at once, and the windows of a batch follow one schedule.
     """
 
     def __init__(

@@ -107,10 +107,12 @@ def pack(
     *,
     filling: Filling = "best_fit",
     overflow: Overflow = "cut",
+    longest: int | None = None,
 ) -> Packing:
     """Fill windows that have room for `capacity` tokens with documents of these lengths.
 
-    Documents without a token are in no window.
+    Documents without a token are in no window. Those of more than `longest` tokens count as several
+    of so many; with `drop`, as their first tokens.
     """
     own = _checked(lengths)
     if whole_number(capacity, "capacity") < 1:
@@ -118,9 +120,24 @@ def pack(
     check_member(filling, get_args(Filling), "filling")
     check_member(overflow, get_args(Overflow), "overflow")
     fill = _best_fit if filling == "best_fit" else _greedy
-    windows, documents, starts, ends = fill(own, capacity, overflow)
+    owners, offsets, pieces = _pieces(own, longest or max(1, int(own.max(initial=0))), overflow)
+    windows, documents, starts, ends = fill(pieces, capacity, overflow)
+    starts, ends = starts + offsets[documents], ends + offsets[documents]
+    documents = owners[documents]
     order = np.argsort(windows, kind="stable")
     return Packing(capacity, own, windows[order], documents[order], starts[order], ends[order])
+
+
+def _pieces(
+    lengths: IntArray, longest: int, overflow: Overflow
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The document of each piece of at most so many tokens, where it starts, and its length."""
+    counts = np.maximum(1, -(-lengths // longest))
+    if overflow == "drop":
+        counts = np.ones_like(counts)
+    owners = np.repeat(np.arange(lengths.size), counts)
+    offsets = (np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)) * longest
+    return owners, offsets, np.minimum(lengths[owners] - offsets, longest)
 
 
 def _checked(lengths: ArrayLike) -> IntArray:

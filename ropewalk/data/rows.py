@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,10 @@ from ropewalk.untrusted import parse_json, read_json, real_number, whole_number
 MOST_WEIGHT = 1000
 """Of a token: what a single one may count beside the others of a step."""
 MOST_FILES = 100_000
+AT_ONCE = 16
+"""Rows that are made into Python's values: one may hold a million tokens."""
+PIECE = 2**22
+"""Tokens of a shard that are looked through at once."""
 HUB = "hub:"
 STATE, SPLITS = "state.json", "dataset_dict.json"
 """By which folders of `datasets` are known: of one data set, and of several by their names."""
@@ -51,15 +55,15 @@ class Document(NamedTuple):
 class Talks(Protocol):
     """What makes a model's tokens: needed where rows hold conversations, or tokens."""
 
+    begin: int | None
+    end: int | None
+    """The tokens that begin and end a text, which windows put around documents."""
+
     def conversation(self, messages: list[dict[str, str]]) -> tuple[IntArray, list[Weighted]]:
         """By the model's chat template; answers weigh 1, and all else 0."""
 
     def check(self, ids: Sequence[int]) -> None:
         """Refuse tokens that the model does not have."""
-
-    @property
-    def end(self) -> int | None:
-        """The token that ends a text."""
 
 
 class Row(NamedTuple):
@@ -86,17 +90,33 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
             raise InvalidValue(
                 "weights", weights, "does not go with conversations", "their answers weigh 1"
             )
-        tokens, weighed = _needed(talks, place).conversation(_messages(own, place))
-        return Document(row.name, "", tuple(weighed), tokens)
+        talks, messages = _needed(talks, place), _messages(own, place)
+        try:
+            tokens, weighed = talks.conversation(messages)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from None
+        return _bare(row.name, tokens, weighed, talks)
     if isinstance(own, list | np.ndarray):
-        tokens = _tokens(own, place, _needed(talks, place))
-        return Document(row.name, "", _weights(value, weights, tokens.size, row), tokens)
+        tokens = _tokens(own, place, talks := _needed(talks, place))
+        return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), talks)
     if not isinstance(own, str):
         known = ", ".join(islice(map(str, value), 8)) or "nothing"
         raise InvalidValue(
             place, own, "must be the text of a document", f"there are: {known} (`field`)"
         )
     return Document(row.name, own, _weights(value, weights, len(own), row))
+
+
+def _bare(name: str, tokens: IntArray, weights: Iterable[Weighted], talks: Talks) -> Document:
+    """A document of tokens, without those around it that windows put there."""
+    first = int(tokens.size > 0 and tokens[0] == talks.begin)
+    last = tokens.size - int(tokens.size > first and tokens[-1] == talks.end)
+    moved = (
+        Weighted(max(start, first) - first, min(end, last) - first, weight)
+        for start, end, weight in weights
+    )
+    kept = tuple(own for own in moved if own.start < own.end)
+    return Document(name, "", kept, tokens[first:last])
 
 
 def _filled(row: Row, value: Mapping[str, object], template: str) -> str:
@@ -143,8 +163,8 @@ def _messages(value: list[Any], place: str) -> list[dict[str, str]]:
 def _tokens(value: object, place: str, talks: Talks) -> IntArray:
     try:
         found = np.asarray(value)
-    except ValueError:
-        found = np.zeros(0)
+    except ValueError:  # rows of different lengths
+        found = np.zeros((0, 0))
     if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
         raise InvalidValue(place, "this list", "must be one row of tokens", "write [17, 4, …]")
     return checked(found, place, talks)
@@ -176,7 +196,13 @@ def _weights(
     for own in given:
         if not isinstance(own, list | tuple) or len(own) != 3:
             raise InvalidValue(place, own, "must be [start, end, weight]", remedy)
-        start, end = (whole_number(each, place) for each in own[:2])
+        # A column of Parquet holds numbers of one kind: next to a weight of 0.5, a place is 3.0.
+        start, end = (
+            int(each)
+            if isinstance(each, float) and each.is_integer()
+            else whole_number(each, place)
+            for each in own[:2]
+        )
         weight = real_number(own[2], place)
         if not reached <= start <= end <= length:
             raise InvalidValue(
@@ -215,7 +241,7 @@ def parquet(path: Path, fields: Sequence[str]) -> Iterator[Row]:
     try:
         table = parquet.ParquetFile(path)
         check_columns(table.schema_arrow.names, fields, path)
-        yield from _of_batches(table.iter_batches(columns=list(fields)), path, path.name)
+        yield from _of_batches(table.iter_batches(AT_ONCE, columns=list(fields)), path, path.name)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: is not a readable Parquet file ({error})") from None
 
@@ -257,7 +283,7 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
     try:
         stream = datasets.load_dataset(name, config or None, split=split, streaming=True)
     except Exception as error:  # of many kinds: no network, no such data set, split or config
-        raise InputError(f"{named}: cannot be opened ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{named}: cannot be opened ({_first_line(error)})") from None
     if stream.column_names is not None:
         check_columns(stream.column_names, fields, named)
     for number, row in enumerate(_until_cut(stream, named), start=1):
@@ -267,10 +293,15 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
 def _until_cut(stream: Iterable[Any], named: str) -> Iterator[Any]:
     try:
         yield from stream
-    except OSError as error:
+    except Exception as error:  # of many kinds: of the network, or of files that are damaged
         raise InputError(
-            f"{named}: the stream ended early ({error}); run the same command again, which goes on"
+            f"{named}: the stream ended early ({_first_line(error)}); run the same "
+            "command again, which goes on"
         ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def check_columns(names: Sequence[str], fields: Sequence[str], where: object) -> None:
@@ -284,9 +315,10 @@ def check_columns(names: Sequence[str], fields: Sequence[str], where: object) ->
 def _of_batches(batches: Iterable[Any], path: Path, name: str) -> Iterator[Row]:
     number = 0
     for batch in batches:
-        for row in batch.to_pylist():
-            number += 1
-            yield Row(f"{name}:{number}", row, f"{path}: row {number}")
+        for start in range(0, batch.num_rows, AT_ONCE):
+            for row in batch.slice(start, AT_ONCE).to_pylist():
+                number += 1
+                yield Row(f"{name}:{number}", row, f"{path}: row {number}")
 
 
 def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
@@ -304,14 +336,21 @@ def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
         )
     rows: Iterable[NDArray[Any]] = shard
     if shard.ndim == 1:
-        ends = [] if talks.end is None else (np.flatnonzero(shard == talks.end) + 1).tolist()
-        cuts = sorted({0, *ends, shard.size})
-        rows = (shard[a:b] for a, b in pairwise(cuts))
-    for number, row in enumerate(rows):
-        own = row[:-1] if row.size and row[-1] == talks.end else row
-        if own.size:
-            named = f"{path.name}:{number}"
-            yield Document(named, "", (), checked(own, f"{place}: document {number}", talks))
+        rows = _cut(shard, talks.end)
+    for number, row in enumerate(rows, start=1):
+        tokens = checked(row, f"{place}: document {number}", talks)
+        yield _bare(f"{path.name}:{number}", tokens, (), talks)
+
+
+def _cut(shard: NDArray[Any], end: int | None) -> Iterator[NDArray[Any]]:
+    """Behind each end of a text, without reading the whole of what may be larger than memory."""
+    begin = 0
+    for start in range(0, shard.size if end is not None else 0, PIECE):
+        for place in (np.flatnonzero(shard[start : start + PIECE] == end) + start + 1).tolist():
+            yield shard[begin:place]
+            begin = place
+    if begin < shard.size:
+        yield shard[begin:]
 
 
 BY_ENDING: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]] = {

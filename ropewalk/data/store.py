@@ -9,8 +9,9 @@ A store is a run directory (run_directory.py), so building one can be killed and
     weights-00000.bin      what predicting each token weighs, as float32, where texts say so
     manifest.json          written last: a store without it is not finished
 
-Documents have no special tokens. Those depend on how windows are made (windows.py), so one store
-serves every way of making them. A token weighs what the character weighs at which it begins.
+Documents have no special tokens around them. Those depend on how windows are made (windows.py), so
+one store serves every way of making them. A token weighs what the character weighs at which it
+begins. Documents that come as tokens are stored as they are.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ FORMAT = "ropewalk-tokens-1"
 SHARDS, COMMAND = "shards.jsonl", "data build"
 SHARD = 2**24
 """Tokens from which on a shard is written."""
-BATCH = 2**22
-"""Characters that are tokenised at once, at least: a fast tokenizer uses every core for them."""
+BATCH = 2**20
+"""Characters that are tokenised at once, at least: a fast tokenizer uses every core for them, and
+needs some 200 bytes for each."""
 MOST_DOMAINS = 1000
 LONGEST_NAME = 100
 MOST_SHARDS = 100_000
@@ -47,9 +49,9 @@ MAPPED = 64
 """Shards that are mapped at the same time: each holds a file open."""
 TOKEN, FIELD, WEIGHT = np.dtype("<u4"), np.dtype("<i8"), np.dtype("<f4")
 
-Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int] | NDArray[np.uint32]]]
 """Texts to tokens, without special tokens."""
-Begins = Callable[[str], Sequence[int]]
+Begins = Callable[[str], Sequence[int] | IntArray]
 """The character at which each token of a text begins."""
 
 
@@ -229,6 +231,8 @@ class _Build:
         raw = self._bytes(domain, document)
         self._digest.update(b"%d %d " % (domain, len(raw)))
         self._digest.update(raw)
+        if document.tokens is not None:
+            self._digest.update(b"tokens " + np.asarray(document.tokens, dtype=TOKEN).tobytes())
         if document.weights:
             self._digest.update(json.dumps(document.weights).encode())
 
@@ -248,6 +252,7 @@ class _Build:
         for domain, document in documents:
             waiting.append((domain, document))
             characters += len(document.text)
+            characters += 0 if document.tokens is None else document.tokens.size
             if characters >= BATCH:
                 yield from self._encoded(waiting)
                 waiting, characters = [], 0
@@ -257,19 +262,24 @@ class _Build:
     def _encoded(self, waiting: list[tuple[int, Document]]) -> Iterator[_Tokenised]:
         for domain, document in waiting:
             self._bytes(domain, document)  # refuses what no tokenizer takes, before one sees it
-        encoded = self._encode([document.text for _, document in waiting])
-        for (domain, document), ids in zip(waiting, encoded, strict=True):
+        texts = [document.text for _, document in waiting if document.tokens is None]
+        encoded = iter(self._encode(texts))
+        for domain, document in waiting:
             self._hash(domain, document)
-            yield _Tokenised(domain, np.array(ids, dtype=TOKEN), self._weights(document))
+            ids = next(encoded) if document.tokens is None else document.tokens
+            yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), self._weights(document))
 
     def _weights(self, document: Document) -> NDArray[np.float32] | None:
         """What predicting each token weighs."""
         if not document.weights:
             return None
-        assert self._begins is not None, "documents with weights need `begins`"
-        found = np.ones(len(document.text) + 1, dtype=WEIGHT)
+        length = len(document.text) if document.tokens is None else document.tokens.size
+        found = np.ones(length + 1, dtype=WEIGHT)
         for start, end, weight in document.weights:
             found[start:end] = weight
+        if document.tokens is not None:
+            return found[:-1]
+        assert self._begins is not None, "texts with weights need `begins`"
         return found[np.asarray(self._begins(document.text), dtype=np.int64)]
 
     def _write(self, documents: list[_Tokenised]) -> None:
@@ -301,7 +311,7 @@ class _Tokenised(NamedTuple):
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
     table = np.array([(own.tokens.size, own.domain) for own in documents], dtype=FIELD)
     found = {
-        "tokens": b"".join(own.tokens.tobytes() for own in documents),
+        "tokens": b"".join(np.ascontiguousarray(own.tokens).data for own in documents),
         "documents": table.tobytes(),
     }
     if any(own.weights is not None for own in documents):
@@ -398,6 +408,12 @@ class TokenStore:
         begin = int(self._begins[document])
         start, end, _ = slice(start, end).indices(int(self.lengths[document]))
         return number, slice(begin + start, begin + max(start, end))
+
+    @property
+    def with_text(self) -> tuple[str, ...]:
+        """The domains that have a token."""
+        there = set(self.of_domain[self.lengths > 0].tolist())
+        return tuple(name for index, name in enumerate(self.domains) if index in there)
 
     def check(self, progress: Progress = silent, *, vocabulary: int | None = None) -> None:
         """Compare every file with its checksum, and every token with the size of a vocabulary."""

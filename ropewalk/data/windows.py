@@ -69,6 +69,8 @@ class WindowSettings:
     """The length that positions `skip` up to."""
     filling: Filling = "best_fit"
     overflow: Overflow = "cut"
+    longest: int | None = None
+    """Documents are cut into pieces of at most so many tokens, each a document by itself."""
     mixture: Mixture = field(default_factory=Mixture)
     seed: int = 0
 
@@ -96,6 +98,10 @@ class WindowSettings:
             )
         if whole_number(self.seed, "seed") < 0:
             raise InvalidValue("seed", self.seed, "must be 0 or more", "0 is usual")
+        if self.longest is not None and whole_number(self.longest, "longest") < LEAST:
+            raise InvalidValue(
+                "longest", self.longest, f"must be at least {LEAST}", "leave it out to cut nothing"
+            )
         if self.tags is not None:
             own = {name: _checked_tag(name, tag) for name, tag in self.tags.items()}
             object.__setattr__(self, "tags", frozen(own))
@@ -181,6 +187,7 @@ class Windows(Sequence[Window]):
             room,
             filling=self.settings.filling,
             overflow=self.settings.overflow,
+            longest=self.settings.longest,
         )
 
     @cached_property

@@ -69,6 +69,18 @@ def mean_interval(
     return mean.value - half, mean.value + half
 
 
+def mixed_mean_interval(
+    values: ArrayLike, clusters: Sequence[Hashable], confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Student's interval of a mean, where clusters count as far as they differ more than their
+    values do (`_mixed_mean`). None for fewer than five clusters."""
+    mean = _mixed_mean(values, clusters)
+    if mean.clusters < FEWEST:
+        return None
+    half = t_quantile(mean.degrees, confidence) * mean.standard_error
+    return mean.value - half, mean.value + half
+
+
 def skewed_mean_interval(
     values: ArrayLike,
     clusters: Sequence[Hashable] | None = None,

@@ -33,6 +33,7 @@ from ropewalk.gguf.families import family, rotation_of
 from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
+from ropewalk.gguf.settings import only_schedule
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.gguf.weights import rounded
 from ropewalk.models.checkpoint import Checkpoint
@@ -166,27 +167,14 @@ def tolerance(dtype: str, length: int) -> float:
 def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     """The one schedule of a plan that this model can follow in llama.cpp."""
     present = present_plan(checkpoint.config)
-    if set(plan.schedules) != set(present.schedules):
-        raise InvalidValue(
-            "plan.schedules",
-            sorted(plan.schedules),
-            f"this model has the layer types {sorted(present.schedules)}",
-            "create the plan from this model's config",
-        )
+    plan.check_layer_types(present.schedules)
     if FULL_ATTENTION not in plan.schedules:
         raise Unsupported(
             f"layer types {sorted(plan.schedules)}: the export to GGUF writes models some of whose "
             "layers attend to all of a text"
         )
-    (first, *others) = plan.steps()
-    if others:
-        raise Unsupported(
-            "llama.cpp does not change factors with the length of a sequence, and this plan has "
-            f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
-            "one schedule"
-        )
-    geometry = first.schedule.geometry
-    pairs = present.longest().geometry.pairs
+    schedule = only_schedule(plan)
+    geometry, pairs = schedule.geometry, present.longest().geometry.pairs
     if geometry.pairs != pairs:
         raise InvalidValue(
             "plan.schedules.full_attention",
@@ -194,7 +182,7 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
             f"the heads of this model have {pairs} rotary pairs",
             "create the plan from this model's config",
         )
-    return first.schedule
+    return schedule
 
 
 def _agreement(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Agreement:
@@ -247,7 +235,10 @@ def _with_rounding(
     )
     if found.max_difference <= found.tolerance:
         return found
-    return _widened(found, math.inf if source.experts else ROUNDING * float(moved.max()))
+    allowed = math.inf if source.experts else ROUNDING * float(moved.max())
+    if allowed <= found.tolerance:
+        return found
+    return replace(found, tolerance=allowed, usual=found.tolerance)
 
 
 def _round_weights(model: Any, source: GGUFModel) -> None:
@@ -286,13 +277,6 @@ def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _widened(found: Agreement, tolerance: float) -> Agreement:
-    """With a measured tolerance, where that is more than the usual one."""
-    if tolerance <= found.tolerance:
-        return found
-    return replace(found, tolerance=tolerance, usual=found.tolerance)
 
 
 def beside(

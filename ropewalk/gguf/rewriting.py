@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.gguf import parts as split
-from ropewalk.gguf.header import F32, MAGIC, GGUFHeader, TensorPlace
+from ropewalk.gguf.header import F32, MAGIC, GGUFHeader
 from ropewalk.gguf.sizes import bytes_of
 from ropewalk.schedule import FloatArray
 
@@ -276,20 +276,3 @@ def _progress(told: Told, files: Sequence[_File]) -> Callable[[int], None]:
         told(min(1.0, done / total))
 
     return progress
-
-
-def same_bytes(
-    one: tuple[GGUFHeader, TensorPlace], other: tuple[GGUFHeader, TensorPlace], size: int
-) -> bool:
-    """Whether two tensors are the same, byte for byte."""
-    paths = [place.path or header.path for header, place in (one, other)]
-    with paths[0].open("rb") as first, paths[1].open("rb") as second:
-        first.seek(one[1].start)
-        second.seek(other[1].start)
-        while size:
-            count = min(size, _CHUNK)
-            left = first.read(count)
-            if len(left) < count or left != second.read(count):
-                return False
-            size -= count
-    return True

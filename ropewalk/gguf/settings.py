@@ -194,6 +194,11 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
             "create the plan from this file",
         )
     _check_lengths(plan.target_length, geometry.original_length)
+    return only_schedule(plan)
+
+
+def only_schedule(plan: ContextPlan) -> RotarySchedule:
+    """The schedule of a plan that does not change with the length of a sequence."""
     if len(plan.steps()) > 1:
         raise Unsupported(
             "llama.cpp does not change factors with the length of a sequence, and this plan has "

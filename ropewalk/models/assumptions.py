@@ -180,14 +180,7 @@ def _two_names(reader: ConfigReader) -> Iterator[Assumption]:
             f"{reader.prefix}{reader.rope_key} has rope_type {shortened(kind)} and type "
             f"{shortened(old)}; rope_type is followed",
         )
-    key = reader.written("partial_rotary_factor").removeprefix(reader.prefix)
-    share, inside = reader.config.get(key), kinds.get("partial_rotary_factor")
-    if share is not None and inside is not None and share != inside:
-        yield Assumption(
-            "two-names",
-            f"{reader.written('partial_rotary_factor')} is {shortened(share)}, and "
-            f"{reader.prefix}{reader.rope_key} states {shortened(inside)}; the second is followed",
-        )
+    yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
 
 
 def _two_levels(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
@@ -204,13 +197,21 @@ def _two_levels(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
 
 
 def _two_original_lengths(reader: ConfigReader) -> Iterator[Assumption]:
-    top, rope = reader.config.get(ORIGINAL_LENGTH), reader.config.get(reader.rope_key)
-    inside = rope.get(ORIGINAL_LENGTH) if isinstance(rope, Mapping) else None
+    yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
+
+
+def _beside_the_rope(
+    reader: ConfigReader, name: str, key: str, followed: str
+) -> Iterator[Assumption]:
+    """A key that stands in the rope settings and beside them, with different values."""
+    written, rope = reader.written(key), reader.config.get(reader.rope_key)
+    top = reader.config.get(written.removeprefix(reader.prefix))
+    inside = rope.get(key) if isinstance(rope, Mapping) else None
     if top is not None and inside is not None and top != inside:
         yield Assumption(
-            "two-original-lengths",
-            f"{reader.written(ORIGINAL_LENGTH)} is {shortened(top)}, and "
-            f"{reader.prefix}{reader.rope_key} states {shortened(inside)}; the first is followed",
+            name,
+            f"{written} is {shortened(top)}, and {reader.prefix}{reader.rope_key} states "
+            f"{shortened(inside)}; the {followed} is followed",
         )
 
 

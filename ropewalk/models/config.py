@@ -38,7 +38,7 @@ from ropewalk.scaling import (
     yarn,
 )
 from ropewalk.schedule import MAX_DIM, MAX_FACTOR, LogN, RotaryGeometry, RotarySchedule
-from ropewalk.untrusted import read_json, real_number, truth_value, whole_number
+from ropewalk.untrusted import counted, read_json, real_number, truth_value
 
 Config = dict[str, Any]
 
@@ -389,7 +389,7 @@ class ConfigReader:
         if self.family.windows_rotate:
             window = self.config.get("sliding_window")
             if window:
-                _count(window, f"{self.prefix}sliding_window", MAX_LENGTH)
+                counted(window, f"{self.prefix}sliding_window", MAX_LENGTH)
             windowless = "sliding_window" in self.config and not window
             return FULL_ATTENTION if windowless else SLIDING_ATTENTION
         return self.family.rotates
@@ -533,7 +533,7 @@ class ConfigReader:
                 own = values.get("head_dim") if isinstance(values, Mapping) else None
                 if own is not None and at < len(kinds) and kinds[at] == layer_type:
                     key = f"{self.prefix}per_layer_config.{index}.head_dim"
-                    return _count(own, key, MAX_DIM), key
+                    return counted(own, key, MAX_DIM), key
         if layer_type == FULL_ATTENTION and self.get("global_head_dim") is not None:
             return self._count("global_head_dim", MAX_DIM), self.written("global_head_dim")
         return None
@@ -562,7 +562,7 @@ class ConfigReader:
 
     def _count(self, key: str, most: int) -> int:
         """A whole number from 1 to `most`, of a key that must be there."""
-        return _count(self.need(key), self.written(key), most)
+        return counted(self.need(key), self.written(key), most)
 
     def setting(self, rope: Config) -> _Setting:
         """A layer type's setting, with the lengths that the config states for it."""
@@ -629,7 +629,7 @@ class ConfigReader:
             return
         if not isinstance(sections, list):
             raise InvalidValue(key, sections, "must be a list of whole numbers", "write [a, b, c]")
-        counts = [_count(value, f"{key}[{i}]", MAX_DIM) for i, value in enumerate(sections)]
+        counts = [counted(value, f"{key}[{i}]", MAX_DIM) for i, value in enumerate(sections)]
         if sum(counts) != pairs:
             raise InvalidValue(
                 key, sections, f"must sum to {pairs}, the pairs of a head that turn", "correct it"
@@ -654,7 +654,7 @@ class ConfigReader:
             return self._count(ORIGINAL_LENGTH, MAX_LENGTH), self.written(ORIGINAL_LENGTH)
         if rope.get(ORIGINAL_LENGTH) is not None:
             key = f"{place}.{ORIGINAL_LENGTH}"
-            return _count(rope[ORIGINAL_LENGTH], key, MAX_LENGTH), key
+            return counted(rope[ORIGINAL_LENGTH], key, MAX_LENGTH), key
         return None, self.written("max_position_embeddings")
 
     def _names(self, place: str, setting: Config, length_key: str) -> dict[str, str]:
@@ -682,13 +682,6 @@ class ConfigReader:
 def rope_type(rope: Mapping[str, object]) -> str:
     """The rope type that a setting names, under its new or its old key."""
     return str(rope.get("rope_type") or rope.get("type") or "default")
-
-
-def _count(value: object, key: str, most: int) -> int:
-    count = whole_number(value, key)
-    if not 1 <= count <= most:
-        raise InvalidValue(key, count, f"must lie between 1 and {most}", "correct it")
-    return count
 
 
 def _check_pairs(key: str, value: object, rotary_dim: int) -> None:
@@ -784,10 +777,15 @@ def _read_ntk_alpha(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, 
     return _read_default(reader, replace(setting, rope={**setting.rope, "rope_theta": base}))
 
 
-def _read_linear(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
+def _scaled(reader: ConfigReader, setting: _Setting) -> tuple[float, Lengths, RotarySchedule]:
+    """What all scalings by one factor begin with: it, the lengths, and the plain frequencies."""
     factor = setting.factor()
     own = setting.lengths(reader, factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    return factor, own, RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+
+
+def _read_linear(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
+    factor, own, plain = _scaled(reader, setting)
     return (PlanStep(own.served, linear.schedule(plain, own.trained, factor=factor)),)
 
 
@@ -808,9 +806,7 @@ def _read_dynamic(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ..
 
 
 def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
-    factor = setting.factor()
-    own = setting.lengths(reader, factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    factor, own, plain = _scaled(reader, setting)
     truncate = truth_value(setting.rope.get("truncate", True), f"{setting.place}.truncate")
     schedule = yarn.schedule(
         plain,
@@ -828,9 +824,7 @@ def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
 
 
 def _read_llama3(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
-    factor = setting.factor()
-    own = setting.lengths(reader, factor)
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, own.reference))
+    factor, own, plain = _scaled(reader, setting)
     schedule = llama3.schedule(
         plain,
         own.trained,
@@ -842,10 +836,8 @@ def _read_llama3(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...
 
 
 def _read_longrope(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
-    factor = setting.factor()
-    own = setting.lengths(reader, factor)
+    factor, own, plain = _scaled(reader, setting)
     original, length = own.reference, own.served
-    plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
     attention = setting.number("attention_factor")
     if attention is None:
         attention = 1.0

@@ -190,13 +190,7 @@ class Installation:
     def _checked(self, setting: Setting) -> dict[AttentionLayer, LogitScaling]:
         """Refuse a plan that this model cannot follow, before anything is changed."""
         present = self.anatomy.present
-        if set(setting.plan.schedules) != set(present.schedules):
-            raise InvalidValue(
-                "plan.schedules",
-                sorted(setting.plan.schedules),
-                f"this model has the layer types {sorted(present.schedules)}",
-                "create the plan from this model's config",
-            )
+        setting.plan.check_layer_types(present.schedules)
         scalings = {}
         for layer_type in present.schedules:
             pairs = present.longest(layer_type).geometry.pairs

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.untrusted import whole_number
+from ropewalk.untrusted import counted
 
 ALPHA = "alpha"
 """The kind of Hunyuan's scaling, which is part of the base."""
@@ -172,7 +172,7 @@ def _of_keys(stated: Stated) -> Lengths | None:
     chunks = (stated.config or {}).get(DUAL_CHUNK)
     if isinstance(chunks, Mapping) and chunks.get("original_max_position_embeddings") is not None:
         key = f"{DUAL_CHUNK}.original_max_position_embeddings"
-        native = _count(chunks["original_max_position_embeddings"], key)
+        native = counted(chunks["original_max_position_embeddings"], key, MAX_LENGTH)
         return Lengths(native, native, served)
     longest = _longest_sequence(stated)
     if longest is None or longest <= served:
@@ -185,14 +185,9 @@ def _of_keys(stated: Stated) -> Lengths | None:
 
 
 def _beyond_the_factor(stated: Stated, longest: int, reached: int) -> str:
-    key, length = (
-        (stated.original_key, stated.original)
-        if stated.original
-        else (
-            stated.length_key,
-            stated.length,
-        )
-    )
+    key, length = stated.length_key, stated.length
+    if stated.original:
+        key, length = stated.original_key, stated.original
     return (
         f"max_sequence_length is {longest}, while {key} = {length} and the factor "
         f"{stated.factor:g} lead to {reached}; the second is followed, since the frequencies "
@@ -203,7 +198,7 @@ def _beyond_the_factor(stated: Stated, longest: int, reached: int) -> str:
 def _longest_sequence(stated: Stated) -> int | None:
     """`max_sequence_length`, which some configs have beside the stated length."""
     value = (stated.config or {}).get("max_sequence_length")
-    return None if value is None else _count(value, "max_sequence_length")
+    return None if value is None else counted(value, "max_sequence_length", MAX_LENGTH)
 
 
 def _guessed(stated: Stated) -> Lengths:
@@ -273,10 +268,3 @@ def extended(original: int, factor: float) -> int:
             "correct it",
         )
     return round(original * factor)
-
-
-def _count(value: object, key: str) -> int:
-    count = whole_number(value, key)
-    if not 1 <= count <= MAX_LENGTH:
-        raise InvalidValue(key, count, f"must lie between 1 and {MAX_LENGTH}", "correct it")
-    return count

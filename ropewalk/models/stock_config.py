@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.models.config import (
     ALIASES,
     CARRIED_KEYS,
@@ -42,13 +42,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
             "stock keys, so no stock config can express a plan for them"
         )
     layers = reader.layer_settings()
-    if set(plan.schedules) != set(layers):
-        raise InvalidValue(
-            "plan.schedules",
-            sorted(plan.schedules),
-            f"this model has the layer types {sorted(layers)}",
-            "create the plan from this model's config",
-        )
+    plan.check_layer_types(layers)
     written = {
         layer: _written(reader, plan.steps(layer), layer, rope) for layer, rope in layers.items()
     }

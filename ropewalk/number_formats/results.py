@@ -42,10 +42,12 @@ class Estimate(NamedTuple):
     high: float | None
 
     def __str__(self) -> str:
-        shown = _short(self.mean)
+        return self.shown(_short)
+
+    def shown(self, number: Callable[[float], str]) -> str:
         if self.low is None or self.high is None:
-            return shown
-        return f"{shown} ({_short(self.low)} to {_short(self.high)})"
+            return number(self.mean)
+        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
 
 
 @_as_list
@@ -201,7 +203,8 @@ class Findings(Value):
     @property
     def diagnosis(self) -> list[str]:
         """What a practitioner needs to know, one sentence per line, each with its number."""
-        return diagnosis(self)
+        parts = (_straying, _first_token, _growing, _trained, _costliest, _broken, _advice)
+        return [line for part in parts for line in part(self)]
 
     def derived(self) -> dict[str, object]:
         return {"diagnosis": self.diagnosis}
@@ -219,6 +222,7 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
     curve = [r for r in records if r["group"] == reference]
     anchored = [r for r in records if r["group"] != reference]
     base = [r for r in curve if r["first"] == 0]
+    anchored += base if anchored else []  # Δ₁ = 0 against the reference belongs to both curves
     firsts = list(dict.fromkeys(r["first"] for r in curve))
     by_sequence = {(r["sequence"], r["first"]): r["attention"][-1] for r in curve}
     tokens = np.mean([r["tokens"] for r in base], axis=0)
@@ -227,12 +231,7 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
         weights=weights,
         arm=arm,
         curve=_by_shift(curve, firsts, "first"),
-        anchored=_by_shift(
-            # Δ₁ = 0 against the reference belongs to both curves.
-            sorted([*anchored, *(base if anchored else [])], key=lambda r: r["second"]),
-            sorted({r["second"] for r in (*anchored, *(base if anchored else []))}),
-            "second",
-        ),
+        anchored=_by_shift(anchored, sorted({r["second"] for r in anchored}), "second"),
         sample_curves=tuple(
             tuple(by_sequence[sequence, first] for first in firsts)
             for sequence in dict.fromkeys(r["sequence"] for r in curve)
@@ -273,12 +272,10 @@ def _rank(mean_parts: Sequence[float], sequences: Sequence[Sequence[float]]) -> 
 
 
 def _over_median(sequences: Sequence[Sequence[float]]) -> Estimate | None:
-    medians = [float(np.median(parts)) for parts in sequences]
-    if not all(
-        median > 0 and parts[0] > 0 for median, parts in zip(medians, sequences, strict=True)
-    ):
+    pairs = [(parts[0], float(np.median(parts))) for parts in sequences]
+    if not all(first > 0 and median > 0 for first, median in pairs):
         return None
-    return geometric(parts[0] / median for median, parts in zip(medians, sequences, strict=True))
+    return geometric(first / median for first, median in pairs)
 
 
 def estimate(values: Iterable[float]) -> Estimate:
@@ -359,19 +356,6 @@ def _by_head(sequences: Sequence[Sequence[Sequence[float]]]) -> ByHead:
     )
 
 
-def diagnosis(found: Findings) -> list[str]:
-    """What a practitioner needs to know, a sentence a line, each with its number."""
-    return [
-        *_straying(found),
-        *_first_token(found),
-        *_growing(found),
-        *_trained(found),
-        *_costliest(found),
-        *_broken(found),
-        *_advice(found),
-    ]
-
-
 def verdict(found: Findings) -> list[str]:
     """What a shift changes, and whether loading costs precision, a sentence a line."""
     as_given = [line for line in _advice(found) if "as given" in line]
@@ -419,10 +403,11 @@ def _first_token(found: Findings) -> list[str]:
         word = "has less than the median token's part of D"
     else:
         word = "cannot be told from the median token by its part of D"
+    flow = arm.first_token_flow.shown("{:.2%}".format)
     return [
         f"{arm.arm}: the first token {word}: rank {rank.overall} of {rank.tokens} "
         f"({rank.highest} to {rank.lowest} in single sequences), {ratio} times the median token's "
-        f"part; {_percent(arm.first_token_flow)} of the probability that moves, moves to or from it"
+        f"part; {flow} of the probability that moves, moves to or from it"
     ]
 
 
@@ -530,10 +515,3 @@ def _short(value: float) -> str:
     if not math.isfinite(value):
         return "∞"
     return f"{value:.2e}" if abs(value) < 1e-3 or abs(value) >= 1e5 else f"{value:.3g}"
-
-
-def _percent(value: Estimate) -> str:
-    shown = f"{value.mean:.2%}"
-    if value.low is None or value.high is None:
-        return shown
-    return f"{shown} ({value.low:.2%} to {value.high:.2%})"

@@ -165,9 +165,8 @@ def settings_for(
     )
     if sequences is not None:
         return settings
-    held = sum(
-        1 for _ in stretches(Encoder(loaded.tokenizer, loaded.vocabulary), documents, length)
-    )
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    held = sum(1 for _ in stretches(encoder, documents, length))
     return replace(settings, sequences=max(1, min(settings.sequences, held)))
 
 
@@ -273,11 +272,7 @@ class Measurement:
                 stages = {GIVEN: self.stage, unit.weights: Stage(fresh)}
             tokens = self.sequences[unit.sequence]
             found = shift_differences(
-                stages[unit.weights],
-                tokens,
-                named(unit.arm),
-                unit.second,
-                unit.firsts,
+                *(stages[unit.weights], tokens, named(unit.arm), unit.second, unit.firsts),
                 lengths=settings.lengths,
                 mode=settings.mode,
                 passed=step,
@@ -333,20 +328,9 @@ class Measurement:
             return next(e.logit_error for e in found if e.step == TOGETHER)
 
         for trap in find_traps(self.stage):
-            before, after = (
-                replace(trap.arm, model="float32"),
-                replace(trap.remedied, model="float32"),
-            )
-            yield Gain(
-                trap.path,
-                trap.name,
-                trap.remedy,
-                trap.error,
-                logit_error(before),
-                logit_error(after),
-                loss(before),
-                loss(after),
-            )
+            arms = [replace(arm, model="float32") for arm in (trap.arm, trap.remedied)]
+            measured = *map(logit_error, arms), *map(loss, arms)
+            yield Gain(trap.path, trap.name, trap.remedy, trap.error, *measured)
 
     def _collected(self, records: Sequence[dict[str, Any]]) -> Findings:
         settings = self.settings

@@ -29,6 +29,7 @@ from ropewalk.schedule import RotarySchedule
 
 FILE, EXTENDED = "MODEL.gguf", "extended.gguf"
 """What stands in the lines for files of the user's."""
+_UNMODIFIED = f"on an unmodified GGUF file of the model, here {FILE}"
 # GGUF architectures by model type, of those that the export does not write.
 _ARCHITECTURES = {
     **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
@@ -50,7 +51,8 @@ def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         written = _written_by_the_converter(source)
         if written or exported.refused:
             return _unmodified(plan, source, known=written)
-    return _llama_cpp(plan, source, exported), _ollama(plan, source, exported)
+    llama_cpp = _llama_cpp(plan, source, exported, FILE, _UNMODIFIED)
+    return llama_cpp, _ollama(plan, source, exported)
 
 
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
@@ -79,15 +81,8 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     else:
         lines = (export, *modelfile(EXTENDED, length))
         ollama = row("ollama", near, f"{how}, {NOT_RUN}", *lines)
-    try:
-        flags = _flags(plan, source, path)
-    except Unsupported as error:
-        if refused:
-            return Serving("llama.cpp", "impossible", f"{error}; {refused}"), ollama
-        served = _llama_server(EXTENDED, length)
-        reason = f"export it first: {error}"
-        return row("llama.cpp", near, reason, export, served), ollama
-    return Serving("llama.cpp", "exact", "by flags, on the file as it is", (flags,)), ollama
+    exported = _Export(near, export, refused, EXTENDED)
+    return _llama_cpp(plan, source, exported, path, "by flags, on the file as it is"), ollama
 
 
 @dataclass(frozen=True)
@@ -158,7 +153,7 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
     if short and (name := _architecture_of(source)):
         flags = ("--override-kv", f"{name}.context_length=int:{length}")
     fit: Fit = "exact" if known else "unknown"
-    reason = f"on an unmodified GGUF file of the model, here {FILE}"
+    reason = _UNMODIFIED
     if not known:
         reason += f"; how llama.cpp rotates model type {reader.model_type!r} was not examined"
     longer = f", {NOT_RUN}" if known else ""
@@ -171,17 +166,19 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
     )
 
 
-def _llama_cpp(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
+def _llama_cpp(
+    plan: ContextPlan, source: Source, exported: _Export, file: str, without: str
+) -> Serving:
+    """By flags on a file, described as `without` an export, where they can say the plan."""
     try:
-        flags = _flags(plan, source, FILE)
+        flags = _flags(plan, source, file)
     except Unsupported as error:
         if exported.refused:
             return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
         served = _llama_server(exported.out, plan.target_length)
         reason = f"export it first: {error}"
         return row("llama.cpp", exported.near, reason, exported.command, served)
-    reason = f"on an unmodified GGUF file of the model, here {FILE}"
-    return Serving("llama.cpp", "exact", reason, (flags,))
+    return Serving("llama.cpp", "exact", without, (flags,))
 
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:

@@ -1,4 +1,4 @@
-"""Closed forms beside the computed bound: that of infinitely many pairs, and that of digits.
+"""The closed form beside the computed bound: that of infinitely many pairs.
 
 As d → ∞ the mean of the cosines becomes an integral over the exponent s, and t = m·b^(−s) makes it
 (Ci(m) − Ci(m/b)) / ln b with the cosine integral Ci(x) = −∫ₓ^∞ cos t / t dt. Ci(m) is small for
@@ -41,8 +41,3 @@ def first_zero() -> float:
 def asymptotic_base(length: int) -> float:
     """L / x₀, about 1.62 L: the bound of infinitely many pairs."""
     return length / first_zero()
-
-
-def digits_base(length: int) -> int:
-    """L: d/2 digits to the base b^(2/d) count up to b − 1, so L positions need b ≥ L."""
-    return length

@@ -111,14 +111,6 @@ class Islands:
     """(lowest, highest) of each island, ascending; all bases above `safe` work too."""
     safe: float
 
-    @property
-    def feasible_share(self) -> float:
-        """The share of [infimum, safe base] that works, in ln b; 1 if the two are the same."""
-        if not self.edges:
-            return 1.0
-        span = math.log(self.safe / self.edges[0][0])
-        return sum(math.log(high / low) for low, high in self.edges) / span
-
 
 def infima(
     head_dim: int,
@@ -248,13 +240,12 @@ def _sweep_block(
     workers = max(1, min(os.cpu_count() or 1, (last - first) // 4096))
     cuts = [first + (last - first) * i // workers for i in range(workers + 1)]
     stop: list[bool] = []
-    sweep = _sweep if certified else _sample
     with ThreadPoolExecutor(workers) as pool:
         running: list[Future[tuple[float, int]]] = []
         for i in range(workers):
             report = progress if i == 0 else None
             running.append(
-                pool.submit(sweep, top, floor, cuts[i], cuts[i + 1], pairs, stop, report)
+                pool.submit(_sweep, top, floor, cuts[i : i + 2], pairs, certified, stop, report)
             )
         try:
             wait(running)
@@ -267,24 +258,33 @@ def _sweep_block(
 def _sweep(
     top: float,
     floor: FloatArray,
-    first: int,
-    last: int,
+    positions: Sequence[int],
     pairs: tuple[int, int],
+    certified: bool,
     stop: Sequence[bool],
     progress: Progress | None,
 ) -> tuple[float, int]:
-    """Certify downwards from `top` to the floor, or to a failing position, which is returned."""
+    """Go down from `top` to the floor, or to a failing position, which is returned.
+
+    Certified, cell by cell; else by bases `SAMPLING_STEP` apart, which finds one that surely fails.
+    """
     from ropewalk.theory import kernels
 
     space = kernels.workspace(*pairs)
+    first, last = positions
     beta, cell = top, 1e-2
     while beta > floor[0] and not stop:
-        low = max(beta - cell, float(floor[0]))
-        beta, position, doubtful = kernels.first_failure(beta, low, first, last, space)
+        if certified:
+            low = max(beta - cell, float(floor[0]))
+            beta, position, doubtful = kernels.first_failure(beta, low, first, last, space)
+            cell = _next_cell(cell, doubtful, last - first)
+        elif (position := kernels.lowest_position(beta, first, last, space)) >= 0:
+            beta = kernels.follow(-1.0, 1, position, beta, math.inf, space)
+        else:
+            beta -= SAMPLING_STEP
         if position >= 0:
             floor[0] = max(floor[0], beta)
             return beta, position
-        cell = _next_cell(cell, doubtful, last - first)
         if progress is not None:
             progress((top - beta) / (top - float(floor[0]) + 1e-9))
     return beta, -1
@@ -292,32 +292,6 @@ def _sweep(
 
 def _next_cell(cell: float, doubtful: int, positions: int) -> float:
     return min(0.1, 1.25 * cell) if doubtful < max(8, _DOUBTFUL_SHARE * positions) else 0.8 * cell
-
-
-def _sample(
-    top: float,
-    floor: FloatArray,
-    first: int,
-    last: int,
-    pairs: tuple[int, int],
-    stop: Sequence[bool],
-    progress: Progress | None,
-) -> tuple[float, int]:
-    """Like `_sweep`, but only tries bases `SAMPLING_STEP` apart: finds a base that surely fails."""
-    from ropewalk.theory import kernels
-
-    space = kernels.workspace(*pairs)
-    beta = top
-    while beta > floor[0] and not stop:
-        position = kernels.lowest_position(beta, first, last, space)
-        if position >= 0:
-            beta = kernels.follow(-1.0, 1, position, beta, math.inf, space)
-            floor[0] = max(floor[0], beta)
-            return beta, position
-        beta -= SAMPLING_STEP
-        if progress is not None:
-            progress((top - beta) / (top - float(floor[0]) + 1e-9))
-    return beta, -1
 
 
 def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> float:

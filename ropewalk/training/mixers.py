@@ -8,12 +8,14 @@ in is the same there. Those that fail run document by document, and must pass th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import Cache
 
 from ropewalk.attention import interface
@@ -35,17 +37,36 @@ def keep_apart(model: Any) -> list[str]:
     interface.register()
     if model.config._attn_implementation != interface.NAME:
         model.set_attn_implementation(interface.NAME)
-    for name in _leaking(model):
-        part = model.get_submodule(name)
-        part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
-    if found := _leaking(model):
-        raise Unsupported(
-            f"{type(model).__name__} mixes tokens outside attention, where packed documents would "
-            f"see each other: {shortened(found)}; these do not receive the layout, or keep more "
-            "than what they are given: train it outside ropewalk, on windows of one document each"
-        )
+    wrapped: set[str] = set()
+    # What a part is given tells nothing while an earlier one leaks, so kinds may be found in turn.
+    while found := _leaking(model):
+        if not (more := [name for name in found if name not in wrapped]):
+            raise Unsupported(
+                f"{type(model).__name__} mixes tokens outside attention, where packed documents "
+                f"would see each other: {shortened(found)}; these do not receive the layout, or "
+                "keep more than what they are given: train it outside ropewalk, on windows of one "
+                "document each"
+            )
+        for name in more:
+            part = model.get_submodule(name)
+            with _whole(model.get_submodule(name.rpartition(".")[0])):
+                part.forward = ByDocument(part.forward, boundaries=_knows_boundaries(part))
+        wrapped |= set(more)
     interface.check_apart(model)
     return apart(model)
+
+
+@contextmanager
+def _whole(layer: nn.Module) -> Iterator[None]:
+    """A layer that is cut over ranks, put together for a while."""
+    if not isinstance(layer, FSDPModule):
+        yield
+        return
+    layer.unshard()
+    try:
+        yield
+    finally:
+        layer.reshard()
 
 
 def apart(model: nn.Module) -> list[str]:

@@ -107,21 +107,29 @@ def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False
     if place.division.ranks == 1:
         return
     check_same(model)
-    # What goes in is not cast: cos and sin stay as the model makes them.
-    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-    if bfloat16:
-        policy = MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
-        )
+    policy = mixed_precision(bfloat16=bfloat16)
     for unit in units_of(model):
         fully_shard(unit, mesh=place.weights_mesh, mp_policy=policy)
     fully_shard(model, mesh=place.weights_mesh, mp_policy=policy)
 
 
+def mixed_precision(*, bfloat16: bool) -> MixedPrecisionPolicy:
+    """What goes in is not cast: cos and sin stay as the model makes them."""
+    if not bfloat16:
+        return MixedPrecisionPolicy(cast_forward_inputs=False)
+    return MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+
+
 def check_same(model: nn.Module) -> None:
-    """Refuse weights that differ between ranks: each would train a piece of another model."""
-    found = gathered([weights_digest([each]) for each in model.named_parameters()])
-    names = [name for name, _ in model.named_parameters()]
+    """Refuse weights that differ between ranks: each would train a piece of another model.
+
+    Those that are still in their files are compared there (ranks.check_seen).
+    """
+    here = [each for each in model.named_parameters() if not each[1].is_meta]
+    found = gathered([weights_digest([each]) for each in here])
+    names = [name for name, _ in here]
     for other, theirs in enumerate(found):
         if theirs != found[0]:
             differ = [name for name, a, b in zip(names, found[0], theirs, strict=False) if a != b]

@@ -1,4 +1,4 @@
-"""What ranks must agree on: whether all succeeded, and whether they hold the same weights.
+"""What ranks must agree on: whether all succeeded, what they see, and which weights they hold.
 
 An error on one rank is raised on all of them. Otherwise the others would wait in the next
 collective call for one that has left.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -73,6 +76,62 @@ def any_rank(here: bool, device: torch.device) -> bool:
     told = torch.tensor(int(here), device=device)
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
     return bool(told.item())
+
+
+def check_shared(folder: Path) -> None:
+    """Refuse ranks of which some do not see the folder that the first writes to."""
+    mark = folder / f".seen-{gathered(uuid4().hex)[0]}"
+
+    def see() -> None:
+        if not mark.is_file():
+            raise InputError(
+                f"{folder}: the first rank writes here, and this one does not see it; machines "
+                "that train together need a common file system: give all of them the same run "
+                "directory on it"
+            )
+
+    on_first(mark.touch)
+    try:
+        on_all(see)
+    finally:
+        on_first(mark.unlink)
+
+
+def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
+    """Refuse ranks that see different values or files: each would train a piece of another model.
+
+    A file that is one and the same for all, on one machine, is not read; else once on each.
+    """
+    places = gathered({name: _place_of(path) for name, path in files.items()})
+    own: dict[str, object] = {key: json.dumps(value, default=str) for key, value in told.items()}
+    for number, (name, path) in enumerate(files.items()):
+        here = places[rank()][name]
+        same = [other for other, seen in enumerate(places) if seen.get(name) == here]
+        if len(same) == ranks():
+            own[name] = "the same for all"
+        elif same[number % len(same)] == rank():
+            with path.open("rb") as file:
+                own[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    found = gathered(own)
+    for other, seen in enumerate(places):
+        for name, place in seen.items():  # who did not read it has it from who did
+            first = next(r for r, each in enumerate(places)
+                         if each.get(name) == place and name in found[r])  # fmt: skip
+            found[other].setdefault(name, found[first][name])
+    for other, theirs in enumerate(found):
+        names = {*theirs, *found[0]}
+        if differ := sorted(key for key in names if theirs.get(key) != found[0].get(key)):
+            raise InputError(
+                f"rank {other} sees another {', '.join(differ[:3])}"
+                f"{', …' if len(differ) > 3 else ''} than the first rank; give all ranks the same "
+                "files and settings"
+            )
+
+
+def _place_of(path: Path) -> list[object]:
+    """Where a file is, and since when; the same for all who have the same file on one machine."""
+    found = path.stat()
+    return [platform.node(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def weights_digest(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -50,19 +50,19 @@ class StepJournal:
 class Recorder(TrainerCallback):  # type: ignore[misc]
     """Writes each step's line, shows the progress, and notes checkpoints with the time.
 
-    `tokens` is how many tokens were read after a number of steps.
+    `windows` are those of a step.
     """
 
     def __init__(
         self,
         stage: StageSettings,
-        tokens: Callable[[int], int],
+        windows: int,
         *,
         journal: StepJournal | None,
         progress: Progress,
         event: Callable[..., None],
     ) -> None:
-        self._stage, self._tokens = stage, tokens
+        self._stage, self._per_step = stage, windows * stage.window
         self._journal, self._progress, self._event = journal, progress, event
         self._began, self._first = time.monotonic(), 0
 
@@ -88,10 +88,10 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             float(logs["loss"]),
             float(logs["grad_norm"]),
             float(logs["learning_rate"]),
-            self._tokens(state.global_step),
+            state.global_step * self._per_step,
         )
         self._journal.add(step)
-        rate = (step.tokens - self._tokens(self._first)) / (time.monotonic() - self._began)
+        rate = (step.tokens - self._first * self._per_step) / (time.monotonic() - self._began)
         self._progress(
             Status(
                 f"training at {format_length(self._stage.length)}",
@@ -105,7 +105,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if self._journal is not None:
             seconds = time.monotonic() - self._began
-            done = self._tokens(state.global_step) - self._tokens(self._first)
+            done = (state.global_step - self._first) * self._per_step
             self._event(
                 "checkpoint",
                 length=self._stage.length,

@@ -74,7 +74,8 @@ class TrainingSettings:
     long_from: int = 4096
     long_share: float | None = None
     mixed_windows: bool = False
-    """Every other step reads windows of the original length, under the original frequencies."""
+    """Every other step reads documents of at most the original length, each by itself, under the
+    original frequencies."""
     lora: int | None = None
     """The rank of adapters that are trained instead of the weights."""
     seed: int = 0
@@ -136,14 +137,17 @@ class TrainingSettings:
                 "betas", self.betas, "must be two numbers from 0 to below 1", "write (0.9, 0.95)"
             )
 
-    def windows(self, stage: StageSettings, length: int | None = None) -> WindowSettings:
-        """The windows of a stage; `length` is that of shorter ones beside them."""
+    def windows(self, stage: StageSettings, short: int | None = None) -> WindowSettings:
+        """The windows of a stage; with `short`, those that take turns with them: as many tokens,
+        in documents of at most so many, each by itself and from position 0 (LongRoPE2)."""
+        layout = self.layout if short is None else "reset"
         return WindowSettings(
-            length or stage.window,
-            self.layout,
-            target=stage.length if self.layout == "skip" else None,
+            stage.window,
+            layout,
+            target=stage.length if layout == "skip" else None,
             filling=self.filling,
             overflow=self.overflow,
+            longest=short,
             mixture=Mixture(None, self.shares, self.long_from, self.long_share),
             seed=self.seed,
         )

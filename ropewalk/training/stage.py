@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,18 @@ from ropewalk.exporting.writing import copy_companions, write_json
 from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import Config, load_config
-from ropewalk.models.load import load, quiet
+from ropewalk.models.load import checked_weights, load, quiet
+from ropewalk.models.slices import Empty, without_weights
 from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import check_plan, matrix
-from ropewalk.torchrun import first, started
+from ropewalk.torchrun import first, neighbours, started
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
 from ropewalk.training.mixers import apart, shortened
 from ropewalk.training.parallel import Division
-from ropewalk.training.ranks import on_first
+from ropewalk.training.ranks import check_seen, on_first
 from ropewalk.training.recording import KeepModels, Recorder, StepJournal
 from ropewalk.training.saving import causal_of, save_whole
 from ropewalk.training.settings import StageSettings, TrainingSettings
@@ -187,11 +188,11 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a stage reads: its windows, and how many tokens are behind it after a step."""
+    """What a stage reads."""
 
     windows: Sequence[Window]
-    tokens: Callable[[int], int]
     epochs: float
+    """Of the windows of its layout."""
     available: int
     """Windows of an epoch."""
 
@@ -202,33 +203,22 @@ def _reading(job: StageJob) -> Reading:
     batch = settings.batch
     long = _stream(job, settings.windows(stage), batch * stage.steps)
     available = len(long.first_epoch)
-    if not settings.mixed_windows:
-        count = stage.steps * batch
-        return Reading(
-            long.windows, lambda step: step * batch * stage.window, count / available, available
-        )
-    original = job.plan.original_length
-    if original >= stage.window:
-        raise InvalidValue(
-            "mixed_windows",
-            True,
-            f"windows of the original length ({original}) would be as long as those of "
-            f"{stage.window}",
-            "train at a longer length",
-        )
-    long_ones = long_steps(stage.steps)
-    short = _stream(job, settings.windows(stage, original), batch * stage.steps)
-
-    def tokens(step: int) -> int:
-        read = long_steps(step)
-        return batch * (read * stage.window + (step - read) * original)
-
-    return Reading(
-        MixedWindows(long.windows, short.windows, batch, stage.steps),
-        tokens,
-        long_ones * batch / available,
-        available,
-    )
+    count = stage.steps * batch
+    windows: Sequence[Window] = long.windows
+    if settings.mixed_windows:
+        original = job.plan.original_length
+        if original >= stage.window:
+            raise InvalidValue(
+                "mixed_windows",
+                True,
+                f"documents of the original length ({original}) would be as long as windows of "
+                f"{stage.window}",
+                "train at a longer length",
+            )
+        short = _stream(job, settings.windows(stage, original), count)
+        windows = MixedWindows(windows, short.windows, batch, stage.steps)
+        count = long_steps(stage.steps) * batch
+    return Reading(windows, count / available, available)
 
 
 @dataclass(frozen=True)
@@ -305,7 +295,7 @@ def step_cost(
         return None
     trained = getattr(torch, execution.trained_in).itemsize
     computed = trained if execution.on_cpu else HALF
-    each = Machine("rank", ranks, there // ranks if execution.on_cpu else there)
+    each = Machine("rank", ranks, there // neighbours() if execution.on_cpu else there)
     work = Work(sizes, stage.window, each, stage.window, computed)
     own = step(
         work,
@@ -370,10 +360,16 @@ def train_stage(
     """Train, from the last whole checkpoint on. All ranks take part."""
     if job.done:
         return
-    loaded = load(str(job.source), dtype=job.execution.trained_in, device="cpu")
-    model, read = loaded.model, job.reading
+    _check_seen(job)
+    read, parts = job.reading, _parts(job, notice)
+    model = (
+        load(str(job.source), dtype=job.execution.trained_in, device="cpu").model
+        if parts is None
+        else parts.model
+    )
     if job.settings.lora is not None:
-        model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
+        with nullcontext() if parts is None else parts.standing_in():
+            model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
     adapted = job.settings.lora is not None
     keep = job.stage.kept if job.keeps else ()
     callbacks: list[Any] = [
@@ -382,7 +378,7 @@ def train_stage(
             data=_identity(job),
             by_current_length=job.settings.mixed_windows,
         ),
-        Recorder(job.stage, read.tokens, journal=journal, progress=progress, event=event),
+        Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
         KeepModels(keep, partial(_keep, job)),
     ]
     with quiet(), _places_of(job):
@@ -391,6 +387,7 @@ def train_stage(
             _arguments(job),
             train_dataset=read.windows,
             division=job.execution.division(),
+            weights=parts,
             callbacks=callbacks,
         )
         trainer.remove_callback(PrinterCallback)
@@ -405,6 +402,37 @@ def train_stage(
         write_trained(trainer.model, job, job.place / TRAINED)
         if job.rounding and first():
             notice(job.rounding)
+
+
+def _check_seen(job: StageJob) -> None:
+    """Refuse ranks that would train on different files, or for different settings."""
+    if job.execution.ranks == 1:
+        return
+    weights = [job.source / "config.json", *checked_weights(job.source)]
+    files = {path.name: path for path in weights}
+    files |= {f"tokens/{path.name}": path for path in sorted(job.store.folder.glob("*-[0-9]*"))}
+    told = {
+        "data": _identity(job),
+        "special tokens": asdict(job.special),
+        "plan": job.plan.id,
+        "settings": asdict(replace(job.settings, shares=None)),
+        "stage": asdict(job.stage),
+        "execution": asdict(job.execution),
+    }
+    check_seen(told, files)
+
+
+def _parts(job: StageJob, notice: Notice) -> Empty | None:
+    """The model without its weights, of which each of several ranks then reads its part; None where
+    it is loaded whole."""
+    if job.execution.ranks == 1:
+        return None
+    found = without_weights(job.source, getattr(torch, job.execution.trained_in))
+    if isinstance(found, str):
+        if first():
+            notice(f"each rank loads the whole model before it is cut: {found}")
+        return None
+    return found
 
 
 def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str | None:
@@ -468,11 +496,15 @@ def _decay(settings: TrainingSettings) -> str:
 
 def _identity(job: StageJob) -> dict[str, object]:
     """What is read, for the check at a resume."""
+    windows, short = asdict(job.settings.windows(job.stage)), None
+    del windows["longest"]  # always None here; older checkpoints do not have it
+    if job.settings.mixed_windows:
+        short = asdict(job.settings.windows(job.stage, job.plan.original_length))
     return {
         "tokens_sha256": digest_of(job.store),
-        "windows": asdict(job.settings.windows(job.stage)),
+        "windows": windows,
         "windows_per_step": job.settings.batch,
-        "mixed_windows": job.settings.mixed_windows,
+        "mixed_windows": short or False,
     }
 
 

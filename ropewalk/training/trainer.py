@@ -34,6 +34,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from ropewalk.data.windows import IGNORED, Window
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.models.slices import Empty
 from ropewalk.outputs import check_room
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
@@ -52,7 +53,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     """A trainer for windows of documents, on one process or on the ranks of `torchrun`.
 
     `train_dataset` is a sequence of windows, as long as the run or longer (`data.stream.Stream`):
-    the run reads it once, in its order. The model is cut over the ranks here.
+    the run reads it once, in its order. The model is cut over the ranks here, and then reads its
+    weights where they are still in their files (`weights`).
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         *,
         train_dataset: Sequence[Window],
         division: Division | None = None,
+        weights: Empty | None = None,
         **others: Any,
     ) -> None:
         _check_arguments(args)
@@ -71,8 +74,12 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         self._shards = own.ranks > 1
         causal = self._causal = causal_of(model)
         _check_adapter(model)
-        if not self._shards:
-            model.to(args.device)
+        if self._shards:
+            shard_for_training(causal, self.place, bfloat16=args.bf16)
+            if weights is not None:
+                weights.read()
+            check_sharded(model)
+        model.to(args.device)  # of a model that is cut: buffers
         mixers = keep_apart(causal)
         if mixers and own.sequence > 1:
             raise Unsupported(
@@ -82,10 +89,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             )
         prepare_loss(causal)
         if self._shards:
-            shard_for_training(causal, self.place, bfloat16=args.bf16)
             register_fsdp_forward_method(causal, METHOD)
-            check_sharded(model)
-            model.to(args.device)  # what is not cut: buffers
+            causal.reshard()
         super().__init__(
             model=model,
             args=args,

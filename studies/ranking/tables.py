@@ -178,41 +178,38 @@ def retrieved_tables(value: Mapping[str, Any]) -> str:
 
 def in_short(value: Mapping[str, Any]) -> str:
     """For the page on theory: how well each list did on models that it was not made from."""
-    lines = []
+    lines = [
+        f"| | pairs in the right order, of those where both methods retrieve at least {FLOOR:.0%} "
+        "| a fitted rule of the theory's quantities | all separated pairs | worst case of the "
+        "first method | models |",
+        "|---" * 6 + "|",
+    ]
     for name, rule in value["rules"].items():
         if rule is None:
-            lines.append(f"The list {name} has not been checked yet.")
+            lines.append(f"| {name} | not measured yet |  |  |  |  |")
             continue
         rows = rule["check"]
         right, by_rule, pairs = (_sum(rows, key) for key in ABOVE)
-        all_right, all_by_rule, all_pairs = (_sum(rows, key) for key in ALL)
+        all_right, _, all_pairs = (_sum(rows, key) for key in ALL)
         worst = max(rows, key=lambda row: row["behind"])
         interval = rule["interval_above_floor"]
-        having = sum(row["pairs_above_floor"] > 0 for row in rows)
         ends = (
-            f"95% interval {interval[0]:.0%} to {min(1, interval[1]):.0%}, with the group of model "
-            f"and length as the unit: {len(rows)} groups, {having} with such pairs, which share "
-            "models"
+            f"{interval[0]:.0%} to {min(1, interval[1]):.0%}"
             if interval
-            else f"{len(rows)} groups of model and length, too few for an interval"
+            else "too few groups for an interval"
         )
         models = {row["subject"] for row in rows}
         shapes = len({SUBJECTS[name].size for name in models})
         lines.append(
-            f"Used {name}, the list orders {right:g} of {pairs} pairs of methods rightly "
-            f"({right / pairs:.0%}; {ends}) on {len(models)} models of {shapes} shapes that it was "
-            f"not made from, and a rule of the theory's quantities, fitted to the same models, "
-            f"{by_rule:g}. These are the separated pairs of which both methods retrieve at least "
-            f"{FLOOR:.0%}. Of the other {all_pairs - pairs}, one retrieves next to nothing, which "
-            f"is easy to tell; with them it is {all_right:g} of {all_pairs} (the rule: "
-            f"{all_by_rule:g}). Its first method lies furthest behind the best on "
-            f"{worst['subject']} at {worst['factor']} times the length{after(worst['steps'])}: by "
-            f"{_points(worst)} points of retrieval."
+            f"| {name} | {right:g} of {pairs}: {right / pairs:.0%} ({ends}) | {by_rule:g} "
+            f"| {all_right:g} of {all_pairs} | {_points(worst)} points behind the best, "
+            f"{worst['subject']} at {worst['factor']} times{after(worst['steps'])} "
+            f"| {len(models)}, of {shapes} shapes; {len(rows)} groups of model and length |"
         )
     alone = value["rules"]["without training"]["alone"]
     listed = ", ".join(f"{key.replace('_', ' ')} {share:.0%}" for key, share in alone.items())
-    lines.append(f"No single quantity orders many of the untrained pairs rightly: {listed}.")
-    return paragraph(" ".join(lines))
+    lines += ["", paragraph(f"Untrained pairs that one quantity orders correctly: {listed}.")]
+    return "\n".join(lines)
 
 
 def other_methods(value: Mapping[str, Any]) -> str:

@@ -15,12 +15,13 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import measured_on
 from docs.figures import Sentence
-from ropewalk.evaluation.statistics import Interval, mean_interval
+from ropewalk.evaluation.statistics import Interval, mixed_mean_interval
 from studies.training.cells import (
     BASE,
     CONTROL,
@@ -43,6 +44,8 @@ MORE = ("tall 2", "wide 3", "tall 3")
 BUNDLED = ("bundled", "bundled 2", "bundled 3")
 PILOT = "high base"
 FAR_PILOTS = (PILOT, "tall 2", "wide 3")
+SETTLED = ("tall", "narrow")
+"""On which settings of a training are compared."""
 SKIP = Cell(PILOT, FAR, YARN, 600, 0, "skip", window=2, rate=5e-4)
 """How far targets are trained for, of which the pilots try the neighbours."""
 RETRIEVES = 0.5
@@ -80,6 +83,32 @@ def _over(subjects: Sequence[str], factor: int, *of: tuple[Any, ...]) -> list[Ce
     return [Cell(subject, factor, *each) for each in of for subject in subjects]
 
 
+def _each(subjects: Sequence[str], *cells: Cell) -> list[Cell]:
+    return [cell._replace(subject=subject) for cell in cells for subject in subjects]
+
+
+def _half_fraction() -> list[Cell]:
+    """Of layouts by two rates, short windows and adapters: balanced in each layout, in two halves
+    that alternate, so that no effect of one setting is that of two others in all layouts."""
+    found = []
+    for number, layout in enumerate(("full", "reset", "anchor")):
+        for rate, short, lora in product((False, True), repeat=3):
+            if (rate + short + lora + number) % 2 == 0:
+                found.append(
+                    Cell(
+                        PILOT,
+                        8,
+                        YARN,
+                        100,
+                        layout=layout,
+                        rate=1e-3 if rate else 3e-4,
+                        short=short,
+                        lora=8 if lora else 0,
+                    )
+                )
+    return found
+
+
 PARTS: dict[str, list[Cell]] = {
     "rate": [
         Cell(PILOT, 8, YARN, steps, 0, rate=rate)
@@ -96,18 +125,20 @@ PARTS: dict[str, list[Cell]] = {
     "more models": _over(MORE, 1, (NONE,))
     + _over(MORE, 8, (YARN,), (YARN, 200, 0), (YARN, 200, 1)),
     "more steps": _over(FIRST, 8, (YARN, 800, 0), (BASE, 800, 0)),
-    "far pilot": [
-        cell._replace(subject=name)
-        for cell in (
-            SKIP.untrained,
-            SKIP._replace(steps=150),
-            SKIP,
-            SKIP._replace(rate=1e-3),
-            SKIP._replace(window=1),
-            SKIP._replace(steps=1800),
-        )
-        for name in FAR_PILOTS
-    ],
+    "far pilot": _each(FAR_PILOTS, SKIP.untrained, SKIP._replace(steps=150), SKIP),
+    "far": _each(BUNDLED, SKIP.untrained, SKIP, SKIP._replace(order=1)),
+    "settings": _each(SETTLED, *_half_fraction()),
+    "far pilot, neighbours": _each(
+        FAR_PILOTS, SKIP._replace(rate=1e-3), SKIP._replace(window=1), SKIP._replace(steps=1800)
+    ),
+    "farther": _each(
+        BUNDLED,
+        *(
+            cell._replace(factor=factor)
+            for factor in (2 * FAR, 4 * FAR)
+            for cell in (SKIP.untrained, SKIP)
+        ),
+    ),
     "32 times": _over(FIRST[:-1], FAR, (YARN,), (YARN, 200, 0), (BASE,), (BASE, 200, 0)),
 }
 """In the order in which they run; what is last is dropped first."""
@@ -142,9 +173,9 @@ class Difference(NamedTuple):
 
     @property
     def interval(self) -> Interval | None:
-        """Over models; those of one size are one cluster."""
+        """Over models; a size is a group as far as models of one size agree more than others."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mean_interval(list(self.by_model.values()), clusters=sizes)
+        return mixed_mean_interval(list(self.by_model.values()), sizes)
 
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:
@@ -158,12 +189,18 @@ class Difference(NamedTuple):
 
 
 def difference(
-    known: dict[Cell, Line], own: Cell, other: Cell, task: str, *, within: bool
+    known: dict[Cell, Line],
+    own: Cell,
+    other: Cell,
+    task: str,
+    *,
+    within: bool,
+    models: Sequence[str] = FIRST,
 ) -> Difference:
     """One kind of cell less another, of every model that has both; `within` its own window, or at
     the target. The subject and the order of the kinds do not count."""
     found = {}
-    for name in (*FIRST, *MORE):
+    for name in models:
         if name in apart(known):
             continue
         length = SUBJECTS[name].window * (1 if within else own.factor)
@@ -222,6 +259,10 @@ def page(known: dict[Cell, Line]) -> str:
         "",
         _against_each_other(known),
         "",
+        _with_more_models(known),
+        "",
+        *_far(known),
+        "",
         f"Not measured yet: {unfinished(known)}. "
         f"{measured_on(kept(CELLS)[-1]['machine'], 'python -m studies.training.measure')}.",
     ]
@@ -236,7 +277,7 @@ def _table(known: dict[Cell, Line], other: Callable[[Cell], Cell]) -> list[str]:
     ]
     kinds = {cell._replace(subject=FIRST[0], order=0) for cell in known if cell.steps}
     for kind in sorted(kinds, key=lambda cell: (cell.factor, -cell.steps, cell.arm)):
-        if kind.rate != Cell(*kind[:3]).rate:
+        if kind != Cell(*kind[:4]):  # of other settings
             continue
         cells = [
             difference(known, kind, other(kind), task, within=within).shown(
@@ -265,6 +306,42 @@ def _against_each_other(known: dict[Cell, Line]) -> str:
     )
 
 
+def _with_more_models(known: dict[Cell, Line]) -> str:
+    """The primary contrast over all models, in which one size may count for several."""
+    own = Cell(FIRST[0], 8, YARN, 200)
+    told = []
+    for task in ("retrieval", *TASKS, "text"):
+        found = difference(known, own, own.untrained, task, within=False, models=(*FIRST, *MORE))
+        told.append(f"{task} {found.shown(*((1, '+.2f') if task == 'text' else (100, '+.0f')))}")
+    many = len(found.by_model)
+    return f"The first contrast over all {many} models, three tall and two wide: {'; '.join(told)}."
+
+
+def _far(known: dict[Cell, Line]) -> list[str]:
+    """Each model under YaRN far beyond its window, before and after windows of twice its own."""
+    rows = [
+        f"Far targets, layout `skip`, YaRN ({', '.join(TASKS)}, perplexity at the target; "
+        f"{', '.join(FAR_PILOTS)} chose the settings):",
+        "",
+        "| model | times its window | training | at the target | within its window |",
+        "|---|---|---|---|---|",
+    ]
+    for cell in sorted(known, key=lambda own: (*own[:2], *own[3:])):
+        if cell.factor < FAR or cell.arm != YARN or (cell.steps and cell.layout != SKIP.layout):
+            continue
+        training = "none"
+        if cell.steps:
+            training = f"{cell.steps} steps, {cell.rate:g}, windows of {cell.window}"
+            training += f", order {cell.order}"
+        told = [
+            ", ".join(f"{known[cell].share(task, length):.0%}" for task in TASKS)
+            + f", {known[cell].values['perplexity', length]:.1f}"
+            for length in (cell.target, SUBJECTS[cell.subject].window)
+        ]
+        rows.append(f"| {cell.subject} | {cell.factor} | {training} | {' | '.join(told)} |")
+    return rows if len(rows) > 4 else []
+
+
 def _shares(known: dict[Cell, Line]) -> list[str]:
     """What each model answered, by task: passkey, needle, kv."""
     rows = [
@@ -291,10 +368,22 @@ def _shares(known: dict[Cell, Line]) -> list[str]:
 
 
 def unfinished(known: dict[Cell, Line]) -> str:
-    missing = {part: sum(cell not in known for cell in cells) for part, cells in PARTS.items()}
-    told = [
-        f"{part} ({many} of {len(PARTS[part])} cells)" for part, many in missing.items() if many
+    """The parts that are not complete, and about how long they take."""
+    seconds = {cell_of(line): line["seconds"] for line in kept(CELLS)}
+    steps = [
+        (taken - seconds[cell.untrained]) / cell.steps
+        for cell, taken in seconds.items()
+        if cell.steps and cell.untrained in seconds
     ]
+    step = sum(steps) / len(steps)
+    told = []
+    for part, cells in PARTS.items():
+        missing = [cell for cell in cells if cell not in known]
+        if missing:
+            hours = sum(seconds.get(cell.untrained, 60) + step * cell.steps for cell in missing)
+            told.append(
+                f"{part} ({len(missing)} of {len(cells)} cells, {hours / 3600:.1f} core-hours)"
+            )
     return ", ".join(told) or "nothing"
 
 

@@ -13,11 +13,13 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import ropewalk as rw
+from ropewalk.data.published_mixtures import named
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
 from tests.api.conformance import check_command, check_result
+from tests.evaluation.test_talks import CHATML
 from tests.forks import Forks
 
 PROSE = [f"The rope number {i} is {'longer and ' * (i % 7)}long." for i in range(40)]
@@ -179,3 +181,106 @@ def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path
     share = built.domains[0].tokens / built.tokens
     assert labels[0] == f"code ({100 * share:.0f}%)"
     assert np.isfinite(heights).all()
+
+
+CONVERSED = """
+import os, signal, sys
+from ropewalk.__main__ import main
+from ropewalk.data import store
+
+def die(event, words):
+    if event == "os.rename" and "tokens-00002" in str(words[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(die)
+store.build.__kwdefaults__["shard"] = 2_000
+store.BATCH = 1_000
+main()
+"""
+
+
+@pytest.fixture
+def talking(tmp_path: Path) -> Path:
+    """The folder of a tokenizer that has a chat template."""
+    tokenizer = load_tokenizer(resolve("bundled").folder)
+    tokenizer.chat_template = CHATML
+    tokenizer.save_pretrained(tmp_path / "talking")
+    return tmp_path / "talking"
+
+
+def test_a_killed_stream_of_conversations_goes_on_with_the_same_bytes(
+    talking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Forks
+) -> None:
+    """By the code that streams data sets of the hub, which cannot be reached from a test."""
+    assert build.__kwdefaults__ is not None
+    monkeypatch.setitem(build.__kwdefaults__, "shard", 2_000)
+    (tmp_path / "set").mkdir()
+    rows = [
+        [{"role": "user", "content": f"Add {i}"}, {"role": "assistant", "content": f"{i} " * 40}]
+        for i in range(120)
+    ]
+    for part in range(3):
+        lines = (json.dumps({"messages": row}) + "\n" for row in rows[part::3])
+        (tmp_path / "set" / f"{part}.jsonl").write_text("".join(lines))
+    corpus, whole, killed = f"hub:{tmp_path / 'set'}", tmp_path / "whole", tmp_path / "killed"
+    rw.build_data(talking, corpus, whole, field="messages")
+    assert len(list(whole.glob("tokens-*.bin"))) > 3
+    command = ["-c", CONVERSED, "data", "build", talking, "--field=messages"]
+    ended = fresh.run([*command, "--corpus", corpus, "-o", killed])
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert (killed / "tokens-00001.bin").exists()
+    rw.build_data(talking, corpus, killed, field="messages")
+    for file in whole.iterdir():
+        if file.name not in ("events.jsonl", "lock"):
+            assert (killed / file.name).read_bytes() == file.read_bytes()
+    store = TokenStore(whole)
+    tokenizer = load_tokenizer(talking)
+    for own in (0, 1, 119):
+        tokens, weights = store.tokens(own), store.weights(own)
+        said = tokenizer.decode(tokens[weights > 0].tolist())
+        asked = tokenizer.decode(tokens[weights == 0].tolist())
+        number = re.findall(r"Add (\d+)", asked)[0]
+        assert said == f"{number} " * 40
+        assert tokens[0] != tokenizer.bos_token_id
+
+
+def test_tokens_of_another_model_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "shard.npy", np.array([5, 6, 2000]))
+    with pytest.raises(InputError, match="holds the token 2000, and the model's vocabulary has"):
+        rw.build_data("bundled", tmp_path / "shard.npy", tmp_path / "tokens")
+    np.save(tmp_path / "shard.npy", np.array([5, 6, 7]))
+    built = rw.build_data("bundled", tmp_path / "shard.npy", tmp_path / "others")
+    assert built.tokens == 3
+    assert TokenStore(tmp_path / "others").tokens(0).tolist() == [5, 6, 7]
+
+
+def test_a_set_of_the_hub_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not read from the network"):
+        rw.build_data("bundled", "hub:some/set", tmp_path / "tokens")
+    with pytest.raises(InputError, match="is not read from the network"):
+        rw.train("bundled", corpus="hub:some/set", to="1k", steps=1)
+
+
+def test_a_mixture_of_a_paper_by_its_name(tmp_path: Path) -> None:
+    """All its parts must have text: a name alone is not enough."""
+    parts = named("wang-slimpajama-64k").parts
+    texts = {part: [f"A text of {part}. " * 40] * 3 for part in parts}
+    rw.build_data("bundled", texts, tmp_path / "tokens")
+    words = ("--length", 64, "--share", "wang-slimpajama-64k", "--tokens", 99_999)
+    given: dict[str, Any] = {"length": 64, "shares": "wang-slimpajama-64k", "tokens": 99_999}
+    described = rw.describe_data(tmp_path / "tokens", **given)
+    check_command(described, "data describe", tmp_path / "tokens", *words)
+    assert described.fill is not None
+    read = {group.name: group.tokens for group in described.fill.groups}
+    for part, value in parts.items():
+        assert read[part] / sum(read.values()) == pytest.approx(value.share, abs=0.01)
+    rw.build_data("bundled", texts | {"books": [""]}, tmp_path / "without")
+    with pytest.raises(InvalidValue, match=r"there is no text of books \(books of SlimPajama\)"):
+        rw.describe_data(tmp_path / "without", **given)
+    for corpus in (tmp_path / "without", {name: texts[name] for name in list(texts)[1:]}):
+        with pytest.raises(InvalidValue, match="there is no text of"):
+            rw.train.preview("bundled", corpus=corpus, to="1k", steps=1, shares=given["shares"])
+    with pytest.raises(InvalidValue, match=r"shares\.books = 0\.5: the corpus has no text of this"):
+        rw.train.preview(
+            "bundled", corpus=tmp_path / "without", to="1k", steps=1, shares={"books": 0.5}
+        )

@@ -11,7 +11,6 @@ import ropewalk as rw
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.identity import run_identity
 from ropewalk.number_formats.conclusion import Precision
-from ropewalk.number_formats.results import diagnosis
 from ropewalk.progress import Status
 from ropewalk.run_directory import RECORDS, read_configuration
 from tests.api.conformance import check_command, check_result
@@ -44,7 +43,6 @@ def test_a_result_survives_json_and_is_what_the_run_keeps(found: tuple[Precision
     check_result(precision)
     assert Precision.from_json(json.loads((run / "results.json").read_text())) == precision
     assert {path.name for path in (run / "figures").iterdir()} >= {"shifts.png", "budget.svg"}
-    assert precision.diagnosis == diagnosis(precision)
     fp32, bf16 = (arm.strays for arm in precision.arms)
     without = " (no intervals: they need five sequences)" if fp32.low is None else ""
     assert f"D = fp32 {fp32}, bf16 {bf16}{without}." in precision.summary()

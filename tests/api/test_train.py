@@ -255,8 +255,8 @@ def test_mixed_windows_follow_the_schedule_of_their_length(model: Path, tmp_path
     assert (short.schedule.rescale_factors == 1).all()
     assert long.schedule.rescale_factors == pytest.approx(2.0)
     read = [step.tokens for step in found.stages[0].steps]
-    assert read == [2 * TARGET, 2 * TARGET + 2 * 128, 4 * TARGET + 2 * 128, 4 * TARGET + 4 * 128]
-    # The first step is of long windows in both; the second is of short ones, which differ.
+    assert read == [2 * TARGET * step for step in range(1, 5)]
+    # The first step is of long windows in both; the second is of short documents, which differ.
     alone = trained(model, tmp_path / "alone", steps=4)
     one, other = (own.stages[0].steps for own in (found, alone))
     assert one[0].loss == pytest.approx(other[0].loss, abs=1e-6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.cli import call
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError, InvalidValue, UnknownName
 
 
 def test_a_folder_is_built_described_and_drawn(
@@ -54,7 +54,14 @@ def test_a_second_share_is_refused(tmp_path: Path) -> None:
         call(["data", "describe", str(tmp_path), "--share", "code=1", "--share", "code=2"])
 
 
-@pytest.mark.parametrize("share", ["code", "code=", "=1", "code=half"])
+@pytest.mark.parametrize("share", ["code=", "=1", "code=half"])
 def test_a_share_names_a_domain_and_a_number(share: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match=r"--share = .*must be (NAME=VALUE|a number)"):
         call(["data", "describe", str(tmp_path), "--length", "64", "--share", share])
+
+
+def test_a_share_alone_is_the_name_of_a_mixture(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="unknown mixture 'code'; valid: prolong-512k, prolong"):
+        call(["data", "describe", str(tmp_path), "--length", "64", "--share", "code"])
+    with pytest.raises(InvalidValue, match="--share = 'prolong-64k': needs a name of its own"):
+        call(["data", "describe", str(tmp_path), "--share", "prolong-64k", "--share", "code=1"])

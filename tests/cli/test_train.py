@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 import ropewalk as rw
 from ropewalk.cli import call
@@ -82,27 +85,136 @@ def test_a_folder_of_tokens_stands_alone(model: Path, corpus: Path, tmp_path: Pa
         call(words(model, tokens, tmp_path / "run", "--corpus", corpus, "--to", 256))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("--sequence-parallel", 2), ("--replicate", 2)])
-def test_ranks_train_the_same_model(
-    model: Path, corpus: Path, tmp_path: Path, more: tuple[Any, ...]
-) -> None:
-    given = ("--to", 256, "--method", "linear", "--learning-rate", 0.01, "--device", "cpu")
-    assert call(words(model, corpus, tmp_path / "alone", *given)) == 0
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "--"]
+RATE = ("--method", "linear", "--learning-rate", 0.01, "--device", "cpu")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+
+
+def launched(model: Path, corpus: Path, run: Path, *more: object) -> str:
+    """Train on two ranks, and return the last lines of what was said."""
+    command = [*TORCHRUN, "--nproc-per-node=2", "-m", "--", "ropewalk"]
     done = subprocess.run(
-        [*command, "ropewalk", *words(model, corpus, tmp_path / "ranks", *given, *more)],
+        [*command, *words(model, corpus, run, *more)],
         capture_output=True, text=True, check=False, env={**os.environ},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("load it:") == 1
-    alone, ranks = (
-        [line["loss"] for line in read_journal(tmp_path / name / "training.jsonl")]
-        for name in ("alone", "ranks")
-    )
-    assert ranks == pytest.approx(alone, abs=1e-5)
+    return done.stderr
+
+
+def compare(alone: Path, ranks: Path) -> None:
     one, two = (
-        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("alone", "ranks")
+        [line["loss"] for line in read_journal(path / "training.jsonl")] for path in (alone, ranks)
     )
-    for name, weight in one.items():
-        assert (weight - two[name]).abs().max() < 1e-4, name
+    assert two == pytest.approx(one, abs=1e-5)
+    former, found = (load_file(path / "model" / "model.safetensors") for path in (alone, ranks))
+    assert former.keys() == found.keys()
+    for name, weight in former.items():
+        assert weight.dtype == found[name].dtype
+        apart = (weight.float() - found[name].float()).abs().max()
+        rounding = weight.abs().max() * torch.finfo(weight.dtype).eps
+        assert apart <= max(1e-4, float(rounding)), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "division"),
+    [
+        ("--to 256", ""),
+        ("--to 256", "--sequence-parallel 2"),
+        ("--to 256", "--replicate 2"),
+        ("--to 256 --lora 4", ""),
+        ("--to 256 --lora 4 --dtype bfloat16", ""),
+        ("--stages 192,256", ""),
+        ("--to 256 --mixed-windows", ""),
+        ("--to 256 --from-config", ""),
+    ],
+)
+def test_ranks_train_the_same_model(
+    model: Path, corpus: Path, tmp_path: Path, more: str, division: str
+) -> None:
+    given = (*RATE, *more.split())
+    assert call(words(model, corpus, tmp_path / "alone", *given)) == 0
+    said = launched(model, corpus, tmp_path / "ranks", *given, *division.split())
+    assert "loads the whole model" not in said
+    compare(tmp_path / "alone", tmp_path / "ranks")
+
+
+def machines(
+    model: Path, corpus: Path, runs: Sequence[Path], models: Sequence[Path] = ()
+) -> list[subprocess.CompletedProcess[str]]:
+    """Train on two machines: two launchers that meet over the loopback, each with a rank."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    started = []
+    for number, run in enumerate(runs):
+        meeting = ["--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint=localhost:{port}"]
+        meeting += ["--rdzv-backend=c10d", "--rdzv-id=two", f"--node-rank={number}"]
+        given = words(models[number] if models else model, corpus, run, *RATE, "--to", 256)
+        started.append(
+            subprocess.Popen(
+                [*TORCHRUN, *meeting, "-m", "--", "ropewalk", *given],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+    said = [process.communicate(timeout=240) for process in started]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *streams)
+        for process, streams in zip(started, said, strict=True)
+    ]
+
+
+@pytest.mark.slow
+def test_two_machines_with_a_common_file_system_train_as_one(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    assert call(words(model, corpus, tmp_path / "alone", *RATE, "--to", 256)) == 0
+    done = machines(model, corpus, [tmp_path / "two"] * 2)
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr
+    assert sum(each.stdout.count("load it:") for each in done) == 1
+    compare(tmp_path / "alone", tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_machines_without_a_common_file_system_are_refused(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Before the first step, on both: each has a disk of its own under the same arguments."""
+    done = machines(model, corpus, [tmp_path / "one", tmp_path / "other"])
+    assert all(each.returncode for each in done)
+    for each in done:
+        assert "does not see it; machines that train together need a common file" in each.stderr
+    assert not list(tmp_path.rglob("training.jsonl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", ["model.safetensors", "config.json"])
+def test_machines_with_different_models_are_refused(
+    model: Path, corpus: Path, tmp_path: Path, changed: str
+) -> None:
+    """One weight, or one word of the config, is another in a copy."""
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    if changed == "config.json":
+        config = json.loads((copy / changed).read_text())
+        (copy / changed).write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    else:
+        weights = load_file(copy / changed)
+        next(iter(weights.values())).view(-1)[3] += 1e-3
+        save_file(weights, copy / changed, {"format": "pt"})
+    done = machines(model, corpus, [tmp_path / "run"] * 2, [model, copy])
+    assert all(each.returncode for each in done)
+    for each in done:
+        assert f"sees another {changed} than the first rank" in each.stderr
+    assert read_journal(tmp_path / "run" / "training.jsonl") == []
+
+
+@pytest.mark.slow
+def test_a_machine_without_the_model_stops_the_other(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    done = machines(model, corpus, [tmp_path / "run"] * 2, [model, tmp_path / "absent"])
+    assert all(each.returncode for each in done)
+    said = "".join(each.stderr for each in done)
+    assert str(tmp_path / "absent") in said
+    assert "failed; see its output" in said

@@ -92,23 +92,15 @@ def test_writing_is_greedy_and_cached_decoding_changes_nothing() -> None:
             sequence.append(int(token))
 
 
-def test_logits_that_are_no_numbers_are_no_scores() -> None:
+def test_of_logits_that_are_no_numbers_come_no_scores_and_no_answer() -> None:
+    """The most likely token of NaN would be the first one."""
     model = tiny.model(rms_norm_eps=1e-4)  # not the one that other tests share
     scorer = Scorer(model)
     with torch.no_grad():  # finite weights, whose products are not
         model.model.norm.weight.fill_(3e38)
-    with pytest.raises(RopewalkError, match=r"NaN.* at a length of 20"):
-        scorer.score(_sequences(20), [5])
-
-
-def test_what_is_written_from_no_numbers_is_no_answer() -> None:
-    """The most likely token of NaN would be the first one."""
-    model = tiny.model(rms_norm_eps=2e-4)  # not the one that other tests share
-    scorer = Scorer(model)
-    with torch.no_grad():  # finite weights, whose products are not
-        model.model.norm.weight.fill_(3e38)
-    with pytest.raises(RopewalkError, match=r"NaN.* at a length of 20"):
-        scorer.write(_sequences(20), 3)
+    for ask in (lambda: scorer.score(_sequences(20), [5]), lambda: scorer.write(_sequences(20), 3)):
+        with pytest.raises(RopewalkError, match=r"NaN.* at a length of 20"):
+            ask()
 
 
 def test_what_is_written_greedily_is_right_by_teacher_forcing() -> None:

@@ -273,32 +273,32 @@ def losses_table(rows: list[list[str]]) -> str:
 def versions(ran: dict[str, str]) -> str:
     serving = json.loads(SERVING.read_text(encoding="utf-8"))
     lines = [
-        f"- {ran['transformers']}: run, in every test and in every export.",
-        f"- {ran['llama.cpp']}: run, in the tests and in every export to it.",
+        f"- {ran['transformers']}: tested, and run in every export.",
+        f"- {ran['llama.cpp']}: tested, and run in every export to it.",
     ]
     for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
         own = serving[engine]
         refused = sum("refused" in line for line in own["checks"])
         lines.append(
-            f"- {name} {own['version']}: its rotary modules, from the released wheel, gave the "
+            f"- {name} {own['version']}: the rotary modules of the released wheel compute the "
             f"plan's cos and sin in {len(own['checks']) - refused} of {len(own['checks'])} cases "
-            f"(families × methods), {refused} refused by name; the worst error is "
-            f"{own['worst']:.2f} of what float32 angles may be off by. Its engine, and its rules "
-            "of length, were read and not run."
+            f"(families × methods), and {refused} are refused by name; the worst error is "
+            f"{own['worst']:.0%} of the float32 tolerance. The engine and its length checks were "
+            "reviewed in the source, not run."
         )
     mlx = json.loads(MLX.read_text(encoding="utf-8"))
     off = [line["logits"] for line in mlx["lines"] if isinstance(line.get("logits"), float)]
     followed = sum(value < FOLLOWS for value in off)
     lines.append(
-        f"- mlx-lm {mlx['versions']['mlx-lm']}: run on a CPU (mlx {mlx['versions']['mlx']}), tiny "
-        f"models of {len(mlx_lm_types())} classes, each with six rope types in the keys of "
-        f"transformers 4 and 5. In {followed} of {len(off)} such models that it loads, logits "
-        "follow transformers'. In the others, setting or base is lost without a word, longrope has "
-        "its own attention factor, or the model differs without a setting too (olmo3)."
+        f"- mlx-lm {mlx['versions']['mlx-lm']}: run on a CPU (mlx {mlx['versions']['mlx']}) with "
+        f"tiny models of {len(mlx_lm_types())} classes, each with six rope types in the keys of "
+        f"transformers 4 and 5. In {followed} of the {len(off)} models that it loads, logits equal "
+        "those of transformers. In the others the setting or the base is silently lost, longrope "
+        "uses its own attention factor, or the model differs even without a setting (olmo3)."
     )
     lines.append(
-        "- Ollama 0.33.0-rc2: its source was read, and nothing of it was run. It serves GGUF files "
-        "with llama.cpp, so what is said of llama.cpp holds."
+        "- Ollama 0.33.0-rc2: reviewed in the source, not run. It serves GGUF files with "
+        "llama.cpp, so the column of llama.cpp applies."
     )
     return "\n".join(lines)
 
@@ -326,8 +326,8 @@ def page(measured: dict[str, Any]) -> str:
 _PAGE = """\
 # Runtimes
 
-This page says which parts of a plan each stock runtime can express, how that was verified, and how
-an export writes them. For one plan, the command shows the same matrix:
+This page shows which parts of a plan each stock runtime can express, how that was verified, and the
+settings that an export writes. For one plan, the command shows the same matrix:
 
     ropewalk export MODEL --plan plan.json --dry-run
     ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
@@ -336,7 +336,7 @@ an export writes them. For one plan, the command shows the same matrix:
 - `equivalent`: another setting gives the same numbers.
 - `approximated`: refused unless `--approximate` allows it; the cost is then measured.
 - `refused`: the runtime has nothing close to it, or its class of this model loses it.
-- `unknown`: the sources of that class do not say.
+- `unknown`: the source of that class leaves it open.
 
 `make figures` writes this page; the matrix comes from the code (`ropewalk/runtimes/features.py`).
 
@@ -344,26 +344,24 @@ an export writes them. For one plan, the command shows the same matrix:
 
 {versions}
 
-An export is written under a temporary name and gets its final name after it has been loaded back
-and compared. For transformers, vLLM and SGLang, a fresh process without ropewalk loads the folder
-with `AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond
-it, and with gaps up to the target, at once and through the cache. Its inverse frequencies must
-equal the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated
-by exactly these frequencies, to 1e-5 (of their standard deviation, where that is above 1). Where
-they differ by more, and by less than a hundred times that, the rounding of the model itself is
-measured: every module's output is moved by a unit in its last place, and logits may differ by four
-times what that does to them (two implementations round a product and a sum each, and each output
-is moved once). Experts are chosen by a comparison, so rounding is larger there. The output then
-says which tolerance was used, which was not enough, and why (`usual` in the JSON). A fault that
-moves logits by less than the rounding of the model itself passes. Planted faults of about 10, 30
+An export gets its final name after it has been loaded back and compared. For transformers, vLLM and
+SGLang, a fresh process without ropewalk loads the folder with
+`AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it,
+and with gaps up to the target, at once and through the cache. Its inverse frequencies must equal
+the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated by
+exactly these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
+
+If they differ by more, but by less than a hundred times that, the model's own rounding is measured:
+the output of every module is moved by one unit in the last place, and logits may differ by four
+times the effect. The output then names both tolerances and the reason (`usual` in the JSON). A
+fault that moves logits by less than the model's own rounding passes. Planted faults of about 10, 30
 and 90 times the tolerance fail in a tiny Llama, and those of 30 and 90 times in a tiny phimoe
-(`python -m pytest tests/exporting/test_gate.py`). In the tests, most families agree to the last
-bit.
+(`python -m pytest tests/exporting/test_gate.py`). Most tested families agree to the last bit.
+
+These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
-
-These two commands repeat the check of the rotary modules of vLLM and SGLang.
 
 ## The matrix
 
@@ -371,56 +369,55 @@ For a llama:
 
 {matrix}
 
-The export of a folder to GGUF has two more limits: it writes only the model types that
-[gguf.md](gguf.md) lists, and all dimensions of a head must rotate. A GGUF file of any of some
-hundred architectures is extended as it is.
+The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only
+heads of which all dimensions rotate. GGUF files of some hundred architectures can be extended
+directly.
 
 ## Model classes
 
-The rotary modules of vLLM and SGLang compute what a setting says, but a model class may hand them
-less. What each class passes was read in the sources of the released wheels. Where a class loses
-something, an export is refused with its name, and `verify` finds it. Other models are passed on
-whole. A model without a class of its own is served by transformers' code.
+The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of
+it on. This list was read in the sources of the released wheels. If a class loses something,
+`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on, and
+models without a class use transformers' code.
 
 {classes}
 
-The lists hold with the versions of transformers that each engine asks for: vLLM
-{requirement[vllm]}, SGLang {requirement[sglang]}. Classes of SGLang that read
-`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its kin) turn whole
-heads under transformers 5.23, which keeps nothing there. Under 5.19 they read what an export writes
-there. transformers 5 keeps no `rope_theta` next to the setting either: a class that reads it there
-has its own default, whatever the setting says (EXAONE 4 and EXAONE MoE: 1,000,000), unless the
-engine's own config class keeps it (Granite 4 hybrid, Qwen3-Next), for which an export writes it.
-SGLang's class for Gemma 3 drops the scaling on a CPU with AMX.
+The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
+SGLang {requirement[sglang]}. Classes of SGLang that read `partial_rotary_factor` next to the
+setting (StableLM, Phi, Persimmon, Llama and its relatives) rotate whole heads under transformers
+5.23, which keeps nothing there; under 5.19 they read the key that an export writes. transformers 5
+keeps no `rope_theta` there either: a class that reads it uses its own default (EXAONE 4 and EXAONE
+MoE: 1,000,000), unless the engine's config class keeps it (Granite 4 hybrid, Qwen3-Next), for which
+an export writes it. SGLang's class for Gemma 3 drops the scaling on a CPU with AMX.
 
-Where the sources do not say, the matrix says `unknown`, and `verify` calls the runtime not
-established. One command reads newer wheels and shows what changed; `--write` stores it:
+If the source leaves a class open, the matrix says `unknown`, and `verify` reports the runtime as
+not established. One command reads newer wheels and shows the changes; `--write` stores them:
 
     python -m tests.external.model_classes [--write] [WHEEL ...]
 
 ## mlx-lm and Ollama
 
-mlx-lm loads an export for transformers, where its class of the model reads the setting. Most of its
-classes read `rope_theta` and `rope_scaling` alone: of `rope_parameters` they take nothing, and turn
-by a default base of their own. `ropewalk export --runtime transformers --v4-keys` writes what they
-read, and `ropewalk verify OUT --runtime mlx-lm` says what becomes of a folder. Its YaRN and its
-longrope compute their attention factor themselves, so a searched schedule is not followed. It
-refuses no length. Classes that were run:
+mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes
+read only `rope_theta` and `rope_scaling`, ignore `rope_parameters`, and then use a default base of
+their own. `ropewalk export --runtime transformers --v4-keys` writes the keys that they read, and
+`ropewalk verify OUT --runtime mlx-lm` shows the effect on a folder. Its YaRN and longrope compute
+their own attention factor, so searched schedules are not followed. It checks no length. Classes
+that were run:
 
 {mlx}
 
-Another class is not established. The first command brings mlx-lm here without installing it, the
-second shows what a newer one changes, and `--write` stores it:
+Other classes were not tested. The first command fetches mlx-lm without installing it, the second
+compares a newer release, and `--write` stores the result:
 
     pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
     python -m tests.external.mlx_lm_classes MLX [--write]
 
-Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, to at most the file's
+Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
 `context_length`, which is the target. Without `PARAMETER num_ctx` in the Modelfile (or
-OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, by the memory of the graphics cards, and cuts
-longer prompts in silence. `plan` and `export` end with the lines that set it. `ollama create` from
-a folder goes through a converter of Ollama's own, which keeps linear and llama3 for Llama alone, in
-the keys of transformers 4: `ropewalk verify OUT --runtime ollama`.
+OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, depending on the memory of the graphics cards, and
+silently truncates longer prompts. `plan` and `export` print the lines that set it. `ollama create`
+from a folder uses Ollama's own converter, which keeps linear and llama3 for Llama alone, in the
+keys of transformers 4: check with `ropewalk verify OUT --runtime ollama`.
 
 ## Approximation costs
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.number_formats.results import Estimate, Findings, diagnosis, summarise, times
+from ropewalk.number_formats.results import Estimate, Findings, summarise, times
 
 LENGTH = 12
 OTHERS = [0.05, 0.06, 0.06, 0.06, 0.06, 0.06, 0.07, 0.09, 0.1, 0.1, 0.1]
@@ -97,7 +97,7 @@ def test_the_verdict_on_the_first_token_goes_by_rank_and_ratio(
 ) -> None:
     arms = summarise([record([f, *OTHERS], i) for i, f in enumerate(firsts)], 16)
     found = Findings("m", LENGTH, 16, len(firsts), "forward", "cpu", arms)
-    [line] = [line for line in diagnosis(found) if "the first token " in line]
+    [line] = [line for line in found.diagnosis if "the first token " in line]
     assert sentence in line
     assert "times the median token's part" in line
 
@@ -114,7 +114,7 @@ def test_the_ratio_is_a_geometric_mean_over_sequences() -> None:
 def test_no_sentence_compares_without_an_interval() -> None:
     """Five sequences or more, or the sentence says that it does not judge."""
     few = summarise([record([0.5, *OTHERS], i, 1 + i) for i in range(4)], 16)
-    lines = diagnosis(Findings("m", LENGTH, 16, 4, "forward", "cpu", few))
+    lines = Findings("m", LENGTH, 16, 4, "forward", "cpu", few).diagnosis
     [line] = [line for line in lines if "logit difference" in line]
     assert "is not judged from fewer than 5 sequences" in line
     assert not any("FlashAttention" in line or "no reason" in line for line in lines)
@@ -136,6 +136,6 @@ def test_the_verdict_says_how_it_grows_with_length(power: float, word: str) -> N
         for i in range(5)
     ]
     found = Findings("m", LENGTH, 16, 5, "forward", "cpu", summarise(records, 16))
-    [line] = [line for line in diagnosis(found) if "logit difference" in line]
+    [line] = [line for line in found.diagnosis if "logit difference" in line]
     assert f"logit difference {word}" in line
     assert replace(found, arms=()).arm("bf16") is None

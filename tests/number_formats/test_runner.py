@@ -13,7 +13,7 @@ import pytest
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import Findings, diagnosis
+from ropewalk.number_formats.results import Findings
 from ropewalk.number_formats.runner import (
     MEASUREMENTS,
     Measurement,
@@ -138,10 +138,10 @@ def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
         assert gain.logit_error_after < gain.logit_error_before
     else:
         assert gain.logit_error_after == pytest.approx(gain.logit_error_before, rel=0.01)
-    [line] = [line for line in diagnosis(found) if line.startswith("TRAP, as given")]
+    [line] = [line for line in found.diagnosis if line.startswith("TRAP, as given")]
     assert name in line
     assert gain.remedy in line
-    assert not any("no trap" in line for line in diagnosis(found))
+    assert not any("no trap" in line for line in found.diagnosis)
 
 
 @pytest.mark.parametrize(

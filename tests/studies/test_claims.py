@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,7 @@ from studies.training.cells import SUBJECTS, kept
 from studies.verdicts import STUDIES
 
 FIVE = MODELS[:5]
-ACCURACY = "next_token_accuracy"
+ACCURACY: Literal["next_token_accuracy"] = "next_token_accuracy"
 
 
 def found(*differences: float) -> Finding:

@@ -14,7 +14,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.arms import ARMS
-from ropewalk.number_formats.results import Findings, diagnosis
+from ropewalk.number_formats.results import Findings
 from ropewalk.number_formats.runner import Measurement, PrecisionSettings, cut, forwards
 from studies.precision import cost, tables
 from studies.precision.variants import with_sink
@@ -41,7 +41,7 @@ def loaded() -> LoadedModel:
 def verdict_on(loaded: LoadedModel, model: Any) -> tuple[Findings, str]:
     variant = replace(loaded, model=model, present_plan=present_plan(model.config, "variant"))
     found = Measurement(variant, list(read_documents("held-out")), SETTINGS).run()
-    [line] = [line for line in diagnosis(found) if "the first token " in line and "rank" in line]
+    [line] = [line for line in found.diagnosis if "the first token " in line and "rank" in line]
     return found, line
 
 

@@ -11,8 +11,11 @@ from torch.distributed.fsdp import FSDPModule
 
 from ropewalk.data.windows import IGNORED, Window
 from ropewalk.errors import RopewalkError
+from ropewalk.models.load import read_model
+from ropewalk.models.slices import Empty, without_weights
 from ropewalk.training import checkpoint
-from ropewalk.training.parallel import Division, check_sharded
+from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
+from ropewalk.training.ranks import check_seen, check_shared
 from tests.training import tiny
 from tests.training.hybrids import trainable
 from tests.training.sharded import Case, train, trainer, with_lora
@@ -107,6 +110,70 @@ def lora(store: Path, out: Path) -> Any:
     }  # fmt: skip
 
 
+def _empty(out: Path, model: Any, dtype: torch.dtype = torch.float32) -> Empty:
+    """A model that the first rank wrote, without its weights."""
+    if dist.get_rank() == 0:
+        model.save_pretrained(out, max_shard_size="20KB")
+    dist.barrier()
+    found = without_weights(out, dtype)
+    assert isinstance(found, Empty), found
+    return found
+
+
+def read_in_parts(store: Path, out: Path) -> Any:
+    ranks = dist.get_world_size()
+    name = f"parts {ranks}"
+    parts = _empty(out / f"model {ranks}", tiny.build())
+    assert all(own.is_meta for own in parts.model.parameters())
+    return train(name, Division(ranks), model=parts.model, weights=parts)(store, out)
+
+
+def parts_of_each_kind(store: Path, out: Path) -> Any:
+    """The names of weights and buffers that are not what one process loads, by model."""
+    models = {
+        "tied, rows that do not divide": tiny.build(tie_word_embeddings=True, vocab_size=65),
+        "hybrid": trainable("falcon_h1"),
+    }
+    found = {}
+    for name, model in models.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            folder = out / f"{name} {dtype}"
+            parts = _empty(folder, model, dtype)
+            shard_for_training(parts.model, Place(Division(2), "cpu"))
+            parts.read()
+            whole = read_model(folder, dtype)
+            for kind in ("named_parameters", "named_buffers"):
+                mine, theirs = (dict(getattr(own, kind)()) for own in (parts.model, whole))
+                found[f"{name}, {dtype}, {kind}"] = [
+                    key
+                    for key in {*mine, *theirs}
+                    if mine[key].dtype != theirs[key].dtype
+                    or not torch.equal(tiny.whole(mine[key]), theirs[key].detach())
+                ]
+    return found
+
+
+def other_files(store: Path, out: Path) -> Any:
+    """Copies are the same to the byte; then one has another byte."""
+    own = out / f"seen {dist.get_rank()}"
+    own.write_bytes(b"the same")
+    check_seen({"plan": "a"}, {"weights": own})
+    own.write_bytes(b"the same" if dist.get_rank() == 0 else b"the sane")
+    check_seen({"plan": "a"}, {"weights": own})
+
+
+def other_values(store: Path, out: Path) -> Any:
+    check_seen({"plan": "a", "settings": dist.get_rank()}, {})
+
+
+def other_folders(store: Path, out: Path) -> Any:
+    own = out / f"disk of {dist.get_rank()}"
+    own.mkdir()
+    check_shared(out)
+    assert not list(out.glob(".seen-*"))
+    check_shared(own)
+
+
 def weighted(store: Path, out: Path) -> Any:
     windows = tiny.weighted(tiny.stream(store))
     return train("weighted", Division(sequence=2), windows=windows)(store, out)
@@ -148,6 +215,11 @@ CASES: dict[int, dict[str, Case]] = {
         "no targets": no_targets,
         "not finite on a rank": not_finite_on_a_rank,
         "other weights": other_weights,
+        "parts 2": read_in_parts,
+        "parts of each kind": parts_of_each_kind,
+        "other files": other_files,
+        "other values": other_values,
+        "other folders": other_folders,
         "not sharded": not_sharded,
         "heads": heads,
         "other number": other_number,
@@ -162,6 +234,7 @@ CASES: dict[int, dict[str, Case]] = {
         "saved on 4": train(
             "saved on 4", Division(2, 1, 2), 4, save_strategy="steps", save_steps=2
         ),
+        "parts 4": read_in_parts,
         "sharded 4": train("sharded 4", Division(4)),
         "sequence 4": train("sequence 4", Division(sequence=4)),
         "sequence 2, copied 2": train("sequence 2, copied 2", Division(1, 2, 2)),

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache
 
 from ropewalk.attention.layout import AttentionLayout
+from ropewalk.data.windows import Arrangement
 from ropewalk.errors import Unsupported
 from ropewalk.training.mixers import ByDocument, _knows_boundaries, apart, keep_apart
 from tests.models.tiny import tiny_model
@@ -72,14 +73,15 @@ def test_parts_that_mix_are_found_and_documents_lose_what_they_lose_alone(family
             assert loss.item() == pytest.approx(alone.item(), abs=1e-5 * len(own)), (name, number)
 
 
-@pytest.mark.parametrize("family", HYBRIDS)
-@pytest.mark.parametrize("arrangement", ["anchor", "interleaved"])
+@pytest.mark.parametrize("family", [*HYBRIDS, "qwen3_next without experts"])
+@pytest.mark.parametrize("arrangement", _LAYOUTS)
 def test_a_document_changes_nothing_of_another(family: str, arrangement: str) -> None:
     """Neither loss nor gradients, to the bit; but where experts share a matrix product, which
     rounds by all their tokens."""
     layout = _LAYOUTS[arrangement]
-    model = built(family)
-    keep_apart(model)
+    name, *dense = family.split(" without ")
+    model = built(name, **({"mlp_only_layers": [0, 1, 2, 3]} if dense else {}))
+    assert keep_apart(model) == HYBRIDS[name][1]
     ids = tokens_of(layout)
     others = ids.clone()
     changed = layout.document_ids == 0
@@ -99,6 +101,43 @@ def test_a_document_changes_nothing_of_another(family: str, arrangement: str) ->
     torch.testing.assert_close(gradients, same, rtol=near, atol=near)
     first, changed_first = (losses(model, given, layout)[0] for given in (ids, others))
     assert abs(first - changed_first) > 0.1  # of itself it does change
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+@pytest.mark.parametrize("arrangement", ["full", "bookends"])
+def test_windows_of_full_and_bookends_lose_what_the_stock_model_does(
+    family: str, arrangement: Arrangement, store: Path
+) -> None:
+    """As training reads them: documents see each other through states too."""
+    model, stock = built(family), built(family)
+    keep_apart(model)
+    window = tiny.stream(store, arrangement)[3]
+    ids, positions = (
+        torch.from_numpy(own.copy())[None] for own in (window.tokens, window.layout.positions)
+    )
+    made = model(input_ids=ids, position_ids=positions, layout=window.layout).logits[0]
+    expected = stock(input_ids=ids).logits[0]
+    torch.testing.assert_close(made, expected, rtol=0, atol=2e-5)
+    labels = torch.from_numpy(window.labels.copy())
+    ours, theirs = (cross_entropy(own, labels) for own in (made, expected))
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_no_class_is_believed_that_its_fallback_keeps_boundaries(family: str) -> None:
+    """On a CPU, some raise where they are given any, and some take them and do nothing."""
+    model = built(family)
+    keep_apart(model)
+    for name in apart(model):
+        assert not vars(model.get_submodule(name))["forward"]._boundaries, name
+
+
+def test_kinds_that_mix_are_found_one_behind_another() -> None:
+    """What the second is given differs already, until the first keeps documents apart."""
+    model = built("lfm2")
+    second = model.model.layers[1].conv
+    second.__class__ = type("OtherConvolution", (type(second),), {})
+    assert keep_apart(model) == HYBRIDS["lfm2"][1]
 
 
 @pytest.mark.parametrize("family", HYBRIDS)

@@ -43,17 +43,33 @@ def test_each_epoch_is_packed_anew(store: Path) -> None:
     assert first.shape != second.shape or (first != second).any()
     assert read.available == len(epochs[0])
     assert read.epochs == len(read.windows) / len(epochs[0])
-    assert read.tokens(7) == 7 * BATCH * tiny.LENGTH
 
 
-def test_mixed_windows_count_the_tokens_of_both_lengths(store: Path) -> None:
-    job = job_of(store, 5, mixed_windows=True)
+def test_mixed_windows_are_long_and_short_documents_by_turns(store: Path) -> None:
+    """As in LongRoPE2: short documents stand apart, each from position 0, and fill as many tokens.
+
+    So every row of a short window is within the original length, and one of a long window is not.
+    """
+    job = job_of(store, 4, mixed_windows=True)
+    plain = job_of(store, 4).reading.windows
     original = job.plan.original_length
-    assert original < tiny.LENGTH
-    lengths = [job.reading.windows[step * BATCH].tokens.size for step in range(5)]
-    assert lengths == [tiny.LENGTH, original, tiny.LENGTH, original, tiny.LENGTH]
-    read = [job.reading.tokens(step) for step in range(6)]
-    assert read == [BATCH * sum(lengths[:step]) for step in range(6)]
+    windows = job.reading.windows
+    for number in range(4 * BATCH):
+        step, place = divmod(number, BATCH)
+        window = windows[number]
+        assert window.tokens.size == tiny.LENGTH
+        if step % 2 == 0:
+            expected = plain[step // 2 * BATCH + place]
+            assert (window.tokens == expected.tokens).all()
+            assert window.layout.positions.max() >= original
+            continue
+        layout = window.layout
+        assert layout.positions.max() < original < tiny.LENGTH
+        assert layout.document_lengths.max() <= original
+        assert layout.anchor_length == 0
+        starts = np.flatnonzero(np.diff(layout.document_ids, prepend=-9))
+        assert (layout.positions[starts] == 0).all()
+    assert job.reading.epochs == 2 * BATCH / job.reading.available
 
 
 def test_what_a_stage_reads_is_computed_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,13 +124,14 @@ def arguments(out: Path, steps: int, **changes: Any) -> TrainingArguments:
 def trainer(
     out: Path, windows: Sequence[Window], steps: int, *, model: Any = None, **changes: Any
 ) -> RopewalkTrainer:
-    own = {key: changes.pop(key) for key in ("division", "data", "keep", "final") if key in changes}
-    division = own.pop("division", None)
+    own = {key: changes.pop(key) for key in ("data", "keep", "final") if key in changes}
+    division, weights = changes.pop("division", None), changes.pop("weights", None)
     return RopewalkTrainer(
         build() if model is None else model,
         arguments(out, steps, **changes),
         train_dataset=windows,
         division=division,
+        weights=weights,
         callbacks=[RopewalkCallback(plan(), **own)],
     )
 

@@ -114,10 +114,7 @@ def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str
         if end > whole:
             yield f"the file has {whole:,} bytes, and {name} would end at {end:,}"
             return
-        expected = None
-        if size is not None:
-            padding = -(end - header.data) % header.alignment
-            expected = end + padding
+        expected = None if size is None else _padded(header, end)
 
 
 def ends_at(header: GGUFHeader, size: int) -> bool:
@@ -130,16 +127,19 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
     if len(known) < len(sizes) or not known:
         return False
     end = max(known)
-    padded = end + -(end - header.data) % header.alignment
-    return end <= size <= padded and size < header.path.stat().st_size
+    return end <= size <= _padded(header, end) and size < header.path.stat().st_size
 
 
 def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
     """How many bytes the file has after its last tensor and the padding that may follow it."""
     ends = (place.start + (sizes[name] or 0) for name, place in header.tensors.items())
     end = max(ends, default=header.data)
-    padding = -(end - header.data) % header.alignment
-    return max(0, header.path.stat().st_size - end - padding)
+    return max(0, header.path.stat().st_size - _padded(header, end))
+
+
+def _padded(header: GGUFHeader, end: int) -> int:
+    """Where the next tensor has its place, behind one that ends here."""
+    return end + -(end - header.data) % header.alignment
 
 
 def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:

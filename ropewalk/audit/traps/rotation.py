@@ -34,7 +34,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 (reading.runtime,),
                 f"{where}{what}{_because(reading)}",
                 "the model rotates by the wrong angles, and fails beyond its old length",
-                reading.remedy or (_OTHER_FORM if reading.notes else remedy),
+                _remedy(reading, remedy),
             )
         wanted, found = want.attention_scaling, got.attention_scaling
         if abs(found / wanted - 1) > TOLERANCE and not _rounded(found, wanted):
@@ -44,13 +44,13 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 f"{where}cos and sin are multiplied by {found:.6g} instead of {wanted:.6g}"
                 f"{_because(reading)}",
                 f"attention is {(found / wanted) ** 2:.3g} times as sharp as it should be",
-                reading.remedy
-                or (
-                    _OTHER_FORM
-                    if reading.notes
-                    else _attention_remedy(subject, reading.runtime, wanted)
-                ),
+                _remedy(reading, _attention_remedy(subject, reading.runtime, wanted)),
             )
+
+
+def _remedy(reading: Reading, usual: str) -> str:
+    """That of the runtime's class, where it has one of its own."""
+    return reading.remedy or (_OTHER_FORM if reading.notes else usual)
 
 
 def _rounded(found: float, wanted: float) -> bool:

@@ -233,23 +233,17 @@ class Server:
 
     def miscounted(self, read: int, sent: int) -> Miscounted:
         """The error for a prompt that was not read as it was sent."""
-        where = f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}"
         if read < sent:
-            told = (
-                "it cuts prompts, or tokenizes otherwise; raise its context length, or give the "
-                "tokenizer that it has (`tokenizer`)"
-            )
+            told = "it cuts prompts, or tokenizes otherwise; raise its context length"
         elif read == sent + 1:
-            told = (
-                "it adds a token, as a second BOS; make it add none, or give the tokenizer that it "
-                "has (`tokenizer`)"
-            )
+            told = "it adds a token, as a second BOS; make it add none"
         else:
-            told = (
-                "it puts a template around prompts, or tokenizes otherwise; serve without a "
-                "template, or give the tokenizer that it has (`tokenizer`)"
-            )
-        return Miscounted(f"{where}: {told}", read)
+            told = "it puts a template around prompts, or tokenizes otherwise; serve without one"
+        return Miscounted(
+            f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}: {told}, or give "
+            "the tokenizer that it has (`tokenizer`)",
+            read,
+        )
 
     def _ask(self, asked: dict[str, object]) -> dict[str, Any]:
         try:

@@ -1,0 +1,87 @@
+"""Mixtures of papers by name, one data file each: parts, shares, and where these are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.untrusted import Fields, read_json
+from ropewalk.values import frozen
+
+
+@dataclass(frozen=True)
+class Part:
+    """A domain of a mixture."""
+
+    share: float
+    text: str
+    """What the paper took."""
+    source: str
+    """Where the share is printed."""
+
+
+@dataclass(frozen=True)
+class PublishedMixture:
+    """A paper's shares of tokens by domain."""
+
+    name: str
+    source: str
+    parts: Mapping[str, Part]
+    missing: tuple[str, ...]
+    """What the source does not say."""
+
+    def shares(self, domains: Sequence[str]) -> Mapping[str, float]:
+        """By domain, if the user has text of each part, and of no other."""
+        lacking = [
+            f"{name} ({self.parts[name].text})" for name in self.parts if name not in domains
+        ]
+        if lacking:
+            raise InvalidValue(
+                "shares",
+                self.name,
+                f"there is no text of {', '.join(lacking)}",
+                f"give a corpus for each (`{next(iter(self.parts))}=FILE`), or shares of your own",
+            )
+        for domain in domains:
+            if domain not in self.parts:
+                raise InvalidValue(
+                    "shares",
+                    self.name,
+                    f"has no part {domain!r}",
+                    f"leave it out, name it as one of {', '.join(self.parts)}, or give shares of "
+                    "your own",
+                )
+        return {name: part.share for name, part in self.parts.items()}
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.json"))
+
+
+def named(name: str) -> PublishedMixture:
+    if name not in names():
+        raise UnknownName("mixture", name, names())
+    path = Path(__file__).parent / f"{name}.json"
+    fields = Fields(read_json(path), f"{path.name}: ")
+    parts = {}
+    for part, value in fields.mapping("parts").items():
+        own = Fields(value, f"{path.name}: parts.{part}")
+        parts[part] = own.build(
+            Part, share=own.number("share"), text=own.text("text"), source=own.text("source")
+        )
+    return fields.build(
+        PublishedMixture,
+        name=name,
+        source=fields.text("source"),
+        parts=frozen(parts),
+        missing=tuple(map(str, fields.items("missing"))),
+    )
+
+
+def shares_of(
+    given: Mapping[str, float] | str | None, domains: Sequence[str]
+) -> Mapping[str, float] | None:
+    """Shares as they are given, or those of a mixture by its name."""
+    return named(given).shares(domains) if isinstance(given, str) else given

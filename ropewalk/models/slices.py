@@ -1,0 +1,179 @@
+"""A model cut over ranks, each of which reads its own part of the weights and never the whole.
+
+    empty = without_weights(folder, torch.float32)    # on the meta device, with real buffers
+    fully_shard(…)                                    # by whoever trains it
+    empty.read()                                      # this rank's rows of each tensor
+
+A tensor is found by its name. Where transformers converts what the files hold (experts that it
+merges, names of other versions), no slice of a file is a slice of a weight: `without_weights` then
+says so, and the model has to be loaded whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from ropewalk.models.load import checked_weights, read_model
+
+
+@dataclass(frozen=True)
+class Place:
+    """A parameter or buffer of a module, under each of its names."""
+
+    stored: str
+    """The name in the files."""
+    held_by: tuple[tuple[nn.Module, str], ...]
+    """More than one where weights are tied."""
+
+    @property
+    def tensor(self) -> Tensor:
+        module, name = self.held_by[0]
+        own: Tensor = getattr(module, name)
+        return own
+
+    def put(self, value: Tensor) -> None:
+        for module, name in self.held_by:
+            if name in module._buffers:
+                module._buffers[name] = value
+            else:
+                module._parameters[name] = value  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A model whose weights are still in their files."""
+
+    model: Any
+    places: tuple[Place, ...]
+    files: tuple[Path, ...]
+
+    @torch.no_grad()
+    def read(self) -> None:
+        """Give the model its weights, of those that are cut this rank's part alone."""
+        places = {place.stored: place for place in self.places}
+        for path, names in _names(self.files).items():
+            for name in sorted(names & places.keys()):
+                # Opened for each, so that no pages of the others stay in memory.
+                with safe_open(path, framework="pt") as file:
+                    _read(places[name], file.get_slice(name))
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Have weights on the CPU for a while, which take no memory and say nothing.
+
+        peft makes an adapter's weights where those are that it goes around, and on the meta device
+        they would lose the values that were drawn for them.
+        """
+        former = {place.stored: place.tensor for place in self.places}
+        for place in self.places:
+            own = place.tensor
+            one = torch.zeros((), dtype=own.dtype).expand(own.shape)
+            made = nn.Parameter(one, own.requires_grad) if isinstance(own, nn.Parameter) else one
+            place.put(made)
+        try:
+            yield
+        finally:
+            for place in self.places:
+                place.put(former[place.stored].requires_grad_(place.tensor.requires_grad))
+
+
+def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
+    """The model of a folder, on the meta device but for buffers that no file holds; or the reason
+    why it must be loaded whole."""
+    files = checked_weights(folder)
+    model = read_model(folder, dtype, device_map={"": "meta"})
+    shapes = _shapes(files)
+    conversions = getattr(model, "_weight_conversions", None) or ()
+    if any(getattr(each, "operations", None) for each in conversions):
+        return "transformers converts weights of its files as it loads them"
+    named: dict[int, list[tuple[str, nn.Module, str]]] = {}
+    for prefix, module in model.named_modules():
+        for name, own in (*module._parameters.items(), *module._buffers.items()):
+            if own is not None and name not in module._non_persistent_buffers_set:
+                whole = f"{prefix}.{name}" if prefix else name
+                named.setdefault(id(own), []).append((whole, module, name))
+    places, absent = [], []
+    for aliases in named.values():
+        _, module, name = aliases[0]
+        shape = tuple(getattr(module, name).shape)
+        stored = next((own for own, *_ in aliases if shapes.get(own) == shape), None)
+        if stored is None:
+            absent.append(aliases[0][0])
+        else:
+            places.append(Place(stored, tuple((module, name) for _, module, name in aliases)))
+    if absent:
+        return f"its files have other names or shapes than the model ({absent[0]}, …)"
+    _make_buffers(model)
+    return Empty(model, tuple(places), tuple(files))
+
+
+def _names(files: Sequence[Path]) -> dict[Path, set[str]]:
+    found = {}
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            found[path] = set(file.keys())
+    return found
+
+
+def _shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for path, names in _names(files).items():
+        with safe_open(path, framework="pt") as file:
+            found |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    return found
+
+
+def _make_buffers(model: Any) -> None:
+    """Compute buffers that no file holds, such as frequencies, as the class does."""
+
+    def without_memory(module: nn.Module, name: str, own: Any) -> Any:
+        return None if own is None else nn.Parameter(own.to("meta"), own.requires_grad)
+
+    former = torch.get_default_dtype()
+    torch.set_default_dtype(model.dtype)
+    hook = register_module_parameter_registration_hook(without_memory)
+    try:
+        twin = type(model)(deepcopy(model.config))
+    finally:
+        hook.remove()
+        torch.set_default_dtype(former)
+    made = dict(twin.named_modules())
+    for prefix, module in model.named_modules():
+        for name in module._non_persistent_buffers_set:
+            if module._buffers.get(name) is not None:
+                module._buffers[name] = made[prefix]._buffers[name]
+
+
+def _read(place: Place, stored: Any) -> None:
+    own = place.tensor
+    if not isinstance(own, DTensor):
+        value = stored[:] if stored.get_shape() else stored[...]
+        whole = torch.empty(own.shape, dtype=own.dtype, device="cpu").copy_(value)
+        place.put(_as(own, whole))
+        return
+    shape, offset = compute_local_shape_and_global_offset(
+        own.shape, own.device_mesh, own.placements
+    )
+    local = torch.empty(shape, dtype=own.dtype, device=own.device_mesh.device_type)
+    if local.numel():
+        local.copy_(stored[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))])
+    cut = DTensor.from_local(
+        local, own.device_mesh, own.placements, shape=own.shape, stride=own.stride()
+    )
+    place.put(_as(own, cut))
+
+
+def _as(own: Tensor, value: Tensor) -> Tensor:
+    return nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value

@@ -21,8 +21,10 @@ import ropewalk as rw
 from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
 from docs.figures import Picture
-from ropewalk.evaluation.statistics import Interval, mean_interval
+from ropewalk.models.load import load
+from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, kept
+from studies.training.measure import Difference
 
 MODELS = ("tall", "wide", "narrow", "high base", "bundled", "low base", "tall 2", "wide 3")
 """One model of a size before a second one."""
@@ -160,6 +162,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         "factor": cell.factor,
         "arm": arm._asdict(),
         "samples": samples,
+        "weights": sampled_fingerprint(load(subject.path).model),
         "results": [[row.task, row.metric, round(row.value, 5)] for row in found.results],
         "seconds": round(time.process_time() - began, 1),
         "machine": {**machine(), "torch": torch.__version__},
@@ -178,34 +181,11 @@ def values(file: Path) -> dict[Cell, dict[Measure, float]]:
     return found
 
 
-class Finding(NamedTuple):
-    by_model: dict[str, float]
-    """By how much the better arm is better."""
-
-    @property
-    def mean(self) -> float:
-        return sum(self.by_model.values()) / len(self.by_model)
-
-    @property
-    def interval(self) -> Interval | None:
-        """Over models; those of one size are one cluster."""
-        sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mean_interval(list(self.by_model.values()), clusters=sizes) if sizes else None
-
-    def shown(self) -> str:
-        if not self.by_model:
-            return "–"
-        if self.interval is None:
-            return f"{self.mean:+.4f} ({len(self.by_model)} models)"
-        low, high = self.interval
-        return f"{self.mean:+.4f} ({low:+.4f} to {high:+.4f}; {len(self.by_model)} models)"
-
-
 def finding(
     known: Mapping[Cell, Mapping[Measure, float]],
     claim: Claim,
     arms: tuple[Arm, Arm] | None = None,
-) -> Finding:
+) -> Difference:
     better, worse = arms or (claim.better, claim.worse)
     sign = -1 if claim.measure.metric == "nats" else 1
     found = {}
@@ -213,7 +193,7 @@ def finding(
         own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
         if own in known and other in known and _asked(known, name, claim):
             found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])
-    return Finding(found)
+    return Difference(found)
 
 
 COPIES = 0.1
@@ -229,7 +209,7 @@ def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Clai
     return any(each[repeated] - each[text] >= COPIES for each in own)
 
 
-def verdict(found: Finding, planted: Finding | None, size: float) -> Verdict:
+def verdict(found: Difference, planted: Difference | None, size: float) -> Verdict:
     """Seen and contradicted need four models and an interval without zero; not seen needs a
     control that finds a planted effect no larger than the paper's; else it is undecided."""
     if len(found.by_model) < FEWEST or found.interval is None:
@@ -245,7 +225,7 @@ def verdict(found: Finding, planted: Finding | None, size: float) -> Verdict:
     return "undecided"
 
 
-def judged(study: Study) -> list[tuple[Claim, Finding, Finding | None, Verdict]]:
+def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Verdict]]:
     known, found = values(study.file), []
     for claim in study.claims:
         own = finding(known, claim)
@@ -257,8 +237,10 @@ def judged(study: Study) -> list[tuple[Claim, Finding, Finding | None, Verdict]]
 def table(study: Study) -> str:
     rows = ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
     for claim, own, control, said in judged(study):
-        planted = "–" if control is None else control.shown()
-        rows.append(f"| {claim.words} | {claim.size:+.4f} | {own.shown()} | {planted} | {said} |")
+        planted = "–" if control is None else control.shown(1, "+.4f")
+        rows.append(
+            f"| {claim.words} | {claim.size:+.4f} | {own.shown(1, '+.4f')} | {planted} | {said} |"
+        )
     lines = kept(study.file)
     missing = len(study.cells()) - len(lines)
     rows += ["", f"Not measured yet: {missing} of {len(study.cells())} cells."]

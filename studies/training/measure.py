@@ -172,6 +172,10 @@ class Difference(NamedTuple):
     by_model: dict[str, float]
 
     @property
+    def mean(self) -> float:
+        return sum(self.by_model.values()) / len(self.by_model)
+
+    @property
     def interval(self) -> Interval | None:
         """Over models; a size is a group as far as models of one size agree more than others."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
@@ -180,7 +184,7 @@ class Difference(NamedTuple):
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:
             return "–"
-        told = f"{times * sum(self.by_model.values()) / len(self.by_model):{form}}"
+        told = f"{times * self.mean:{form}}"
         if self.interval is None:
             many = len(self.by_model)
             return f"{told} ({many} model{'s' if many > 1 else ''})"
@@ -236,8 +240,7 @@ def sentences() -> list[Sentence]:
     found = difference(known, own, own.untrained, "retrieval", within=False)
     if found.interval is None:
         return []
-    mean = sum(found.by_model.values()) / len(found.by_model)
-    figures = (f"{100 * mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
+    figures = (f"{100 * found.mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
     words = (
         "200 steps under YaRN at 8 times the window raise retrieval there by {} points ({} to {})"
     )

@@ -9,16 +9,17 @@ from typing import Literal
 import pytest
 
 from studies import claims
-from studies.claims import MODELS, REPEATED, TEXT, Arm, Cell, Claim, Finding, Measure, verdict
+from studies.claims import MODELS, REPEATED, TEXT, Arm, Cell, Claim, Measure, verdict
 from studies.training.cells import SUBJECTS, kept
+from studies.training.measure import Difference
 from studies.verdicts import STUDIES
 
 FIVE = MODELS[:5]
 ACCURACY: Literal["next_token_accuracy"] = "next_token_accuracy"
 
 
-def found(*differences: float) -> Finding:
-    return Finding(dict(zip(FIVE, differences, strict=False)))
+def found(*differences: float) -> Difference:
+    return Difference(dict(zip(FIVE, differences, strict=False)))
 
 
 PRECISE = found(0.01, 0.011, 0.012, 0.01, 0.011)
@@ -39,7 +40,7 @@ NOISE = found(0.01, -0.011, 0.012, -0.01, 0.001)
     ],
 )
 def test_a_verdict_needs_models_an_interval_and_a_control(
-    own: Finding, planted: Finding | None, said: str
+    own: Difference, planted: Difference | None, said: str
 ) -> None:
     assert verdict(own, planted, 0.02) == said
 

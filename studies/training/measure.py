@@ -179,7 +179,7 @@ class Difference(NamedTuple):
     def interval(self) -> Interval | None:
         """Over models; a size is a group as far as models of one size agree more than others."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mixed_mean_interval(list(self.by_model.values()), sizes)
+        return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None
 
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:

@@ -184,7 +184,7 @@ class Difference(NamedTuple):
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:
             return "–"
-        told = f"{times * self.mean:{form}}"
+        told = f"{times * sum(self.by_model.values()) / len(self.by_model):{form}}"
         if self.interval is None:
             many = len(self.by_model)
             return f"{told} ({many} model{'s' if many > 1 else ''})"

@@ -172,10 +172,14 @@ class Difference(NamedTuple):
     by_model: dict[str, float]
 
     @property
+    def mean(self) -> float:
+        return sum(self.by_model.values()) / len(self.by_model)
+
+    @property
     def interval(self) -> Interval | None:
         """Over models; a size is a group as far as models of one size agree more than others."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mixed_mean_interval(list(self.by_model.values()), sizes)
+        return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None
 
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:
@@ -236,8 +240,7 @@ def sentences() -> list[Sentence]:
     found = difference(known, own, own.untrained, "retrieval", within=False)
     if found.interval is None:
         return []
-    mean = sum(found.by_model.values()) / len(found.by_model)
-    figures = (f"{100 * mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
+    figures = (f"{100 * found.mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
     words = (
         "200 steps under YaRN at 8 times the window raise retrieval there by {} points ({} to {})"
     )

@@ -1,0 +1,274 @@
+"""What the studies of papers' claims share: cells that are kept, and the rule of their verdicts.
+
+A study lists its cells and its claims. A cell is a model under a plan of `rw.plan`, evaluated by
+`rw.evaluate`; a finished one is a line of the study's cells.jsonl and is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+import ropewalk as rw
+from benchmarks.machine import machine, measured_on
+from benchmarks.text import read_text
+from docs.figures import Picture
+from ropewalk.models.load import load
+from studies.ranking.cells import sampled_fingerprint
+from studies.training.cells import SUBJECTS, kept
+from studies.training.measure import Difference
+
+MODELS = ("tall", "wide", "narrow", "high base", "bundled", "low base", "tall 2", "wide 3")
+"""One model of a size before a second one."""
+FEWEST = 4
+"""Models without which nothing is seen or contradicted; an interval needs five sizes besides."""
+SAMPLES = 24
+TEXT, REPEATED = "perplexity", "repetition"
+UNITS = {"next_token_accuracy": "share of tokens", "nats": "nats per token"}
+Verdict = Literal["seen", "not seen", "contradicted", "undecided"]
+
+
+class Arm(NamedTuple):
+    method: str
+    log_n: bool = False
+    """Queries are scaled by log n beyond the window."""
+    kept: int = 0
+    """First positions without interpolation."""
+    stretch: float = 1.0
+    """How much further the plan reaches than it has to: a planted fault."""
+
+
+class Cell(NamedTuple):
+    subject: str
+    factor: int
+    arm: Arm
+
+
+class Measure(NamedTuple):
+    task: str
+    metric: Literal["next_token_accuracy", "nats"]
+
+
+class Claim(NamedTuple):
+    """That one arm is better than another, by so much in the paper."""
+
+    words: str
+    source: str
+    factor: int
+    better: Arm
+    worse: Arm
+    measure: Measure
+    size: float
+    """The paper's difference, in the measure's unit."""
+    planted: tuple[Arm, Arm] | None = None
+    """The positive control: two arms of which the first is better by construction."""
+
+
+class Study(NamedTuple):
+    folder: Path
+    arms: Mapping[int, Sequence[Arm]]
+    """By factor, in the order in which they run."""
+    claims: Sequence[Claim]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cells.jsonl"
+
+    @property
+    def command(self) -> str:
+        return f"make study NAME={self.name}"
+
+    def cells(self) -> list[Cell]:
+        """First the arms that claims compare, and all of a model before the next model."""
+        compared = {
+            arm
+            for claim in self.claims
+            for arm in (claim.better, claim.worse, *(claim.planted or ()))
+        }
+        found = [
+            Cell(name, factor, arm)
+            for name in MODELS
+            for factor, arms in self.arms.items()
+            for arm in arms
+        ]
+        return sorted(found, key=lambda cell: cell.arm not in compared)
+
+
+def main(study: Study) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    if not parser.parse_args().report:
+        logging.disable(logging.WARNING)
+        torch.set_num_threads(1)
+        run(study.file, study.cells())
+    print(table(study))
+
+
+def run(file: Path, cells: Iterable[Cell], samples: int = SAMPLES) -> None:
+    """Append what is missing, a line each."""
+    done = set(values(file))
+    for cell in cells:
+        if cell in done:
+            continue
+        if not SUBJECTS[cell.subject].there:
+            print(f"{cell.subject} is not trained yet, and left out", flush=True)
+            continue
+        line = measured(cell, samples)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line) + "\n")
+        print(f"{cell}: {line['results']}, {line['seconds']:.0f} s", flush=True)
+
+
+def measured(cell: Cell, samples: int) -> dict[str, Any]:
+    began = time.process_time()
+    subject, arm = SUBJECTS[cell.subject], cell.arm
+    target = cell.factor * subject.window
+    bare = arm.method == "none"
+    plans = []
+    if not bare:
+        planned = rw.plan(
+            subject.path,
+            round(arm.stretch * target),
+            arm.method,
+            log_n="beyond" if arm.log_n else None,
+            kept_initial_positions=arm.kept or None,
+            notice=lambda _: None,
+        )
+        plans.append(planned.plan)
+    found = rw.evaluate(
+        subject.path,
+        plans=plans,
+        methods=["none"] if bare else [],
+        lengths=[target],
+        tasks=[TEXT, REPEATED],
+        samples=samples,
+        corpus=read_text().reporting,
+        notice=lambda _: None,
+    )
+    return {
+        "subject": cell.subject,
+        "factor": cell.factor,
+        "arm": arm._asdict(),
+        "samples": samples,
+        "weights": sampled_fingerprint(load(subject.path).model),
+        "results": [[row.task, row.metric, round(row.value, 5)] for row in found.results],
+        "seconds": round(time.process_time() - began, 1),
+        "machine": {**machine(), "torch": torch.__version__},
+    }
+
+
+def values(file: Path) -> dict[Cell, dict[Measure, float]]:
+    found: dict[Cell, dict[Measure, float]] = {}
+    for line in kept(file):
+        own = found[Cell(line["subject"], line["factor"], Arm(**line["arm"]))] = {}
+        for task, metric, value in line["results"]:
+            if metric == "perplexity":
+                own[Measure(task, "nats")] = math.log(value)
+            else:
+                own[Measure(task, metric)] = value
+    return found
+
+
+def finding(
+    known: Mapping[Cell, Mapping[Measure, float]],
+    claim: Claim,
+    arms: tuple[Arm, Arm] | None = None,
+) -> Difference:
+    better, worse = arms or (claim.better, claim.worse)
+    sign = -1 if claim.measure.metric == "nats" else 1
+    found = {}
+    for name in MODELS:
+        own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
+        if own in known and other in known and _asked(known, name, claim):
+            found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])
+    return Difference(found)
+
+
+COPIES = 0.1
+"""By how much repeated text must be easier than other text, under any arm, for a model to count."""
+
+
+def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
+    """Whether a model can show the claim: a model that does not copy says nothing of copying."""
+    if claim.measure.task != REPEATED:
+        return True
+    repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))
+    own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
+    return any(each[repeated] - each[text] >= COPIES for each in own)
+
+
+def verdict(found: Difference, planted: Difference | None, size: float) -> Verdict:
+    """Seen and contradicted need four models and an interval without zero; not seen needs a
+    control that finds a planted effect no larger than the paper's; else it is undecided."""
+    if len(found.by_model) < FEWEST or found.interval is None:
+        return "undecided"
+    low, high = found.interval
+    if low > 0:
+        return "seen"
+    if high < 0:
+        return "contradicted"
+    control = None if planted is None else planted.interval
+    if planted is not None and control is not None and control[0] > 0 and planted.mean <= size:
+        return "not seen"
+    return "undecided"
+
+
+def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Verdict]]:
+    known, found = values(study.file), []
+    for claim in study.claims:
+        own = finding(known, claim)
+        control = None if claim.planted is None else finding(known, claim, claim.planted)
+        found.append((claim, own, control, verdict(own, control, claim.size)))
+    return found
+
+
+def table(study: Study) -> str:
+    rows = ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
+    for claim, own, control, said in judged(study):
+        planted = "–" if control is None else control.shown(1, "+.4f")
+        rows.append(
+            f"| {claim.words} | {claim.size:+.4f} | {own.shown(1, '+.4f')} | {planted} | {said} |"
+        )
+    lines = kept(study.file)
+    missing = len(study.cells()) - len(lines)
+    rows += ["", f"Not measured yet: {missing} of {len(study.cells())} cells."]
+    if lines:
+        rows[-1] += f" {measured_on(lines[-1]['machine'], study.command)}."
+    return "\n".join(rows)
+
+
+def picture(study: Study) -> Picture:
+    """Each claim's difference over models with its interval, and the paper's."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.2 + 0.45 * len(study.claims)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, (claim, own, _, said) in enumerate(judged(study)):
+        first = row == 0
+        axes.plot([claim.size], [row], "D", color="tab:orange", label="paper" if first else None)
+        for i, name in enumerate(own.by_model):
+            label = "one model" if first and i == 0 else None
+            axes.plot([own.by_model[name]], [row], ".", color="tab:gray", label=label)
+        if own.interval is not None:
+            axes.plot(own.interval, [row, row], color="tab:blue")
+            label = "mean, 95% interval" if first else None
+            axes.plot([own.mean], [row], "o", color="tab:blue", label=label)
+        axes.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center")
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(study.claims)), [claim.words for claim in study.claims])
+    axes.invert_yaxis()
+    axes.set_xlabel("better arm less worse arm: " + UNITS[study.claims[0].measure.metric])
+    axes.legend(fontsize="small")
+    return Picture(figure)

@@ -1,0 +1,93 @@
+"""Studies of claims: the rule of verdicts, what is kept, and what a cell gives when run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from studies import claims
+from studies.claims import MODELS, REPEATED, TEXT, Arm, Cell, Claim, Measure, verdict
+from studies.training.cells import SUBJECTS, kept
+from studies.training.measure import Difference
+from studies.verdicts import STUDIES
+
+FIVE = MODELS[:5]
+ACCURACY: Literal["next_token_accuracy"] = "next_token_accuracy"
+
+
+def found(*differences: float) -> Difference:
+    return Difference(dict(zip(FIVE, differences, strict=False)))
+
+
+PRECISE = found(0.01, 0.011, 0.012, 0.01, 0.011)
+NOISE = found(0.01, -0.011, 0.012, -0.01, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("own", "planted", "said"),
+    [
+        (PRECISE, None, "seen"),
+        (found(*(-each for each in PRECISE.by_model.values())), None, "contradicted"),
+        (found(0.01, 0.011, 0.012), None, "undecided"),
+        (found(), PRECISE, "undecided"),
+        (NOISE, None, "undecided"),
+        (NOISE, PRECISE, "not seen"),
+        (NOISE, NOISE, "undecided"),
+        (NOISE, found(*(9 * each for each in PRECISE.by_model.values())), "undecided"),
+    ],
+)
+def test_a_verdict_needs_models_an_interval_and_a_control(
+    own: Difference, planted: Difference | None, said: str
+) -> None:
+    assert verdict(own, planted, 0.02) == said
+
+
+def test_a_model_that_does_not_copy_says_nothing_of_repeated_text() -> None:
+    better, worse = Arm("ntk_mixed"), Arm("ntk_fixed")
+    claim = Claim("", "", 8, better, worse, Measure(REPEATED, ACCURACY), 0.01)
+    known = {
+        Cell(name, 8, arm): {
+            Measure(TEXT, ACCURACY): 0.1,
+            Measure(REPEATED, ACCURACY): 0.11
+            + (0.2 if name == FIVE[0] else 0)
+            + 0.01 * (arm == better),
+        }
+        for name in FIVE
+        for arm in (better, worse)
+    }
+    assert claims.finding(known, claim).by_model == {FIVE[0]: pytest.approx(0.01)}
+    text = claim._replace(measure=Measure(TEXT, ACCURACY))
+    assert set(claims.finding(known, text).by_model) == set(FIVE)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_committed_cells_are_each_there_once_and_asked_for(study: claims.Study) -> None:
+    cells = claims.values(study.file)
+    assert len(cells) == len(kept(study.file))
+    assert set(cells) <= set(study.cells())
+    compared = {arm for each in study.claims for arm in (each.better, each.worse)}
+    assert compared <= {cell.arm for cell in study.cells()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_deleted_cell_runs_again_to_the_same_values(
+    study: claims.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smoke form: two cells, at twice the window, of a model that ships."""
+    monkeypatch.setitem(SUBJECTS, "smoke", SUBJECTS["bundled"])
+    asked = [
+        cell._replace(subject="smoke", factor=2)
+        for cell in study.cells()
+        if cell.subject == FIVE[0]
+    ][1:3]
+    file = tmp_path / "cells.jsonl"
+    claims.run(file, asked, samples=2)
+    first = kept(file)
+    file.write_text(json.dumps(first[0]) + "\n")
+    claims.run(file, asked, samples=2)
+    assert [line["results"] for line in kept(file)] == [line["results"] for line in first]
+    assert list(claims.values(file)) == asked

@@ -174,6 +174,8 @@ def trl(out: str) -> Trainer:
 
     from tests.evaluation.tiny import tokenizer
 
+    words = tokenizer()
+    words.pad_token = words.convert_ids_to_tokens(0)  # TRL asks for one; nothing is padded
     made = [
         {"input_ids": own.tokens.tolist(), "seq_lengths": own.layout.document_lengths.tolist()}
         for own in windows("reset")
@@ -184,7 +186,7 @@ def trl(out: str) -> Trainer:
         small(),
         args=SFTConfig(**given, dataset_kwargs={"skip_prepare_dataset": True}),
         train_dataset=datasets.Dataset.from_list(made),
-        processing_class=tokenizer(),
+        processing_class=words,
     )
     return trained
 

@@ -7,13 +7,13 @@ its configuration names, and goes on with no other.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
@@ -68,13 +68,12 @@ def load(path: Path) -> None:
         raise InputError(f"{path}: there is no such file; give a file of Python code (`plugin`)")
     before = {kind: set(own) for kind, own in _ALL.items()}
     name = f"ropewalk_plugin_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: must be Python code; name it FILE.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = str(path.resolve())
     again = {each for own in _ALL.values() for each in own.values() if each.origin == path.name}
     try:
-        spec.loader.exec_module(module)
+        # Never from bytecode: a file that is edited twice in a second would be the former one.
+        exec(compile(path.read_bytes(), module.__file__, "exec"), module.__dict__)
     except RopewalkError as error:
         raise InputError(f"{path}: {error}") from None
     except Exception as error:

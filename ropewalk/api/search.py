@@ -229,7 +229,7 @@ def search(
 
 def _named(objective: str | Own) -> str:
     """The name of an objective; a function is registered by its own."""
-    if isinstance(objective, str):
+    if not callable(objective):
         return objective
     from ropewalk.api.register import register
 

@@ -42,6 +42,8 @@ RARE_VALUES = {
         ("--tasks perplexity-hf", "Perplexity as the Hugging Face documentation computes it."),
         ("--tasks perplexity-yarn", "Perplexity as the YaRN paper computes it."),
         ("--tasks perplexity-longrope", "Perplexity as the LongRoPE paper computes it."),
+        ("--tasks perplexity-256", "Perplexity as LongRoPE's Tables 5 and 7, by tokens."),
+        ("--tasks perplexity-256k", "Perplexity as LongRoPE's Table 6, by tokens."),
         ("--tasks perplexity-base-bound", "Perplexity as Men et al. 2024 compute it."),
     ),
     "precision": (

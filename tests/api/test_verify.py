@@ -54,7 +54,7 @@ def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> N
         )
     assert [check.verdict for check in found.checks] == ["not established"] * 3
     assert found.not_established == tuple(str(check) for check in found.checks[:2])
-    assert "vllm well (by its rules)" in found.summary()
+    assert "vllm OK (by its rules)" in found.summary()
     assert "not established: weights: none in this folder; give the folder" in found.summary()
     assert rw.verify(folder, plan=export.plan) == found
     check_command(found, "verify", folder, "--plan", plan)

@@ -202,8 +202,8 @@ def test_a_searched_schedule_says_how_it_stands_on_documents_that_decided_nothin
     for held_out, said in (
         (Paired(20, 20, -0.03, -0.05, -0.01), "the searched schedule is better"),
         (Paired(20, 20, 0.03, 0.01, 0.05), "is worse there"),
-        (Paired(20, 20, -0.01, -0.03, 0.01), "do not decide which is better"),
-        (Paired(4, 4, -0.01, None, None), "do not decide which is better"),
+        (Paired(20, 20, -0.01, -0.03, 0.01), "inconclusive on these documents"),
+        (Paired(4, 4, -0.01, None, None), "inconclusive on these documents"),
     ):
         told = replace(found, legs=(replace(leg, chosen=SEARCHED, held_out=held_out),)).summary()
         assert said in told

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from ropewalk import registered
 from ropewalk.exporting import fresh_process
 from ropewalk.outputs import write_atomically
 from ropewalk.reports import figures
@@ -124,3 +125,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(figures, "save", save)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered() -> Iterator[None]:
+    """Methods, tasks and objectives of one test's files are no other test's."""
+    kept = {kind: dict(own) for kind, own in registered._ALL.items()}
+    yield
+    for kind, own in kept.items():
+        registered._ALL[kind].clear()
+        registered._ALL[kind].update(own)

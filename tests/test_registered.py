@@ -21,11 +21,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 METHOD = EXAMPLES / "own_method.py"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_ALL", {"method": {}, "task": {}, "objective": {}})
-
-
 def test_a_plugin_brings_a_method_to_plan_and_methods() -> None:
     def shown(*words: object) -> str:
         done = CliRunner().invoke(command_line([str(words[0])]), [*map(str, words)])

@@ -7,7 +7,6 @@ A study lists its cells and its claims. A cell is a model under a plan of `rw.pl
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import time
@@ -23,7 +22,7 @@ from benchmarks.text import read_text
 from docs.figures import Picture
 from ropewalk.models.load import load
 from studies.ranking.cells import sampled_fingerprint
-from studies.training.cells import SUBJECTS, kept
+from studies.training.cells import SUBJECTS, kept, run_missing
 from studies.training.measure import Difference
 
 MODELS = ("tall", "wide", "narrow", "high base", "bundled", "low base", "tall 2", "wide 3")
@@ -118,17 +117,7 @@ def main(study: Study) -> None:
 
 def run(file: Path, cells: Iterable[Cell], samples: int = SAMPLES) -> None:
     """Append what is missing, a line each."""
-    done = set(values(file))
-    for cell in cells:
-        if cell in done:
-            continue
-        if not SUBJECTS[cell.subject].there:
-            print(f"{cell.subject} is not trained yet, and left out", flush=True)
-            continue
-        line = measured(cell, samples)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(line) + "\n")
-        print(f"{cell}: {line['results']}, {line['seconds']:.0f} s", flush=True)
+    run_missing(file, cells, set(values(file)), lambda cell: measured(cell, samples))
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:

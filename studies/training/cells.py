@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,6 +158,23 @@ def measured(cell: Cell) -> dict[str, Any]:
         "seconds": round(time.process_time() - began, 1),
         "machine": {**machine(), "torch": torch.__version__},
     }
+
+
+def run_missing(
+    file: Path, wanted: Iterable[Any], done: set[Any], measure: Callable[[Any], dict[str, Any]]
+) -> None:
+    """Append the cells that are missing, a line each; those of untrained models are left out."""
+    for cell in wanted:
+        if cell in done:
+            continue
+        if not SUBJECTS[cell.subject].there:
+            print(f"{cell.subject} is not trained yet: {cell} is left out", flush=True)
+            continue
+        line = measure(cell)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line) + "\n")
+        done.add(cell)
+        print(f"{cell}: {line['results']}, {line['seconds']:.0f} s", flush=True)
 
 
 def plan_of(cell: Cell) -> ContextPlan:

@@ -11,10 +11,9 @@ run. Finished cells are kept in cells.jsonl and are not run again; a cell that w
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from studies.training.cells import (
     cell_of,
     kept,
     measured,
+    run_missing,
 )
 
 CELLS = Path(__file__).with_name("cells.jsonl")
@@ -59,23 +59,10 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.report:
         logging.disable(logging.WARNING)
-        run(cell for part in asked.parts for cell in PARTS[part])
+        done = {cell_of(line) for line in kept(CELLS)}
+        wanted = (cell for part in asked.parts for cell in PARTS[part])
+        run_missing(CELLS, wanted, done, measured)
     print(blocks()[PAGE])
-
-
-def run(wanted: Iterable[Cell]) -> None:
-    done = {cell_of(line) for line in kept(CELLS)}
-    for cell in wanted:
-        if cell in done:
-            continue
-        if not SUBJECTS[cell.subject].there:
-            print(f"{cell.subject} is not trained yet: {cell.name} is left out", flush=True)
-            continue
-        line = measured(cell)
-        with CELLS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        done.add(cell)
-        print(f"{cell.name}: {line['results']}, {line['seconds']:.0f} s", flush=True)
 
 
 def _over(subjects: Sequence[str], factor: int, *of: tuple[Any, ...]) -> list[Cell]:

@@ -226,12 +226,6 @@ def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
     found = [*_told_of_weights(job)]
     if loss is not None:
         found += warnings(job.approximations, loss)
-    if job.by_current_length and not is_dynamic(job.followed):
-        found.append(
-            "short and long factors are chosen by the longest position of a batch at every "
-            "forward: a long row changes short ones, and decoding past the original length through "
-            "the cache differs from computing anew"
-        )
     window = window_everywhere(job.checkpoint.config)
     if window is not None and window < job.asked.target_length:
         found.append(

@@ -14,6 +14,13 @@ from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import export_folder, prepare
 from ropewalk.progress import Progress, silent
 from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.features import is_dynamic
+
+BY_BATCH = (
+    "short and long factors are chosen by the longest position of a batch at every forward: a long "
+    "row changes short ones, and decoding past the original length through the cache differs from "
+    "computing anew"
+)
 
 
 def export(
@@ -44,6 +51,13 @@ def export(
         approximate=approximate,
     )
     load = f"AutoModelForCausalLM.from_pretrained({str(out)!r})"
+    two_lists = job.by_current_length and not is_dynamic(job.followed)
     return export_folder(
-        "transformers", job, out, overwrite=overwrite, load=load, progress=progress
+        "transformers",
+        job,
+        out,
+        overwrite=overwrite,
+        load=load,
+        caveats=(BY_BATCH,) if two_lists else (),
+        progress=progress,
     )

@@ -24,6 +24,7 @@ from ropewalk.runtimes.configs import (
     rope_settings,
     serving_config,
 )
+from ropewalk.runtimes.engines import two_servers
 from ropewalk.runtimes.features import untold
 
 ONE_POSITION = (
@@ -76,6 +77,7 @@ def export(
         caveats=(
             *(f"unknown: {said}" for said in untold(plan, job.checkpoint.config, engine)),
             *((ONE_POSITION,) if engine == "sglang" and any(map(loses_a_position, ropes)) else ()),
+            *two_servers(job.followed, engine),
             f"not verified in {engine} itself, whose engine does not run here: compared in "
             "transformers, and its rotary modules by tests/external/serving_rotary.py",
         ),

@@ -22,6 +22,7 @@ from ropewalk.models.stock_config import with_part
 from ropewalk.runtimes import every
 from ropewalk.runtimes.configs import Engine, changes, serving_config, with_length
 from ropewalk.runtimes.features import (
+    BY_SERVER,
     EXACT,
     LONGEST,
     ON_GPU,
@@ -72,7 +73,7 @@ def cell(engine: Engine, attention: str, feature: Feature) -> Cell:
         return Cell("refused", "it reads mscale_all_dim only with YaRN")
     if feature.kind == "growth":
         return _growth(model_class(feature.config, engine))
-    return Cell("approximated", LONGEST)
+    return _switching(engine, feature)
 
 
 def _turning(engine: Engine, feature: Feature) -> Cell:
@@ -100,6 +101,18 @@ def _turning(engine: Engine, feature: Feature) -> Cell:
     return Cell(found.fit, ON_GPU) if served.on_cpu and kind != "default" else found
 
 
+def _switching(engine: Engine, feature: Feature) -> Cell:
+    """vLLM takes one of two lists for good when it starts; SGLang changes with every batch.
+
+    Its folder is proven in transformers, so only where that has the two lists as well.
+    """
+    stock = every()["transformers"].cell
+    assert stock is not None, "exports are written for it"
+    if engine == "vllm" and stock(feature).fit == "exact":
+        return Cell("equivalent", BY_SERVER)
+    return Cell("approximated", LONGEST)
+
+
 def _growth(served: ModelClass) -> Cell:
     """The growth of queries that the model was trained with, by the key that the class reads."""
     if served.growth_key is None:
@@ -122,19 +135,20 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
         written = serving_config(source.config, followed, engine=engine)
     except RopewalkError as error:
         return Serving(engine, "impossible", reason_of(error, engine))
+    not_run = "; ".join((NOT_RUN, *two_servers(followed, engine)))
     # The growth of queries has a second name, which the published config may lack.
     own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
     if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
         accepted = runtime.accepts(source.config)
         if accepted is None or accepted >= length:
             line = runtime.line(here, length, None)
-            return row(engine, near, f"the model's own config, {NOT_RUN}", line)
+            return row(engine, near, f"the model's own config, {not_run}", line)
         # The frequencies are right, and the stated length is what the engine goes by.
         raised = with_length(source.config, length)
         line = runtime.line(here, length, changes(source.config, raised))
-        return row(engine, near, f"the model's own config with its length, {NOT_RUN}", line)
+        return row(engine, near, f"the model's own config with its length, {not_run}", line)
     line = runtime.line(here, length, changes(source.config, written))
-    not_run, lines = NOT_RUN, [line]
+    lines = [line]
     if engine == "vllm" and (layers := drafter_layers(source.config)):
         out = f"{Path(here).name}-{engine}"
         not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
@@ -144,6 +158,18 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     if unknown := untold(plan, source.config, engine):
         return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
     return row(engine, near, not_run, *lines)
+
+
+def two_servers(followed: ContextPlan, engine: str) -> tuple[str, ...]:
+    """Which server takes which of the two lists."""
+    if engine != "vllm" or not (two := [s for s in followed.schedules.values() if len(s) > 1]):
+        return ()
+    border = min(steps[0].up_to_length for steps in two)
+    return (
+        f"this server turns short text by the long list too; another, of the same weights, with "
+        f"--max-model-len {border} takes the short list, and sequences that stay within {border} "
+        "belong there",
+    )
 
 
 def yarn_keys(served: ModelClass) -> set[str]:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import UnknownName
+from ropewalk.errors import UnknownName, Unsupported
 from ropewalk.exporting import vllm
 from ropewalk.exporting.vllm import ONE_POSITION
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import every as runtimes
 from ropewalk.runtimes.configs import ENGINES, serving_config
 from tests.exporting.folders import TARGET, saved
+from tests.exporting.runtimes_page import two_lists
 
 RESULTS = Path(__file__).parents[1] / "external" / "serving_rotary.json"
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
@@ -91,6 +95,34 @@ def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: 
     assert {**load_config(source), **overrides} == config
 
 
+@pytest.mark.usefixtures("in_process")
+def test_one_folder_serves_short_text_by_its_own_list(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source")
+    plan = two_lists(extend_plan(present_plan(source), TARGET, "ntk_mixed"))
+    made = vllm.export(source, plan, tmp_path / "out")
+    assert made.agreement is not None
+    assert made.agreement.passed
+    window = plan.steps()[0].up_to_length
+    assert any(f"--max-model-len {window} takes the short list" in said for said in made.warnings)
+    read = runtimes()["vllm"].versions["vllm"](load_config(tmp_path / "out"))
+    assert read.switches == "by the declared length"
+    for step, got in zip(plan.steps(), read.layers["full_attention"], strict=True):
+        assert got.up_to_length == step.up_to_length
+        assert np.allclose(got.inverse_frequencies, step.schedule.inverse_frequencies, rtol=1e-12)
+    with pytest.raises(Unsupported, match="switching by length: the longest schedule"):
+        vllm.export(source, plan, tmp_path / "sglang", engine="sglang")
+
+
+def test_two_lists_with_two_scalings_have_no_folder_that_proves_them(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source")
+    plan = two_lists(extend_plan(present_plan(source), TARGET, "ntk_mixed"))
+    short, long = plan.steps()
+    other = replace(long, schedule=replace(long.schedule, attention_scaling=1.2))
+    plan = replace(plan, schedules={"full_attention": (short, other)})
+    with pytest.raises(Unsupported, match="switching by length: the longest schedule"):
+        vllm.export(source, plan, tmp_path / "out")
+
+
 def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "linear")
@@ -108,6 +140,9 @@ def test_the_kept_results_of_the_released_modules_are_whole() -> None:
         assert kept[engine]["worst"] == max(measured)
         assert len(lines) == 32
     assert kept["sglang"]["error_at_original_length"] > 0.1
+    # Servers of the original length, of one more, and of the target, with the same folder.
+    assert list(kept["vllm"]["two_lists"]) == ["256", "257", "2048"]
+    assert max(kept["vllm"]["two_lists"].values()) <= 1
 
 
 @pytest.mark.usefixtures("in_process")

@@ -38,6 +38,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes.configs import ENGINES, serving_config
 from ropewalk.runtimes.features import expressible
 from ropewalk.schedule import FloatArray, RotarySchedule
+from tests.exporting.runtimes_page import two_lists
 
 WINDOW, TARGET = 256, 2048
 ROTARY = {
@@ -214,6 +215,21 @@ def _check(engine: str, package: Any, config: Config, plan: ContextPlan) -> dict
     }
 
 
+def one_of_two_lists(package: Any, length: int) -> float:
+    """vLLM, started at a length, with a folder of two lists: beside the one that serves it."""
+    config = {**_SIZES, **CONFIGS["llama"]}
+    plan = two_lists(extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed"))
+    expressible(plan, config, "vllm", approximate=False)
+    written = serving_config(config, plan, engine="vllm")
+    importlib.import_module("vllm.config").get_current_vllm_config().model_config = (
+        types.SimpleNamespace(max_model_len=length)
+    )
+    package._ROPE_DICT.clear()  # it keeps a module for each setting, whatever the length
+    schedule = plan.schedule(length)
+    module = rotary_module("vllm", package, written, schedule.geometry)
+    return excess(cos_sin(module, schedule, range(length)), schedule, range(length))
+
+
 def boundary_of_sglang(package: Any) -> float:
     """What cos and sin are off by at the original length, were that written for SGLang's longrope.
 
@@ -248,6 +264,10 @@ def main(wheels: Path, result: Path) -> int:
                 "worst": worst,
                 "checks": lines,
             }
+            if engine == "vllm":
+                own = {n: one_of_two_lists(package, n) for n in (WINDOW, WINDOW + 1, TARGET)}
+                answer[engine]["two_lists"] = own
+                answer[engine]["verified"] &= max(own.values()) <= 1
             if engine == "sglang":
                 answer[engine]["error_at_original_length"] = boundary_of_sglang(package)
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")

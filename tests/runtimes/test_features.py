@@ -97,11 +97,12 @@ def test_what_no_config_says_is_only_approximated_anywhere() -> None:
         assert schedule.attention_scaling**2 == pytest.approx(mean)
 
 
-def test_two_lists_are_for_transformers_and_the_long_one_elsewhere() -> None:
+def test_two_lists_are_for_transformers_and_vllm_and_the_long_one_elsewhere() -> None:
     plan, config = given("llama-2-7b", "ntk_mixed")
     plan = runtimes_page.two_lists(plan)
-    assert loadable_by(plan, config) == ("transformers",)
-    assert expressible(plan, config, "transformers", approximate=False) == (plan, ())
+    assert loadable_by(plan, config) == ("transformers", "vllm")
+    for runtime in ("transformers", "vllm"):
+        assert expressible(plan, config, runtime, approximate=False) == (plan, ())
     assert expressible(plan, config, "sglang", approximate=True)[0].steps() == plan.steps()[1:]
 
 

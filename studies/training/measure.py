@@ -18,9 +18,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.machine import measured_on
 from docs.figures import Sentence
-from ropewalk.evaluation.statistics import Interval, mixed_mean_interval
+from ropewalk.evaluation.statistics import Interval, mixed_mean_interval, t_quantile
 from studies.training.cells import (
     BASE,
     CONTROL,
@@ -253,6 +255,8 @@ def page(known: dict[Cell, Line]) -> str:
         "",
         *_far(known),
         "",
+        *_settings(known),
+        "",
         f"Not measured yet: {unfinished(known)}. "
         f"{measured_on(kept(CELLS)[-1]['machine'], 'python -m studies.training.measure')}.",
     ]
@@ -330,6 +334,73 @@ def _far(known: dict[Cell, Line]) -> list[str]:
         ]
         rows.append(f"| {cell.subject} | {cell.factor} | {training} | {' | '.join(told)} |")
     return rows if len(rows) > 4 else []
+
+
+class Effect(NamedTuple):
+    """What a setting changes of an outcome, the others being as they are."""
+
+    mean: float
+    low: float
+    high: float
+
+
+SETTINGS: dict[str, Callable[[Cell], bool]] = {
+    "rate 1e-3 (less 3e-4)": lambda cell: cell.rate == 1e-3,
+    "half of short documents (less none)": lambda cell: cell.short,
+    "LoRA of rank 8 (less all weights)": lambda cell: bool(cell.lora),
+    "layout `reset` (less `full`)": lambda cell: cell.layout == "reset",
+    "layout `anchor` (less `full`)": lambda cell: cell.layout == "anchor",
+}
+
+
+def effects(
+    known: dict[Cell, Line], task: str, *, within: bool, cells: Sequence[Cell] = PARTS["settings"]
+) -> dict[str, Effect]:
+    """By least squares over the cells, each model with a level of its own."""
+    have = [cell for cell in cells if cell in known]
+    columns = [
+        *([cell.subject == name for cell in have] for name in SETTLED),
+        *([has(cell) for cell in have] for has in SETTINGS.values()),
+    ]
+    design = np.array(columns, dtype=float).T
+    free = len(have) - len(columns)
+    if free < 1 or np.linalg.matrix_rank(design) < len(columns):
+        return {}
+    found = np.array(
+        [
+            known[cell].share(task, SUBJECTS[cell.subject].window * (1 if within else cell.factor))
+            for cell in have
+        ]
+    )
+    fitted, *_ = np.linalg.lstsq(design, found, rcond=None)
+    variance = float(((found - design @ fitted) ** 2).sum()) / free
+    half = t_quantile(free) * np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
+    own = zip(SETTINGS, fitted[len(SETTLED) :], half[len(SETTLED) :], strict=True)
+    return {name: Effect(mean, mean - wide, mean + wide) for name, mean, wide in own}
+
+
+def _settings(known: dict[Cell, Line]) -> list[str]:
+    """What each setting of a training changes."""
+    outcomes = [("retrieval", False), ("text", False), ("retrieval", True), ("text", True)]
+    by_outcome = [effects(known, task, within=within) for task, within in outcomes]
+    if not by_outcome[0]:
+        return []
+    count = sum(cell in known for cell in PARTS["settings"])
+    rows = [
+        f"Settings of 100 steps at 8 times the window, {count} cells of {' and '.join(SETTLED)}: "
+        "what each changes, in points and in nats per token, with intervals over cells:",
+        "",
+        "| setting | retrieval | text | retrieval within | text within |",
+        "|---|---|---|---|---|",
+    ]
+    for name in SETTINGS:
+        told = []
+        for (task, _), found in zip(outcomes, by_outcome, strict=True):
+            times, form = (1, "+.3f") if task == "text" else (100, "+.0f")
+            mean, low, high = (f"{times * value:{form}}" for value in found[name])
+            told.append(f"{mean} ({low} to {high})")
+        rows.append(f"| {name} | {' | '.join(told)} |")
+    return rows
 
 
 def _shares(known: dict[Cell, Line]) -> list[str]:

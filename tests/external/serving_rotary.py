@@ -221,9 +221,9 @@ def one_of_two_lists(package: Any, length: int) -> float:
     plan = two_lists(extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed"))
     expressible(plan, config, "vllm", approximate=False)
     written = serving_config(config, plan, engine="vllm")
-    importlib.import_module("vllm.config").get_current_vllm_config().model_config = (
-        types.SimpleNamespace(max_model_len=length)
-    )
+    importlib.import_module(
+        "vllm.config"
+    ).get_current_vllm_config().model_config = types.SimpleNamespace(max_model_len=length)
     package._ROPE_DICT.clear()  # it keeps a module for each setting, whatever the length
     schedule = plan.schedule(length)
     module = rotary_module("vllm", package, written, schedule.geometry)

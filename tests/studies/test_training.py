@@ -11,7 +11,18 @@ from ropewalk.data.store import TokenStore
 from studies.bundled_model.windows import ANSWER, UNPREDICTABLE
 from studies.training import cells
 from studies.training.cells import BASE, CONTROL, NONE, SUBJECTS, TASKS, YARN, Cell, kept
-from studies.training.measure import CELLS, FIRST, PARTS, Line, apart, difference, lines
+from studies.training.measure import (
+    CELLS,
+    FIRST,
+    PARTS,
+    SETTINGS,
+    SETTLED,
+    Line,
+    apart,
+    difference,
+    effects,
+    lines,
+)
 
 
 def line(cell: Cell, share: float) -> Line:
@@ -73,3 +84,20 @@ def test_windows_are_full_and_answers_weigh_what_they_did(cell: Cell, tmp_path: 
     cells.write_tokens(cell._replace(order=1), 4, again.with_name("other"))
     other = again.with_name("other") / "tokens-00000.bin"
     assert other.read_bytes() != (place / "tokens-00000.bin").read_bytes()
+
+
+def test_the_effects_of_settings_are_told_apart_in_a_half_of_their_combinations() -> None:
+    """Planted effects, with noise: the intervals hold them, and those of nothing hold zero."""
+    planted = dict(zip(SETTINGS, (0.2, 0.0, -0.1, 0.0, 0.15), strict=True))
+    random = np.random.default_rng(1)
+    known = {}
+    for cell in PARTS["settings"]:
+        level = 0.5 if cell.subject == SETTLED[0] else 0.3
+        share = level + sum(planted[name] for name, has in SETTINGS.items() if has(cell))
+        known[cell] = line(cell, share + random.normal(0, 0.02))
+    found = effects(known, "needle", within=False)
+    for name, effect in found.items():
+        assert effect.low < planted[name] < effect.high
+        assert (effect.low <= 0 <= effect.high) == (planted[name] == 0)
+    few = dict(list(known.items())[:6])
+    assert not effects(few, "needle", within=False), "too few cells tell nothing apart"

@@ -33,11 +33,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.searches import (
+    BY_HAND,
     DOCUMENTS,
     LOOKS,
     REPORTED,
     STRATEGIES,
     SUBJECTS,
+    UNSEEN,
     Run,
     decides,
     forward_seconds,
@@ -46,7 +48,13 @@ from benchmarks.searches import (
     work,
 )
 from docs.figures import Picture, paragraph
-from ropewalk.evaluation.statistics import compare_means, holm, is_significant, t_interval
+from ropewalk.evaluation.statistics import (
+    compare_means,
+    holm,
+    is_significant,
+    mixed_mean_interval,
+    t_interval,
+)
 from ropewalk.outputs import write_atomically
 
 if TYPE_CHECKING:
@@ -337,8 +345,37 @@ def page(value: dict[str, Any]) -> str:
     """Two tables for each model: what each strategy came to, and the comparisons."""
     if not value["rows"]:
         return "No run is finished yet."
+    unseen = on_unseen(value)
     picture = "![Held-out score against tokens, by model](images/search.png)"
-    return "\n\n".join([*map(_of_subject, value["rows"]), several(value), picture])
+    return "\n\n".join([*map(_of_subject, value["rows"]), *unseen, several(value), picture])
+
+
+def on_unseen(value: dict[str, Any]) -> list[str]:
+    """What the draws that chose nothing say together: searches of one model as a group."""
+    rows = [row for row in value["rows"] if row["subject"] in UNSEEN]
+    told = []
+    for name in STRATEGIES:
+        differences, models = [], []
+        for row in rows:
+            for other, found in row["compared"].items():
+                own, _, reference = other.partition(" against ")
+                if own == name and reference in BY_HAND:
+                    by_seed = found["at_the_end"]["by_seed"]
+                    differences += by_seed
+                    models += [row["subject"]] * len(by_seed)
+        interval = mixed_mean_interval(differences, models) if differences else None
+        if interval is not None:
+            low, high = interval
+            told.append(f"{name} {np.mean(differences):+.3f} ({low:+.3f} to {high:+.3f})")
+    if not told:
+        return []
+    return [
+        paragraph(
+            f"On {' and '.join(row['subject'] for row in rows)}, which chose nothing, the score "
+            "less that of the best method by hand (the best on these documents, which favours it), "
+            f"with the models as groups: {'; '.join(told)}."
+        )
+    ]
 
 
 def several(value: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
+from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import coordinates, driver, space, surface
@@ -34,7 +35,7 @@ from ropewalk.searching.model.planted import Planted, Split, split_corpus
 from ropewalk.searching.model.settings import published_space
 from ropewalk.searching.objective import Kind
 from ropewalk.searching.space import Space
-from ropewalk.searching.strategies import adaptive, evolution
+from ropewalk.searching.strategies import adaptive, evolution, yarn
 from studies.bundled_model.train import finished
 from studies.ranking.cells import sampled_fingerprint
 
@@ -68,8 +69,12 @@ SUBJECTS = {
     "wide at 8 times": Subject("wide", 1, 1024),
     "tall at 8 times": Subject("tall", 1, 1024),
     "bundled": Subject(None, 0, 1024, evaluations=80),
+    "tall 4": Subject("tall", 4, 512),
+    "wide 4": Subject("wide", 4, 512),
 }
 REPORTED = ("wide", "tall")
+UNSEEN = ("tall 4", "wide 4")
+"""Trained after all strategies were written: what is shown on these chose nothing in them."""
 
 
 class Problem(NamedTuple):
@@ -144,6 +149,7 @@ STRATEGIES = {
     "adaptive": Row(
         evaluated(adaptive.strategy), 0.1, (adaptive, coordinates, surface), 4 * DOCUMENTS
     ),
+    "yarn's numbers": Row(evaluated(yarn.strategy), 0.1, (adaptive, surface, yarn), 4 * DOCUMENTS),
     "random": Row(evaluated(search_controls.random_search), 0.25, (search_controls,)),
     "covariance": Row(
         evaluated(search_controls.plain_covariance),
@@ -155,8 +161,8 @@ IN_COMMON = 48
 """Documents to search on that are drawn with those held out; a row that takes more gets others."""
 OTHER_SEEDS = 1000
 """Added to a seed for those others, so that they ask for other facts."""
-BY_HAND = ("linear", "ntk", "ntk_mixed", "yarn")
-"""The methods that this comparison was begun with; `ropewalk search` compares more."""
+BY_HAND = HAND_DESIGNED
+"""Those that `ropewalk search` compares; older runs have the first four."""
 ALSO_BY_HAND = ("adaptive", "evolution")
 """Rows whose runs also measure the hand-designed methods. In search_runs.jsonl, those of the search
 by gradient, which was removed, measured them where no other row had run."""

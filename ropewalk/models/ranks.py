@@ -88,10 +88,18 @@ class Ranks:
                 self._store.set(_FAILED, str(self.rank))
             if ended == self.size:
                 self._store.set(_ALL_END, "")
-            if ended == 1 and waits:  # in vain for those in a forward
-                self._store.wait([_ALL_END], 2 * _LOOK)
-        except (dist.DistStoreError, dist.DistNetworkError):
+        except dist.DistNetworkError:
             return self._failed() == str(self.rank)
+        # Others may still be importing, or wait in a collective, which breaks when this one leaves.
+        looks = 2 if dist.is_initialized() else 6
+        while ended == 1 and waits and looks:
+            try:
+                self._store.wait([_ALL_END], _LOOK)
+                break
+            except dist.DistStoreError:
+                looks -= 1
+            except (dist.DistNetworkError, KeyboardInterrupt):  # what failed is told, not this
+                break
         return bool(ended == 1)
 
     def meet(self, device: torch.device) -> DeviceMesh:

@@ -188,6 +188,8 @@ def extend(
         from ropewalk.pipeline.stage import Start, Work
         from ropewalk.pipeline.stages import stages
 
+        # Export reads files: of a hub id, those that were fetched.
+        files = found.name if found.kind == "bundled" else str(found.folder)
         with ExitStack() as stack:
             ranks = None if started() == 1 else _together(ranks_per_copy, stack)
             loaded = load_to_read(
@@ -208,9 +210,7 @@ def extend(
             if limit is not None:
                 settings = _within(limit, settings, loaded, path, notice)
             start = Start(
-                # Export reads files: of a hub id, those that were fetched.
-                found.name if found.kind == "bundled" else str(found.folder),
-                *(loaded, settings.target_length, *parted(documents)),
+                *(files, loaded, settings.target_length, *parted(documents)),
                 to_train=to_train,
                 place=None if is_preview() else path,
                 ranks=ranks,

@@ -76,7 +76,7 @@ def check_alone(command: str) -> None:
     if started() > 1:
         raise Unsupported(
             f"{command} runs in one process, and torchrun started {started()}; run it without "
-            "torchrun (evaluate, search and train share a model among ranks)"
+            "torchrun (evaluate, search, extend and train share a model among ranks)"
         )
 
 

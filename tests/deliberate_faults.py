@@ -82,6 +82,18 @@ FAULTS = {
         "if key not in own]",
         ("tests/evaluation/test_over_ranks.py",),
     ),
+    "a rank that failed leaves before the others have read of it": Fault(
+        "ropewalk/models/ranks.py",
+        "while ended == 1 and waits and looks:",
+        "while False:",
+        ("tests/searching/model/test_ranks.py",),
+    ),
+    "the ranks of an extension do not share what rank 0 found": Fault(
+        "ropewalk/pipeline/extend.py",
+        'result = _shared(each, work, "found", result)',
+        "pass",
+        ("tests/pipeline/test_over_ranks.py",),
+    ),
     "ranks of a second evaluation read the answers of the first": Fault(
         "ropewalk/models/ranks.py",
         'f"ropewalk/{next(_CALLS)}"',

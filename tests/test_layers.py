@@ -440,7 +440,7 @@ ROOMS = {
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
-            *("evaluation.forward_time", "evaluation.statistics"),
+            *("evaluation.forward_time", "evaluation.over_ranks", "evaluation.statistics"),
             *("budget", "evaluation.select", "evaluation.verdict"),
             *(
                 "exporting",

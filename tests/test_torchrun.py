@@ -66,7 +66,7 @@ def test_a_local_rank_that_is_no_number_is_refused(environment: pytest.MonkeyPat
         local_rank()
 
 
-@pytest.mark.parametrize("verb", ["extend", "fingerprint", "precision"])
+@pytest.mark.parametrize("verb", ["fingerprint", "precision"])
 def test_commands_of_one_process_refuse_several(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
     own |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,6 +16,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    RanksPerCopy,
     ShortLimit,
     Strict,
     TextField,
@@ -26,7 +28,7 @@ from ropewalk.api.common import (
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
 from ropewalk.models.source import runnable
@@ -40,9 +42,9 @@ from ropewalk.pipeline.settings import (
     recipe,
     settings_for,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
-from ropewalk.torchrun import check_alone
+from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.values import decode
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.extend import Done, Extended
     from ropewalk.pipeline.stage import Start
+    from ropewalk.searching.model.ranks import SearchRanks
 
 
 def _estimate(asked: _Asked) -> Estimate:
@@ -115,6 +118,7 @@ def extend(
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    ranks_per_copy: RanksPerCopy = 1,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -134,13 +138,24 @@ def extend(
     same plan everywhere. One in time depends on the machine, and a run that resumes keeps the plan
     that it began with.
 
+    Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
+    part of the cache; copies share the search, the evaluation and the verdict, and every rank
+    returns the result. The other stages run on rank 0 alone. Training (`train_steps`) is refused
+    there: train the exported model with `train`, and evaluate it.
+
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
     """
     with called("extend", extend, locals()):
-        check_alone("extend")
+        check_ranks(ranks_per_copy, "extend")
+        if is_preview():
+            check_alone("the estimate of extend")
+        if not first():
+            progress, notice, done = silent, unheard, lambda *_: None
         given = None if run is None else as_path(run, "run")
         limit = None if budget is None else as_budget(budget)
+        if started() > 1:
+            _check_over_ranks(limit, train_steps)
         documents = as_documents(corpus, field, notice)
         found = runnable(
             model,
@@ -167,49 +182,89 @@ def extend(
                 raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
             to_train = as_documents(train_corpus, field, notice)
         from ropewalk.data.corpora import corpus_digest
+        from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
-        from ropewalk.models.load import load
         from ropewalk.pipeline import extend as pipeline
         from ropewalk.pipeline.stage import Start, Work
         from ropewalk.pipeline.stages import stages
 
-        loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
-        rate, windows = recipe(loaded.model.num_parameters(), settings.target_length)
-        settings = replace(
-            settings,
-            learning_rate=rate if learning_rate is None else learning_rate,
-            batch=windows if batch is None else batch,
-        )
-        length = format_length(settings.target_length)
-        path = given or Path("runs") / f"extend-{found.short_name}-{length}"
-        if limit is not None:
-            settings = _within(limit, settings, loaded, path, notice)
-        start = Start(
-            # Export reads files: of a hub id, those that were fetched.
-            found.name if found.kind == "bundled" else str(found.folder),
-            *(loaded, settings.target_length, *parted(documents)),
-            to_train=to_train,
-            place=None if is_preview() else path,
-        )
-        pipeline.check(start, settings)
-        preview_ends(_Asked(start, settings))
-        _announce(start, settings, path, notice)
-        identity = {
-            **run_identity(loaded, documents),
-            **asdict(settings),
-            "stages": [each.name for each in stages(settings)],
-        }
-        if to_train:
-            identity["train_corpus_sha256"] = corpus_digest(to_train)
-        with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:
-            work = Work(**vars(start), directory=directory, notice=notice)
+        # Export reads files: of a hub id, those that were fetched.
+        files = found.name if found.kind == "bundled" else str(found.folder)
+        with ExitStack() as stack:
+            ranks = None if started() == 1 else _together(ranks_per_copy, stack)
+            loaded = load_to_read(
+                *(model, found, settings.target_length, "to", ranks),
+                dtype=dtype,
+                device=device,
+                allow_download=allow_download,
+                notice=notice,
+            )
+            rate, windows = recipe(loaded.model.num_parameters(), settings.target_length)
+            settings = replace(
+                settings,
+                learning_rate=rate if learning_rate is None else learning_rate,
+                batch=windows if batch is None else batch,
+            )
+            length = format_length(settings.target_length)
+            path = given or Path("runs") / f"extend-{found.short_name}-{length}"
+            if limit is not None:
+                settings = _within(limit, settings, loaded, path, notice)
+            start = Start(
+                *(files, loaded, settings.target_length, *parted(documents)),
+                to_train=to_train,
+                place=None if is_preview() else path,
+                ranks=ranks,
+            )
+            pipeline.check(start, settings)
+            preview_ends(_Asked(start, settings))
+            if ranks is None:  # each rank would time its own
+                _announce(start, settings, path, notice)
+            identity = {
+                **run_identity(loaded, documents),
+                **asdict(settings),
+                "stages": [each.name for each in stages(settings)],
+            }
+            if to_train:
+                identity["train_corpus_sha256"] = corpus_digest(to_train)
+            if ranks is not None:
+                ranks.check_same(identity)
+            directory = None
+            if first():
+                directory = stack.enter_context(
+                    RunDirectory(path, "extend", identity, apart_from=found.places)
+                )
+            work = Work(**vars(start), held=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
-            notice(pipeline.used(directory, settings, present.target_length))
-            offered = pipeline.training_offered(directory, extended)
-            if offered is not None:
-                notice(offered)
-        keep_report(path, notice)
+            if directory is not None:
+                notice(pipeline.used(directory, settings, present.target_length))
+                offered = pipeline.training_offered(directory, extended)
+                if offered is not None and ranks is None:
+                    notice(offered)
+        if first():
+            keep_report(path, notice)
         return extended
+
+
+def _check_over_ranks(limit: Budget | None, train_steps: int | str) -> None:
+    """Refuse what ranks cannot do together, before anything is loaded."""
+    if limit is not None and limit.unit == "seconds":
+        raise InvalidValue(
+            "budget", str(limit), "ranks differ in time", "give tokens, such as 1e9tok"
+        )
+    if train_steps:
+        raise Unsupported(
+            "extend does not train over ranks; leave `train_steps` out, and train under the plan "
+            "that it finds: torchrun … ropewalk train MODEL --plan RUN/plan.json"
+        )
+
+
+def _together(per_copy: int, stack: ExitStack) -> SearchRanks:
+    """The ranks that torchrun started."""
+    from ropewalk.searching.model.ranks import SearchRanks
+
+    ranks = stack.enter_context(SearchRanks.of_environment(per_copy))
+    ranks.by_heads = per_copy > 1
+    return ranks
 
 
 def _within(

@@ -64,6 +64,8 @@ def fingerprint(
     of deviation: about sixty forwards over `length`. What a server does to longer prompts alone is
     not seen. `check_server` compares a server with
     the result, on any machine: no weights are needed then.
+
+    It runs in one process, since it rounds whole weights; under torchrun it is refused.
     """
     with called("fingerprint", fingerprint, locals()):
         check_alone("fingerprint")

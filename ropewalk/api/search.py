@@ -167,8 +167,9 @@ def search(
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
         texts = as_documents(corpus, field, notice)
+        from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
-        from ropewalk.models.load import load, whole
+        from ropewalk.models.load import load
         from ropewalk.searching.model.forwards import announce_search
         from ropewalk.searching.model.legs import check_search, search_model
         from ropewalk.searching.model.ranks import SearchRanks
@@ -177,15 +178,23 @@ def search(
         with ExitStack() as stack:
             if ranks is not None:
                 stack.enter_context(ranks)
-                _divide(ranks, source, own_device(device), notice if first() else unheard)
-            loaded = load(
-                model,
-                dtype=dtype,
-                device=own_device(device),
-                allow_download=allow_download,
-                place=whole if ranks is None else ranks.place,
-                parts=ranks.per_copy if ranks is not None and ranks.by_heads else 1,
-            )
+                _divide(ranks, source, notice if first() else unheard)
+            if ranks is None or ranks.per_copy == 1 or ranks.by_heads:
+                loaded = load_to_read(
+                    *(model, source, settings.target_length, "to", ranks),
+                    dtype=dtype,
+                    device=device,
+                    allow_download=allow_download,
+                    notice=notice,
+                )
+            else:
+                loaded = load(
+                    model,
+                    dtype=dtype,
+                    device=own_device(device),
+                    allow_download=allow_download,
+                    place=ranks.place,
+                )
             if limit is not None and limit.unit == "seconds":
                 if ranks is not None:
                     raise InvalidValue(
@@ -237,16 +246,15 @@ def _named(objective: str | Own) -> str:
     return objective.__name__
 
 
-def _divide(ranks: SearchRanks, source: Source, device: str, notice: Notice) -> None:
+def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
     """Decide how the ranks of a copy share it: by heads where the class allows it."""
     if ranks.per_copy == 1:
         return
     from ropewalk.models.dividing import by_heads
-    from ropewalk.models.load import load_stock_config, placement
+    from ropewalk.models.load import load_stock_config
 
     if by_heads(load_stock_config(source.folder), ranks.per_copy):
         ranks.by_heads = True
-        ranks.meet(placement("auto", device, {})[0])
         notice("each rank holds its heads, and their part of the cache")
     else:
         notice("each rank holds its part of every layer; a rank reads a whole document")

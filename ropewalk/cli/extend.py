@@ -10,6 +10,7 @@ import typer
 from ropewalk.api.extend import extend
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say
+from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
     from ropewalk.cli.terminal import Terminal
@@ -45,6 +46,8 @@ def command(
             _show_cost(console, estimate)
         return
     found = call(done=lambda stage, result: _show_stage(console, stage, result))
+    if not first():
+        return
     if as_json:
         print_json(found)
     else:

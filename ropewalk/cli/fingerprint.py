@@ -42,7 +42,7 @@ def command(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how a planned model answers, or compare a server with it.
+    """Compute how a planned model answers, or compare a server with it; in one process alone.
 
     Exit code with --server: 0 same answers, 1 different, 3 inconclusive.
     """

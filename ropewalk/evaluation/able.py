@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from ropewalk.errors import InputError
@@ -29,9 +28,7 @@ def with_able_tasks(evaluation: Evaluation, progress: Progress) -> Evaluation:
     trial = replace(evaluation, settings=tried, notice=lambda _: None)
     records = trial.run(progress=share(progress, "choosing tasks"), subjects=[first])
     rates = {r.task: r.value for r in summarise(records) if is_main_answer(r)}
-    if answerer.ranks is not None:  # rank 0 alone has all answers
-        told = json.dumps(rates) if answerer.ranks.rank == 0 else None
-        rates = json.loads(answerer.ranks.apart("able").share(told))
+    rates = answerer.shared(rates)
     able = tuple(task for task in settings.tasks if rates.get(task, 0.0) >= LEAST)
     failed = [f"{task} ({rate:.0%})" for task, rate in rates.items() if task not in able]
     if not able:

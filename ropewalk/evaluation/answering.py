@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.settings import EvaluationSettings
     from ropewalk.models.ranks import Ranks
 
+T = TypeVar("T")
 TOKENS_PER_BATCH = 4096
 
 Batches = Sequence[Sequence[Sample]]
@@ -101,6 +102,10 @@ class Answerer(Protocol):
     def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
         """The state in which this subject answers at a length."""
         return nullcontext()
+
+    def shared(self, value: T) -> T:
+        """A value of JSON, as rank 0 has it where several ranks answer together."""
+        return value
 
     def begin(self, directory: RunDirectory | None) -> None:
         """Called before the first sample."""

@@ -150,18 +150,12 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
                 RunDirectory(run, "evaluate", evaluation.configuration, apart_from=answerer.files)
             )
             journal = directory.journal(RECORDS)
-        known: list[EvalRecord] = []
-        if ranks is not None:  # what rank 0 has kept, nobody asks again
-            kept = None if not root else json.dumps([] if journal is None else journal.records)
-            told = json.loads(ranks.apart("known").share(kept))
-            known = [] if root else [EvalRecord.from_json(record) for record in told]
         answerer.begin(directory)
-        records = evaluation.run(journal, share(progress, "scoring"), known)
+        records = evaluation.run(journal, share(progress, "scoring"))
         answerer.end(directory)
         found = concluded(answerer, evaluation.settings, records) if root else None
         if ranks is not None:
-            whole = None if found is None else json.dumps(found.to_json())
-            told = json.loads(ranks.apart("found").share(whole))
+            told = answerer.shared(None if found is None else found.to_json())
             found = found or Evaluated.from_json(told)
         assert found is not None
         if directory is not None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.models.ranks import Ranks
 from ropewalk.records import Mode
 from ropewalk.untrusted import parse_json
+
+T = TypeVar("T")
 
 
 class OverRanks(InProcess):
@@ -40,7 +42,7 @@ class OverRanks(InProcess):
     ) -> None:
         super().__init__(loaded, conditions, files)
         self.ranks = ranks
-        self._turns = count()
+        self._turns, self._values = count(), count()
 
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
         for batch in batches:
@@ -67,6 +69,13 @@ class OverRanks(InProcess):
             return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in told]
         sizes = [len(row) - start for row, start in zip(sequences, starts, strict=True)]
         return [TokenScores(np.zeros(size), np.zeros(size, np.int64)) for size in sizes]
+
+    def shared(self, value: T) -> T:
+        root = self.ranks.rank == 0
+        series = self.ranks.apart(f"shared/{next(self._values)}")
+        text = series.share(json.dumps(value) if root else None)
+        told: T = json.loads(text)
+        return value if root else told
 
     def _is_own(self, turn: int) -> bool:
         return turn % self.ranks.copies == self.ranks.copy

@@ -98,7 +98,7 @@ class Evaluation:
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
         """Ask these subjects, or all; what is known, or in the journal, is not asked again."""
-        kept = [] if journal is None else journal.records
+        kept = self.answerer.shared([] if journal is None else journal.records)
         records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
         records = [*known, *records]
         done = {record.key for record in records}

@@ -7,6 +7,7 @@ the same text in step, and get the same hidden states. What a class does not div
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from ropewalk.errors import InvalidValue, Unsupported
@@ -31,17 +32,20 @@ def check_divides(config: Any, ranks: int) -> str:
             f"transformers has no plan to divide a model of type {own.model_type!r} over ranks; "
             "run it with one rank to a copy (`ranks_per_copy` 1): copies share the samples"
         )
+    heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
         counts = getattr(own, key, None) or []
-        for count in [counts] if isinstance(counts, int) else counts:
-            if count % ranks and _divides_keys(plan):
-                fit = [n for n in range(2, count + 1) if count % n == 0]
-                raise InvalidValue(
-                    "ranks_per_copy",
-                    ranks,
-                    f"{count} {name} heads cannot be divided over so many ranks",
-                    f"give one of {', '.join(map(str, fit))}; more ranks are further copies",
-                )
+        heads += [(n, name) for n in ([counts] if isinstance(counts, int) else counts)]
+    other = [f"{n} {name}" for n, name in heads if n % ranks]
+    if other and _divides_keys(plan):
+        common = gcd(*(n for n, _ in heads))
+        fit = [str(n) for n in range(1, common + 1) if common % n == 0]
+        raise InvalidValue(
+            "ranks_per_copy",
+            ranks,
+            f"{other[0]} heads cannot be divided over so many ranks",
+            f"give {' or '.join(fit)}; more ranks are further copies",
+        )
     if not _divides_keys(plan):
         return "keys and values are not divided by this class: each rank keeps the whole cache"
     if "linear_attention" in (getattr(own, "layer_types", None) or ()):

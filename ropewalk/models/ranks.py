@@ -2,7 +2,7 @@
 
 Between copies no collective is involved, so a slow one holds nobody up: what they exchange goes
 through the store. The ranks of one copy have a process group of their own. Who fails says so in the
-store, and whoever waits there ends too.
+store, and whoever waits there ends too; the one that failed leaves after them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from ropewalk.errors import RopewalkError, Unsupported
 
-_FAILED = "ropewalk/failed"
+_FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
 _LOOK = timedelta(seconds=5)
 """How long to wait before looking whether somebody failed."""
 
@@ -71,10 +71,36 @@ class Ranks:
         if error is None:
             if self.per_copy > 1:
                 dist.destroy_process_group()
-        elif self._failed() is None:
-            self._store.set(_FAILED, str(self.rank))
+        elif self._ends_first(isinstance(error, Exception)):
+            return
         elif isinstance(error, RuntimeError):  # a collective breaks where a rank is gone
             self._end_with_the_failed()
+
+    def _ends_first(self, waits: bool) -> bool:
+        """Tell the others that this rank ends; False where another has failed before.
+
+        The one that failed first `waits` for them: torchrun ends all ranks once one has left, and
+        those that had not read of it could not say why they end.
+        """
+        try:
+            ended = self._store.add(_ENDING, 1)
+            if ended == 1:
+                self._store.set(_FAILED, str(self.rank))
+            if ended == self.size:
+                self._store.set(_ALL_END, "")
+        except dist.DistNetworkError:
+            return self._failed() == str(self.rank)
+        # Others may still be importing, or wait in a collective, which breaks when this one leaves.
+        looks = 2 if dist.is_initialized() else 6
+        while ended == 1 and waits and looks:
+            try:
+                self._store.wait([_ALL_END], _LOOK)
+                break
+            except dist.DistStoreError:
+                looks -= 1
+            except (dist.DistNetworkError, KeyboardInterrupt):  # what failed is told, not this
+                break
+        return bool(ended == 1)
 
     def meet(self, device: torch.device) -> DeviceMesh:
         """Begin the process group of this copy's ranks."""

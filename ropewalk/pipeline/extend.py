@@ -34,7 +34,7 @@ from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import SEARCHED, schedule_in_words
-from ropewalk.untrusted import Fields
+from ropewalk.untrusted import Fields, parse_json
 from ropewalk.values import Result, decode
 
 if TYPE_CHECKING:
@@ -197,20 +197,21 @@ def run_stages(
     for each in to_do:
         if not each.needed(work):
             continue
-        file = work.directory.path / f"{each.name}.json"
         result = None
-        if file.exists() and not redo:
-            result = each.recalled(
-                work,
-                read_result(
-                    file, each.name, each.result_type, run_id(work.directory.configuration)
-                ),
-            )
+        if work.held is not None and not redo and _file(each, work.held).exists():
+            result = _recalled(each, work)
             redo = result is None
+        result = _shared(each, work, "kept", result)
         if result is None:
-            work.directory.event("stage", name=each.name)
-            result = _counted(each, work, progress)
-            _write(file, each, work.directory, result)
+            if work.held is not None:
+                work.held.event("stage", name=each.name)
+            if work.held is not None or each.over_ranks:
+                result = _counted(each, work, progress)
+            if work.held is not None:
+                assert result is not None, "the first rank has the result"
+                _write(each, work.held, result)
+            result = _shared(each, work, "found", result)
+            assert result is not None
         work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
         changed = each.model_after(result)
         if changed is not None:
@@ -220,8 +221,30 @@ def run_stages(
     return Extended(name, settings, dict(work.results))
 
 
-def _counted(each: Stage[R], work: Work, progress: Progress) -> R:
-    """Run a stage, and note what it used, also if it is interrupted."""
+def _recalled(each: Stage[R], work: Work) -> R | None:
+    directory = work.directory
+    kept = read_result(
+        _file(each, directory), each.name, each.result_type, run_id(directory.configuration)
+    )
+    return each.recalled(work, cast(R, kept))
+
+
+def _shared(each: Stage[R], work: Work, state: str, result: R | None) -> R | None:
+    """What the first rank has."""
+    if work.ranks is None:
+        return result
+    own = None if result is None else result.to_json()
+    told = work.ranks.apart(f"{state}/{each.name}").share(
+        None if work.held is None else json.dumps(own)
+    )
+    value = parse_json(told, source="rank 0")
+    if work.held is not None or value is None:
+        return result
+    return cast(R, each.result_type.from_json(value, each.name))
+
+
+def _counted(each: Stage[R], work: Work, progress: Progress) -> R | None:
+    """Run a stage, and note what all copies of the model used, or, if it is interrupted, this."""
     began, read = time.monotonic(), 0
 
     def note(_: object, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -230,11 +253,19 @@ def _counted(each: Stage[R], work: Work, progress: Progress) -> R:
 
     hook = work.loaded.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
     try:
-        return each.run(work, progress)
+        result = each.run(work, progress)
+        if work.ranks is not None and each.over_ranks:
+            copies = work.ranks.apart(f"read/{each.name}")
+            if copies.rank == 0:
+                read += sum(int(copies.awaited(str(copy))) for copy in range(1, copies.copies))
+            elif copies.member == 0:
+                copies.put(str(copies.copy), str(read))
+        return result
     finally:
         hook.remove()
         seconds = round(time.monotonic() - began, 1)
-        work.directory.event(USED, stage=each.name, tokens=read, seconds=seconds)
+        if work.held is not None:
+            work.held.event(USED, stage=each.name, tokens=read, seconds=seconds)
 
 
 def _used(directory: RunDirectory) -> tuple[float, float]:
@@ -273,6 +304,10 @@ def training_offered(directory: RunDirectory, found: Extended) -> str | None:
     )
 
 
-def _write(file: Path, each: Stage[Any], directory: RunDirectory, result: Result) -> None:
+def _file(each: Stage[Any], directory: RunDirectory) -> Path:
+    return directory.path / f"{each.name}.json"
+
+
+def _write(each: Stage[Any], directory: RunDirectory, result: Result) -> None:
     value = {"stage": each.name, "run": run_id(directory.configuration), "result": result.to_json()}
-    directory.write(file.name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    directory.write(f"{each.name}.json", json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -10,9 +10,13 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
+from ropewalk.evaluation.answerers.in_process import InProcess
+from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice, Progress
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import Journal, RunDirectory
+from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
@@ -52,16 +56,33 @@ class Start:
     """Where none is given, training reads what the search reads."""
     place: Path | None = field(default=None, kw_only=True)
     """Where the run directory will be; None for a preview."""
+    ranks: SearchRanks | None = field(default=None, kw_only=True)
+    """Those of torchrun; each loads its part of the model."""
+
+    def answerer(self, stage: str, conditions: Sequence[Condition]) -> InProcess:
+        """The model under these conditions, in this process or over ranks."""
+        if self.ranks is None:
+            return InProcess(self.loaded, conditions)
+        return OverRanks(self.loaded, conditions, (), self.ranks.apart(stage))
 
 
 @dataclass(frozen=True)
 class Work(Start):
     """What every stage of one run is given."""
 
-    directory: RunDirectory
+    held: RunDirectory | None
+    """None on a rank that helps the first one."""
     notice: Notice
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     """What the stages before this one returned, by their names."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        assert self.held is not None, "the first rank keeps what there is"
+        return self.held
+
+    def journal(self, name: str) -> Journal | None:
+        return None if self.held is None else self.held.journal(name)
 
     @property
     def present(self) -> ContextPlan:
@@ -79,6 +100,8 @@ class Stage(Generic[R]):
     """Also that of its file in the run directory."""
     does: ClassVar[str]
     result_type: ClassVar[type[Result]]
+    over_ranks: ClassVar[bool] = False
+    """Whether all ranks run it; else the first one does, and the others wait."""
 
     def cost(self, window: int) -> Cost:
         """What it will take, for `--dry-run`; `window` is what the model serves now."""
@@ -95,8 +118,8 @@ class Stage(Generic[R]):
         """Whether there is anything to do, by the results so far; if not, it is left out."""
         return True
 
-    def run(self, work: Work, progress: Progress) -> R:
-        """Do the work; what is on disk already is not done again."""
+    def run(self, work: Work, progress: Progress) -> R | None:
+        """Do the work; what is on disk already is not done again. None where this rank helped."""
         raise NotImplementedError
 
     def recalled(self, work: Work, result: R) -> R | None:

@@ -160,7 +160,8 @@ def test_ranks_that_share_a_model_leave_the_run_of_one_process(
         assert errors.strip().endswith("error: rank 0 failed; see its output")
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
 def test_ranks_that_divide_heads_choose_as_one_process(
     count: int, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:

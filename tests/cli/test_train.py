@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -216,4 +217,5 @@ def test_a_machine_without_the_model_stops_the_other(
     done = machines(model, corpus, [tmp_path / "run"] * 2, [model, tmp_path / "absent"])
     assert all(each.returncode for each in done)
     said = "".join(each.stderr for each in done)
-    assert str(tmp_path / "absent") in said  # the other may be ended before it can say why
+    assert str(tmp_path / "absent") in said
+    assert re.search(r"error: rank [01] failed; see its output", said)

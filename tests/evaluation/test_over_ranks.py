@@ -11,14 +11,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.costs import here
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.models.dividing import check_divides
+from ropewalk.models.ranks import Ranks
+from ropewalk.models.source import resolve
 from ropewalk.run_directory import RECORDS, read_journal
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.evaluation import tiny
@@ -45,6 +49,9 @@ asked = json.loads(sys.argv[1])
 own = asked if isinstance(asked, list) else [asked]
 for each in own:
     each.update(each.pop("of rank", {}).get(rank, {}))
+if own[0].pop("unheeding", None) == rank:
+    from ropewalk.models.install import Installation
+    Installation._set = lambda *_: None
 found = [rw.evaluate(**each) for each in own]
 whole = {"found": [each.to_json() for each in found], "held": max(held)}
 json.dump(whole, open(f"{sys.argv[2]}/{rank}.json", "w"))
@@ -319,8 +326,10 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
 @pytest.mark.parametrize(
     ("family", "changes", "ranks", "told"),
     [
-        ("llama", {}, 3, "4 query heads cannot be divided .* give one of 2, 4"),
-        ("llama", {}, 4, "2 key heads cannot be divided .* give one of 2; more ranks are"),
+        ("llama", {}, 3, "4 query heads cannot be divided .* give 1 or 2; more ranks are"),
+        ("llama", {}, 4, "2 key heads cannot be divided .* give 1 or 2; more ranks are"),
+        ("llama", {"num_key_value_heads": 4}, 8, "4 query heads .* give 1 or 2 or 4; more"),
+        ("llama", {"num_key_value_heads": 1}, 2, "1 key heads .* give 1; more ranks are"),
         ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
         ("lfm2", {}, 2, "no plan to divide"),
         ("gpt_oss", {}, 2, "no plan to divide"),
@@ -346,3 +355,75 @@ def test_ranks_without_torchrun_and_for_a_server(llama: Path) -> None:
         rw.evaluate(server="http://localhost:1", ranks_per_copy=2)
     with pytest.raises((InputError, Unsupported), match="read from files"):
         rw.evaluate(tiny.loaded(), ranks_per_copy=2)
+
+
+def test_ranks_of_a_gguf_file_are_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF, and nothing that could be read")
+    with pytest.raises(Unsupported, match="`ranks_per_copy` is for a model in process"):
+        rw.evaluate(file, ranks_per_copy=2)
+    own = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
+    for key, value in {**own, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(key, value)
+    for other in ({"model": file}, {"server": "http://localhost:1"}):
+        with pytest.raises(Unsupported, match="ranks share a model in process alone"):
+            rw.evaluate(**other, ranks_per_copy=2)
+
+
+class Met(Exception):
+    """Loading would begin."""
+
+
+class Meeting(Ranks):
+    def meet(self, device: object) -> NoReturn:
+        raise Met
+
+
+def test_a_length_is_refused_before_loading_with_the_cache_of_a_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a cache that is divided, and all of one that stays whole, of 512 MiB each."""
+    monkeypatch.setattr(here, "main_memory", lambda: 700 * 2**20)
+    told: list[str] = []
+
+    def read(family: str, ranks: int) -> None:
+        folder = tmp_path / family
+        tiny_config(family).save_pretrained(folder)  # without weights: reading these would fail
+        load_to_read(
+            *(str(folder), resolve(str(folder)), 2**20, "to"),
+            Meeting(None, 0, ranks, per_copy=ranks),
+            dtype="auto",
+            device="cpu",
+            allow_download=False,
+            notice=told.append,
+        )
+
+    with pytest.raises(InvalidValue, match=r"to = 1048576: .* GiB \(cache 0\.5, .*"):
+        read("llama", 1)
+    with pytest.raises(Met):
+        read("llama", 2)
+    assert not told
+    with pytest.raises(InvalidValue, match=r"to = 1048576: .* GiB \(cache 0\.5, .*"):
+        read("phi3", 2)
+    assert "each rank keeps the whole cache" in told[0]
+    with pytest.raises(InvalidValue, match=r"4 query heads cannot be divided .* give 1 or 2"):
+        read("llama", 3)
+
+
+def test_a_plan_that_fails_to_take_effect_on_one_rank_ends_both_by_name(
+    llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    """One rank goes on to turn as before; the other would wait in the next sum over both."""
+    run = tmp_path / "run"
+    asked = {**ASKED, "model": llama, "corpus": corpus, "run": run, "ranks_per_copy": 2}
+    began = time.monotonic()
+    first, second = (
+        process.wait()
+        for process in started(fresh, 2, tmp_path / "out", {**asked, "unheeding": "1"})
+    )
+    assert time.monotonic() - began < 60
+    assert "GateFailed" in second.stderr
+    assert first.stderr.strip().endswith("rank 1 failed; see its output")
+    assert not {record["method"] for record in read_journal(run / RECORDS)} - {"none"}

@@ -29,6 +29,7 @@ from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Source, runnable
+from ropewalk.progress import Notice
 from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.torchrun import check_ranks, own_device, started
@@ -93,7 +94,13 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     check_reach(conditions, settings.lengths)
     with ExitStack() as stack:
         ranks = _ranks(asked, stack)
-        loaded = _loaded(asked, source, ranks, max(settings.lengths))
+        loaded = load_to_read(
+            *(asked.model, source, max(settings.lengths), "lengths", ranks),
+            dtype=asked.dtype,
+            device=asked.device,
+            allow_download=asked.allow_download,
+            notice=asked.notice,
+        )
         timed = _seconds(loaded, max(settings.lengths)) if ranks is None else None
         settings = asked.within_budget(settings, len(conditions), timed)
         answerer = InProcess(loaded, conditions, source.places)
@@ -134,32 +141,40 @@ def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:
     return stack.enter_context(Ranks.of_environment(asked.ranks_per_copy))
 
 
-def _loaded(asked: Asked, source: Source, ranks: Ranks | None, longest: int) -> LoadedModel:
-    """The model, or this rank's part of it; a length that does not fit is refused before."""
+def load_to_read(
+    model: object,
+    source: Source,
+    longest: int,
+    key: str,
+    ranks: Ranks | None,
+    *,
+    dtype: str,
+    device: str,
+    allow_download: bool,
+    notice: Notice,
+) -> LoadedModel:
+    """The model, or this rank's part of it; a length that does not fit is refused before.
+
+    `longest` is the argument `key`.
+    """
     from ropewalk.models.load import load
 
-    device = own_device(asked.device)
+    device = own_device(device)
     parts = 1 if ranks is None else ranks.per_copy
-    if isinstance(asked.model, str | Path):
+    if isinstance(model, str | Path):
         from ropewalk.costs.here import check_config
         from ropewalk.models.dividing import check_divides
         from ropewalk.models.load import load_stock_config, placement
 
         whole = "" if parts == 1 else check_divides(load_stock_config(source.folder), parts)
         if whole:
-            asked.notice(whole)
-        place, number = placement(asked.dtype, device, source.config)
-        read = partial(check_config, source.config, longest, "lengths", place, number)
+            notice(whole)
+        place, number = placement(dtype, device, source.config)
+        read = partial(check_config, source.config, longest, key, place, number)
         read(in_chunks=True, ranks=parts, cache_whole=bool(whole))
         if ranks is not None and parts > 1:
             ranks.meet(place)
-    return load(
-        asked.model,
-        dtype=asked.dtype,
-        device=device,
-        allow_download=asked.allow_download,
-        parts=parts,
-    )
+    return load(model, dtype=dtype, device=device, allow_download=allow_download, parts=parts)
 
 
 def _announce(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conclusion import Evaluated, concluded
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.runner import Evaluation
@@ -49,6 +48,7 @@ class Evaluate(Stage[EvaluatedExtension]):
     name = "evaluate"
     does = "perplexity, passkey, needle and key-value retrieval, before and after"
     result_type = EvaluatedExtension
+    over_ranks = True
 
     @property
     def settings(self) -> EvaluationSettings:
@@ -61,12 +61,14 @@ class Evaluate(Stage[EvaluatedExtension]):
         return Cost(tuple(Forwards(length, count) for length in self.lengths))
 
     def check(self, start: Start) -> None:
-        Evaluation(InProcess(start.loaded, ()), start.to_report, self.settings).check()
+        Evaluation(start.answerer(self.name, ()), start.to_report, self.settings).check()
 
-    def run(self, work: Work, progress: Progress) -> EvaluatedExtension:
-        answerer = InProcess(work.loaded, self._conditions(work))
+    def run(self, work: Work, progress: Progress) -> EvaluatedExtension | None:
+        answerer = work.answerer(self.name, self._conditions(work))
         evaluation = Evaluation(answerer, work.to_report, self.settings, work.notice)
-        records = evaluation.run(work.directory.journal(RECORDS), share(progress, self.name))
+        records = evaluation.run(work.journal(RECORDS), share(progress, self.name))
+        if work.held is None:  # the first rank has all answers
+            return None
         [leg] = work.result(Search).legs
         conclusion = concluded(answerer, self.settings, records)
         found = self.evaluated(conclusion, records, leg, self._chosen(work))

@@ -29,6 +29,7 @@ class Search(Stage[Found]):
     name = "search"
     does = "rescale factors and attention scaling, starting from the hand-designed methods"
     result_type = Found
+    over_ranks = True
 
     def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
@@ -57,14 +58,15 @@ class Search(Stage[Found]):
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
                 "can load for such a model; use plan --method ntk and export, or search"
             )
-        check_search(start.loaded, start.to_search, self.settings)
+        check_search(start.loaded, start.to_search, self.settings, start.ranks)
 
     def run(self, work: Work, progress: Progress) -> Found:
         return search_model(
             work.loaded,
             work.to_search,
             self.settings,
-            journal=work.directory.journal,
+            journal=work.journal,
+            ranks=work.ranks and work.ranks.apart(self.name),
             progress=progress,
             notice=work.notice,
         )

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import rates_of
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
-from ropewalk.evaluation.verdict import LOOKS, blocks, look
+from ropewalk.evaluation.verdict import LOOKS, Look, blocks, look
 from ropewalk.pipeline.results import Judged
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Work
 from ropewalk.pipeline.stages.evaluate import TASKS, Evaluate, Untrained
@@ -37,6 +36,7 @@ class Judge(Stage[Judged]):
     name = "verdict"
     does = "whether the chosen schedule works at the target, with more samples where they can tell"
     result_type = Judged
+    over_ranks = True
     of: ClassVar[type[Evaluate]] = Evaluate
     """The evaluation whose schedule is judged."""
     journals: ClassVar[tuple[str, ...]] = (RECORDS, PLANNED)
@@ -49,17 +49,21 @@ class Judge(Stage[Judged]):
 
     def run(self, work: Work, progress: Progress) -> Judged:
         chosen, plan = work.result(self.of).chosen, work.result(Search).plan
-        answerer = InProcess(work.loaded, [Condition(chosen, plan.id, plan)])
+        answerer = work.answerer(self.name, [Condition(chosen, plan.id, plan)])
+        kept = {
+            name: work.directory.journal(name).records
+            for name in self.journals
+            if work.held is not None and (work.held.path / name).exists()
+        }
         known = [
             record
-            for name in self.journals
-            if (work.directory.path / name).exists()
-            for i, each in enumerate(work.directory.journal(name).records, start=1)
+            for name, own in answerer.shared(kept).items()
+            for i, each in enumerate(own, start=1)
             if (record := EvalRecord.from_json(each, f"{name}: record {i}")).method == chosen
             and record.length == self.target_length
             and record.task in self.tasks
         ]
-        journal, tell = work.directory.journal(self.more), share(progress, self.name)
+        journal, tell = work.journal(self.more), share(progress, self.name)
         asked = [name for name in self.tasks if any(r.task == name for r in known)]
         taken = []
         for samples in blocks(self.samples, self.looks) if asked else ():
@@ -68,7 +72,7 @@ class Judge(Stage[Judged]):
             records = evaluation.run(journal, tell, known)
             rates = rates_of(self._of(records, samples), asked)
             assert rates is not None, "every task that is asked has answers"
-            taken.append(look(rates))
+            taken.append(Look(*answerer.shared(look(rates))))
             if taken[-1].verdict != "undecided":
                 break
         return Judged(chosen, self.target_length, tuple(taken))

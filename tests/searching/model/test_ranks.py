@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -183,6 +185,27 @@ def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPa
         SearchRanks(store, 1, 2).apart("search").serve(found.one)
     with pytest.raises(RopewalkError, match="rank 0 failed"), SearchRanks(store, 1, 2):
         raise RuntimeError("Connection closed by peer")
+
+
+def test_the_rank_that_failed_stays_until_the_others_have_read_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", timedelta(seconds=1))
+    store = HashStore()
+
+    def fail() -> None:
+        with contextlib.suppress(KeyError), SearchRanks(store, 0, 3):
+            raise KeyError("whatever")
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    for rank in (1, 2):
+        assert failing.is_alive()
+        ranks = SearchRanks(store, rank, 3)
+        with pytest.raises(RopewalkError, match="rank 0 failed; see its output"), ranks:
+            ranks.awaited("what never comes")
+    failing.join(2)
+    assert not failing.is_alive()
 
 
 def test_whoever_waits_ends_when_the_store_is_gone() -> None:

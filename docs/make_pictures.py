@@ -6,7 +6,8 @@ from docs.figures import Picture
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.reports.schedules import factor_curves, factors_figure
+from ropewalk.reports.figures import figure
+from ropewalk.reports.schedules import by_step, factors
 
 SHOWN = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
 
@@ -16,4 +17,4 @@ def pictures() -> dict[str, Picture]:
     present = present_plan(catalogue.find("llama-2-7b").config)
     plans = {name: extend_plan(present, 32768, name) for name in SHOWN}
     title = "Llama 2 from 4k to 32k: how much slower each pair turns"
-    return {"docs/images/methods.png": Picture(factors_figure(factor_curves(plans), title))}
+    return {"docs/images/methods.png": Picture(figure([factors(by_step(plans), title)]))}

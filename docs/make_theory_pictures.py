@@ -12,14 +12,8 @@ from docs.figures import Picture, Sentence
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend
-from ropewalk.reports.theory import (
-    AdvantageCurve,
-    AngleStrip,
-    ScoreCurve,
-    advantages_figure,
-    angles_figure,
-    score_bounds_figure,
-)
+from ropewalk.reports import theory
+from ropewalk.reports.figures import figure
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.coverage import TURN, coverage
 from ropewalk.theory.decay import decay, score_bound, similarity_advantage
@@ -50,26 +44,26 @@ def advantages() -> Figure:
         ),
     }
     distances = np.arange(TARGET)
-    curves = []
+    strips = []
     for label, schedule in shown.items():
         shares = similarity_advantage(schedule, distances) / schedule.geometry.pairs
         first = decay(schedule, TARGET).first_violation
-        curves.append(AdvantageCurve(label, distances, shares, first))
+        strips.append(theory.advantage(label, distances, shares, first))
     title = "Llama 2 (base 10,000, 4k) at 32k"
-    return advantages_figure(curves, title)
+    return figure(strips, title, size=(8.5, 1.3), strips=True)
 
 
 def score_bounds() -> Figure:
     """Eq. 14 at three bases, smoothed: single distances jump up and down."""
     distances = np.arange(0, 8192)
-    lines = []
+    curves = {}
     for base in (500.0, 1e4, 1e6):
         schedule = RotarySchedule.plain(RotaryGeometry(128, 128, base, 4096))
         values = score_bound(schedule, distances)
         means = (values / values[0]).reshape(-1, 32).mean(axis=1)
-        lines.append(ScoreCurve(f"base {base:,.0f}", distances[::32], means))
+        curves[f"base {base:,.0f}"] = distances[::32], means
     title = "Upper bound of the attention score, means of 32"
-    return score_bounds_figure(lines, title)
+    return figure([theory.score_bounds(curves, title)], size=(8, 4))
 
 
 def angles() -> Figure:
@@ -87,9 +81,9 @@ def angles() -> Figure:
         turned = distances * schedule.inverse_frequencies[-1]
         seen = coverage(schedule, TARGET, trained=trained).seen[-1]
         new = turned % TURN > seen * (1 + 1e-9)
-        strips.append(AngleStrip(label, distances, np.cos(turned), 4096, new))
+        strips.append(theory.angles(label, distances, np.cos(turned), 4096, new))
     title = "The slowest pair of Llama 2, trained at 4k, at 32k"
-    return angles_figure(strips, title)
+    return figure(strips, title, size=(8, 1.5), strips=True)
 
 
 def pictures() -> dict[str, Picture]:

@@ -9,6 +9,7 @@ def answers_twice(text: float, answers: float, retrieved: float) -> float:
 
 
 if __name__ == "__main__":
-    found = rw.search("bundled", "1k", objective=answers_twice, budget=2, documents=(2, 6, 3))
+    # So few documents show the way and prove nothing: by default there are many more of each.
+    found = rw.search("bundled", "1k", objective=answers_twice, budget=6, documents=(1, 2, 1))
     print(found.summary())
     print(found.plan.provenance)

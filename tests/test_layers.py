@@ -175,7 +175,10 @@ ROOMS = {
         wires=True,  # who answers in process needs torch, and a server does not
     ),
     "evaluation.compared": Row(
-        ("lengths", "values", "records", "reports", "evaluation.results", "evaluation.statistics"),
+        (
+            *("lengths", "values", "records", "reports", "reports.chart", "evaluation.results"),
+            "evaluation.statistics",
+        ),
         needs=("numpy",),
     ),
     "evaluation.conclusion": Row(
@@ -390,6 +393,7 @@ ROOMS = {
         (
             *(*VALUES, "outputs", "progress", "context_plan", "records", "evaluation.results"),
             *("evaluation.statistics", "evaluation.effective_length", "number_formats.results"),
+            "reports.chart",
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
@@ -397,13 +401,14 @@ ROOMS = {
     "run_on_disk": Row(
         ("errors", "untrusted", "values", "context_plan", "records", "run_directory")
     ),
-    "reports.page": Row(("errors", "lengths", "outputs")),
+    "reports.chart": Row(("lengths",)),
+    "reports.page": Row(("errors", "outputs", "reports.chart")),
     "reports.parts": Row(
         (
             *(*VALUES, "values", "context_plan", "records", "run_directory", "models.config"),
             *("evaluation.results", "evaluation.effective_length", "evaluation.statistics"),
             *("searching.model.results", "training.results", "reports", "reports.page"),
-            "evaluation.compared",
+            *("evaluation.compared", "reports.chart"),
             *("exporting.exported", "runtimes", "evaluation.conditions", "costs", "models.source"),
         ),
         needs=("numpy",),
@@ -413,7 +418,7 @@ ROOMS = {
             *("errors", "lengths", "values", "context_plan", "records", "run_directory"),
             *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
             *("searching.model.results", "training.results", "reports.page", "reports.parts"),
-            *("evaluation.conclusion", "number_formats.conclusion", "run_on_disk"),
+            *("evaluation.conclusion", "number_formats.conclusion", "run_on_disk", "reports"),
         ),
         needs=("numpy",),
     ),
@@ -421,7 +426,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "values", "records", "reports"),
             *("evaluation.conclusion", "evaluation.conditions", "evaluation.statistics"),
-            "evaluation.verdict",
+            *("evaluation.verdict", "reports.chart"),
             *("exporting.exported", "audit.finding", "audit.files.check", "training.results"),
         ),
         needs=("numpy",),

@@ -32,7 +32,7 @@ from ropewalk.values import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ropewalk.reports.theory import BoundCurve, ModelPoint
+    from ropewalk.reports.chart import Series
 
 Only = Literal["infimum", "safe"]
 
@@ -99,30 +99,34 @@ class Bounds(Result):
 
     def figure(self) -> Figure:
         """The bounds against length, with the bases of well-known models; or the islands."""
-        from ropewalk.reports.theory import IslandStrip, bounds_figure, islands_figure
+        from ropewalk.reports.figures import figure
+        from ropewalk.reports.theory import bounds, islands
 
         strips = [
-            IslandStrip(row.length, row.islands, row.safe)
+            (row.length, row.islands, row.safe)
             for row in self.rows
             if row.islands is not None and row.safe is not None
         ]
         if strips:
-            return islands_figure(strips, f"Bases that work, {self.heads}")
-        models = [*_model_points(self.head_dim, self.rotary_dim)]
-        return bounds_figure([*self._curves()], models, f"Bound of the base, {self.heads}")
+            shown = islands(strips, f"Bases that work, {self.heads}")
+            return figure([shown], size=(8.5, 1.1 + 0.55 * len(strips)))
+        models = _models(self.head_dim, self.rotary_dim)
+        return figure([bounds([*self._curves()], models, f"Bound of the base, {self.heads}")])
 
-    def _curves(self) -> Iterator[BoundCurve]:
-        from ropewalk.reports.theory import BoundCurve
+    def _curves(self) -> Iterator[Series]:
+        from ropewalk.reports.chart import Mark, Series
+        from ropewalk.reports.theory import BLUE, GREEN, GREY, ORANGE
 
-        for label, style, color, bases in (
-            ("safe base", "o-", "tab:green", [row.safe for row in self.rows]),
-            ("infimum", "o-", "tab:blue", [row.infimum for row in self.rows]),
-            ("Men et al. 2024", "x", "tab:orange", [r.published["men2024"] for r in self.rows]),
-            ("infinitely many pairs", "--", "0.6", [row.asymptotic for row in self.rows]),
+        for label, look, bases in (
+            ("safe base", GREEN, [row.safe for row in self.rows]),
+            ("infimum", BLUE, [row.infimum for row in self.rows]),
+            ("Men et al. 2024", ORANGE, [r.published["men2024"] for r in self.rows]),
+            ("infinitely many pairs", GREY, [row.asymptotic for row in self.rows]),
         ):
             known = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
-            if known:
-                yield BoundCurve(label, [*known], [*known.values()], style, color)
+            marks = tuple(Mark(length, base) for length, base in sorted(known.items()))
+            if marks:
+                yield Series(label, marks, look=look, drawn="points" if look == ORANGE else "line")
 
 
 def bound(
@@ -260,13 +264,12 @@ _MODELS = {
 }
 
 
-def _model_points(head_dim: int, rotary_dim: int) -> Iterator[ModelPoint]:
+def _models(head_dim: int, rotary_dim: int) -> Iterator[tuple[str, int, float]]:
     """The models whose heads are of this size and rotate as much."""
     from ropewalk.models.source import resolve
-    from ropewalk.reports.theory import ModelPoint
 
     for name, label in _MODELS.items():
         plan = resolve(name).present_plan
         geometry = plan.longest(plan.main_layer).geometry
         if (geometry.head_dim, geometry.rotary_dim) == (head_dim, rotary_dim):
-            yield ModelPoint(label, geometry.original_length, geometry.base)
+            yield label, geometry.original_length, geometry.base

@@ -104,11 +104,12 @@ class Comparison(Result):
 
     def figure(self) -> Figure:
         """The rescale factors of all candidates."""
-        from ropewalk.reports.schedules import factor_curves, factors_figure
+        from ropewalk.reports.figures import figure
+        from ropewalk.reports.schedules import by_step, factors
 
         plans = {candidate.name: candidate.plan for candidate in self.candidates}
         title = f"{self.model} to {format_length(self.target_length)}"
-        return factors_figure(factor_curves(plans, self.layers[0]), title)
+        return figure([factors(by_step(plans, self.layers[0]), title)])
 
 
 def compare_methods(

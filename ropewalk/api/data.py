@@ -117,10 +117,11 @@ class DataDescription(Result):
 
     def figure(self) -> Figure:
         """Tokens by the length of the documents that they are in, and by domain."""
-        from ropewalk.reports.data import lengths_figure
+        from ropewalk.reports.data import lengths
+        from ropewalk.reports.figures import figure
 
         by_length = {domain.name: domain.by_length for domain in self.domains}
-        return lengths_figure(by_length, None if self.fill is None else self.fill.length)
+        return figure([lengths(by_length, None if self.fill is None else self.fill.length)])
 
 
 def build_data(

@@ -117,10 +117,11 @@ class Inspection(Result):
 
     def figure(self) -> Figure:
         """The rescale factors of every step."""
-        from ropewalk.reports.schedules import factor_curves, factors_figure
+        from ropewalk.reports.figures import figure
+        from ropewalk.reports.schedules import by_step, factors
 
-        curves = factor_curves({self.schedule.method: self.plan}, self.plan.main_layer)
-        return factors_figure(curves, self.model)
+        steps = by_step({self.schedule.method: self.plan}, self.plan.main_layer)
+        return figure([factors(steps, self.model)])
 
 
 def inspect(

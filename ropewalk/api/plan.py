@@ -114,10 +114,11 @@ class Planned(Result):
 
     def figure(self) -> Figure:
         """The rescale factors, now and planned."""
-        from ropewalk.reports.schedules import factor_curves, factors_figure
+        from ropewalk.reports.figures import figure
+        from ropewalk.reports.schedules import by_step, factors
 
         plans = {"now": self.present, self.schedule.method: self.plan}
-        return factors_figure(factor_curves(plans, self.layers[0]), self._lengths())
+        return figure([factors(by_step(plans, self.layers[0]), self._lengths())])
 
     def _lengths(self) -> str:
         before, after = self.present.target_length, self.plan.target_length

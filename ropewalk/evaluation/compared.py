@@ -9,7 +9,9 @@ from ropewalk.evaluation.results import MethodComparison, labels
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, EvalResult
-from ropewalk.reports.comparison import comparison_figure, difference_panels
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.comparison import by_length
+from ropewalk.reports.figures import figure
 from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
@@ -66,11 +68,13 @@ class ComparedRuns(Result):
     def title(self) -> str:
         return f"{self.first} − {self.second}"
 
+    def charts(self) -> list[Chart]:
+        """The gains of the first run by context length, one chart per task."""
+        return by_length(self.comparisons, list(map(self.label, self.comparisons)))
+
     def figure(self) -> Figure:
-        """The differences by context length, one panel per task."""
-        return comparison_figure(
-            difference_panels(self.comparisons, list(map(self.label, self.comparisons))), self.title
-        )
+        """The gains of the first run by context length."""
+        return figure(self.charts(), f"{self.first} against {self.second} (95% intervals)")
 
 
 def _task(found: MethodComparison) -> str:

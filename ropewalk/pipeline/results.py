@@ -19,7 +19,9 @@ from ropewalk.evaluation.verdict import THRESHOLD, Look
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
-from ropewalk.reports.extend import MethodBars, extension_figure
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.extend import MethodBars, by_length
+from ropewalk.reports.figures import figure
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
@@ -58,6 +60,8 @@ class Inspected(Result):
 class Ranked(NamedTuple):
     method: str
     reason: str
+    cells: tuple[tuple[str, str], ...] = ()
+    """The reason as cells of a table, by column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +141,13 @@ class EvaluatedExtension(Evaluated):
     def summary(self) -> str:
         return f"{self.chosen}: {self.after}"
 
+    def charts(self) -> list[Chart]:
+        """Retrieval and perplexity by length, each method next to the others."""
+        return by_length(self.pooled, self.original_length, self.chosen)
+
     def figure(self) -> Figure:
         """Retrieval and perplexity by length, each method next to the others."""
-        return extension_figure(
-            self.pooled, chosen=self.chosen, original_length=self.original_length
-        )
+        return figure(self.charts())
 
 
 @dataclass(frozen=True, eq=False)

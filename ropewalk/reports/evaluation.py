@@ -1,24 +1,27 @@
-"""Pictures of an evaluation: a value against length, a grid of depth and length, loss by position.
-
-Views hold what is to be seen, as plain values; drawing them comes after and decides nothing.
-"""
+"""Charts of an evaluation: a value against length, a grid of depth and length, loss by position."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import Spread, estimate, grouped, labels
 from ropewalk.evaluation.statistics import rate_interval
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.records import PERPLEXITY, EvalRecord, EvalResult, is_main, is_main_answer, metric_of
-from ropewalk.reports.figures import as_text
+from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
+from ropewalk.reports.figures import figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LENGTH = Axis("context length", "log2", "length")
+RATE = Axis("", "linear", "percent")
+INTERVALS = "Bars are 95% intervals over samples."
+THRESHOLDS = {"ruler": "RULER's 85.6%", "own": "85% of its own"}
+"""The scores that make a length effective."""
 SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
 WIDE = 0.4
@@ -28,32 +31,6 @@ _IN_MODE = {
     "generate": ", generated",
     "shared_context": ", generated on shared contexts",
 }
-
-
-class Point(NamedTuple):
-    length: int
-    value: float
-    low: float | None
-    high: float | None
-
-
-class Curve(NamedTuple):
-    """One method's values by length."""
-
-    method: str
-    points: tuple[Point, ...]
-
-
-class Panel(NamedTuple):
-    """The curves of all methods on one task, by one metric, in one mode."""
-
-    task: str
-    mode: str
-    metric: str
-    label: str
-    curves: tuple[Curve, ...]
-    thresholds: tuple[tuple[str, float], ...] = ()
-    """Scores that make a length effective, each with what it is."""
 
 
 class Cell(NamedTuple):
@@ -89,44 +66,49 @@ class DepthGrid(NamedTuple):
         return [i / len(self.rows) for i in range(len(self.rows) + 1)]
 
 
-class PositionCurve(NamedTuple):
-    """One method's perplexity by position in the longest context."""
-
-    method: str
-    bins: tuple[tuple[int, int], ...]
-    points: tuple[Point, ...]
-    """Each with the end of its bin as its length."""
-
-
 def in_mode(mode: str) -> str:
     """A mode in the name of a picture; the usual one goes without saying."""
     return _IN_MODE[mode]
 
 
-THRESHOLDS = {"ruler": "RULER's 85.6%", "own": "85% of its own"}
-
-
-def panels(results: Sequence[EvalResult], effective: Sequence[EffectiveLength] = ()) -> list[Panel]:
-    """One panel per task and metric, one curve per subject, and the thresholds of means."""
-    found: dict[tuple[str, str, str, str], dict[str, list[Point]]] = {}
+def by_length(
+    results: Sequence[EvalResult],
+    original_length: int | None = None,
+    *,
+    effective: Sequence[EffectiveLength] = (),
+    main: str | None = None,
+) -> list[Chart]:
+    """One chart per task and metric, one series per subject, and the thresholds of means."""
+    found: dict[tuple[str, str, str, str], dict[str, list[Mark]]] = {}
     names = labels(result.subject for result in results)
     for r in filter(is_main, results):
-        curves = found.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
-        curves.setdefault(names[r.subject], []).append(Point(r.length, r.value, r.low, r.high))
+        series = found.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
+        series.setdefault(names[r.subject], []).append(Mark(r.length, r.value, r.low, r.high))
     return [
-        Panel(
-            *key,
-            tuple(Curve(method, tuple(sorted(points))) for method, points in own.items()),
+        Chart(
+            task if task == label else f"{task}: {label}",
+            LENGTH,
+            Axis(f"{label}{in_mode(mode)}", "log10")
+            if metric == PERPLEXITY.name
+            else RATE._replace(label=f"{label}{in_mode(mode)}"),
+            tuple(Series(name, tuple(sorted(own)), name == main) for name, own in series.items()),
+            original(original_length),
             tuple(
                 dict.fromkeys(
-                    (THRESHOLDS[e.criterion], e.threshold)
+                    Guide(e.threshold, THRESHOLDS[e.criterion])
                     for e in effective
-                    if (e.group, e.mode) == key[:2]
+                    if (e.group, e.mode) == (task, mode)
                 )
             ),
+            INTERVALS,
         )
-        for key, own in found.items()
+        for (task, mode, metric, label), series in found.items()
     ]
+
+
+def original(length: int | None) -> tuple[Guide, ...]:
+    """The length of pretraining, where it is known."""
+    return () if length is None else (Guide(length, "original length"),)
 
 
 def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
@@ -166,16 +148,63 @@ def _cell(records: Sequence[EvalRecord]) -> Cell | None:
     return Cell(sum(scores), len(scores), *(interval or (None, None)))
 
 
-def position_curves(records: Sequence[EvalRecord]) -> list[PositionCurve]:
-    """Perplexity by position, from the records that were scored by position."""
+def tiles(grid: DepthGrid) -> TileGrid:
+    """A grid as it is drawn."""
+    rows = tuple(f"{100 * a:.0f}–{b:.0%}" for a, b in pairwise(grid.edges))
+    counts = [cell.total for line in grid.rows for cell in line if cell is not None]
+    each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    cells = tuple(
+        tuple(
+            None
+            if cell is None
+            else Tile(
+                cell.rate,
+                f"{format_length(length)}, {depth}: {cell.right:g} of {cell.total}",
+                cell.is_vague,
+            )
+            for cell, length in zip(line, grid.lengths, strict=True)
+        )
+        for line, depth in zip(grid.rows, rows, strict=True)
+    )
+    return TileGrid(
+        f"{grid.task}, {grid.method}{in_mode(grid.mode)}",
+        LENGTH.label,
+        "depth",
+        tuple(map(format_length, grid.lengths)),
+        rows,
+        cells,
+        f"Depth is measured from the beginning of the context. Each cell has {each} samples; a "
+        f"question mark: its 95% interval is wider than {100 * WIDE:.0f} points.",
+    )
+
+
+def by_depth(records: Sequence[EvalRecord]) -> dict[str, list[TileGrid]]:
+    """The grids of each task with answers at a depth, one per subject."""
+    tasks = dict.fromkeys(r.task for r in records if r.depth is not None)
+    return {task: [*map(tiles, depth_grids(records, task))] for task in tasks}
+
+
+def by_position(
+    records: Sequence[EvalRecord], original_length: int | None = None, main: str | None = None
+) -> list[Chart]:
+    """Perplexity by position in the longest context, from records that were scored so."""
     by_subject = grouped((r for r in records if r.positions is not None), lambda r: r.subject)
     names = labels(by_subject)
-    curves = []
+    series = []
     for subject, own in by_subject.items():
         bins = grouped(own, lambda r: r.positions or (0, 0))
-        points = [Point(high, *estimate(group)) for (_, high), group in bins.items()]
-        curves.append(PositionCurve(names[subject], tuple(bins), tuple(points)))
-    return curves
+        marks = tuple(Mark(high, *estimate(group)) for (_, high), group in bins.items())
+        series.append(Series(names[subject], marks, names[subject] == main))
+    caption = f"Each value stands at the end of its stretch of positions. {INTERVALS}"
+    chart = Chart(
+        "In the longest contexts",
+        LENGTH._replace(label="position"),
+        Axis(PERPLEXITY.label, "log10"),
+        tuple(series),
+        original(original_length),
+        caption=caption,
+    )
+    return [chart] if series else []
 
 
 def figures(
@@ -185,171 +214,36 @@ def figures(
     effective: Sequence[EffectiveLength] = (),
     original_length: int | None = None,
 ) -> dict[str, Figure]:
-    """Every picture that these results have something for, by its name.
-
-    A dotted line marks the length of pretraining.
-    """
-    pictures: dict[str, Figure] = {}
-    shown = panels(results, effective)
-    if shown:
-        pictures["by-length"] = _panels_figure(shown, original_length)
-    for task in dict.fromkeys(r.task for r in records if r.depth is not None):
-        pictures[f"{task}-by-depth"] = _grids_figure(depth_grids(records, task))
-    positions = position_curves(records)
-    if positions:
-        pictures["perplexity-by-position"] = _positions_figure(positions, original_length)
-    return pictures
+    """Every picture that these results have something for, by its name."""
+    drawn: dict[str, Sequence[Chart | TileGrid]] = {
+        "by-length": by_length(results, original_length, effective=effective),
+        **{f"{task}-by-depth": grids for task, grids in by_depth(records).items()},
+        "perplexity-by-position": by_position(records, original_length),
+    }
+    vague = f"?: the 95% interval is wider than {100 * WIDE:.0f} points"
+    return {
+        name: figure(charts, vague if isinstance(charts[0], TileGrid) else "")
+        for name, charts in drawn.items()
+        if charts
+    }
 
 
 def spread_figure(spreads: Sequence[Spread], *, original_length: int) -> Figure:
-    """The means over several models by length, with the range as the band."""
-    found: dict[tuple[str, str, str], dict[str, list[Point]]] = {}
+    """The means over several models by length, with the range as the bar."""
+    found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for s in spreads:
-        point = Point(s.length, s.mean, s.lowest, s.highest)
-        found.setdefault((s.task, s.mode, s.metric), {}).setdefault(s.method, []).append(point)
-    shown = [
-        Panel(*key, "mean and range", tuple(Curve(m, tuple(sorted(p))) for m, p in own.items()))
-        for key, own in found.items()
-    ]
-    return _panels_figure(shown, original_length)
-
-
-@required_by("a figure")
-def _panels_figure(shown: Sequence[Panel], original_length: int | None) -> Figure:
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, panel in zip(grid.flat, shown, strict=False):
-        for i, curve in enumerate(panel.curves):
-            _draw_curve(axes, curve.method, curve.points, f"C{i}")
-        _lengths_axis(
-            axes, sorted({p.length for c in panel.curves for p in c.points}), original_length
-        )
-        for name, threshold in panel.thresholds:
-            axes.axhline(threshold, color="0.4", linewidth=0.8, linestyle="--", zorder=0)
-            axes.annotate(
-                name, (1, threshold), (-2, 2), ("axes fraction", "data"), "offset points",
-                fontsize=7, color="0.4", ha="right",
-            )  # fmt: skip
-        axes.set_title(panel.task, fontsize=10)
-        axes.set_ylabel(f"{panel.label}{in_mode(panel.mode)}", fontsize=9)
-        if panel.metric != PERPLEXITY.name:
-            axes.set_ylim(-0.03, 1.03)
-        else:
-            _perplexity_axis(axes, panel.curves)
-    for axes in list(grid.flat)[len(shown) :]:
-        axes.set_axis_off()
-    methods = {c.method for panel in shown for c in panel.curves}
-    if len(methods) > 1:
-        grid.flat[0].legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _draw_curve(axes: object, label: str, points: Sequence[Point], color: str) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
-    lengths = [point.length for point in points]
-    axes.plot(
-        lengths, [p.value for p in points], "o-", label=as_text(label), color=color, markersize=3
+        series = found.setdefault((s.task, s.mode, s.metric), {})
+        series.setdefault(s.method, []).append(Mark(s.length, s.mean, s.lowest, s.highest))
+    label = "mean and range"
+    return figure(
+        [
+            Chart(
+                f"{task}{in_mode(mode)}",
+                LENGTH,
+                Axis(label, "log10") if metric == PERPLEXITY.name else RATE._replace(label=label),
+                tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
+                original(original_length),
+            )
+            for (task, mode, metric), series in found.items()
+        ]
     )
-    bands = [(p.length, p.low, p.high) for p in points if p.low is not None and p.high is not None]
-    axes.fill_between(
-        [length for length, _, _ in bands],
-        [low for _, low, _ in bands],
-        [high for _, _, high in bands],
-        color=color,
-        alpha=0.15,
-        linewidth=0,
-    )
-
-
-def _lengths_axis(axes: object, lengths: Sequence[int], original_length: int | None) -> None:
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import NullLocator
-
-    assert isinstance(axes, Axes)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [format_length(length) for length in lengths], fontsize=8)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("context length", fontsize=9)
-    axes.grid(axis="y", color="0.92", linewidth=0.6)
-    if original_length is not None and lengths[0] <= original_length < lengths[-1]:
-        axes.axvline(original_length, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
-
-
-def _perplexity_axis(axes: object, curves: Sequence[Curve | PositionCurve]) -> None:
-    """Logarithmic where the values are far apart."""
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    assert isinstance(axes, Axes)
-    values = [point.value for curve in curves for point in curve.points]
-    if max(values) > 3 * min(values):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(ScalarFormatter())
-        axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-@required_by("a figure")
-def _grids_figure(grids: Sequence[DepthGrid]) -> Figure:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    lengths, rows = grids[0].lengths, len(grids[0].rows)
-    figure = Figure(
-        figsize=(max(3.0, 0.62 * len(lengths) + 1.4) * len(grids), 0.34 * rows + 1.6),
-        layout="constrained",
-    )
-    all_axes = figure.subplots(1, len(grids), squeeze=False, sharey=True)[0]
-    colors = matplotlib.colormaps["viridis"]
-    for axes, grid in zip(all_axes, grids, strict=True):
-        for y, row in enumerate(grid.rows):
-            for x, cell in enumerate(row):
-                if cell is None:
-                    continue
-                color = "0.85" if cell.is_vague else colors(cell.rate)
-                ink = "black" if cell.is_vague or cell.rate > 0.5 else "white"
-                axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], color=color, linewidth=0)
-                axes.text(
-                    x + 0.5,
-                    y + 0.5,
-                    f"{cell.rate:.0%}",
-                    color=ink,
-                    size=7,
-                    ha="center",
-                    va="center",
-                )
-        axes.set_xlim(0, len(lengths))
-        axes.set_ylim(rows, 0)
-        axes.set_xticks(
-            [i + 0.5 for i in range(len(lengths))], [format_length(n) for n in lengths], fontsize=8
-        )
-        axes.set_yticks(range(rows + 1), [f"{edge:.0%}" for edge in grid.edges], fontsize=8)
-        axes.tick_params(length=0)
-        axes.set_title(as_text(grid.method), fontsize=10)
-        axes.set_xlabel("context length", fontsize=9)
-    all_axes[0].set_ylabel("depth of the answer", fontsize=9)
-    task = f"{grids[0].task}{in_mode(grids[0].mode)}"
-    figure.suptitle(f"{task}: {grids[0].label} (grey: 95% interval above 40 points)", fontsize=9)
-    return figure
-
-
-@required_by("a figure")
-def _positions_figure(curves: Sequence[PositionCurve], original_length: int | None) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for i, curve in enumerate(curves):
-        _draw_curve(axes, curve.method, curve.points, f"C{i}")
-    _lengths_axis(axes, sorted({p.length for c in curves for p in c.points}), original_length)
-    _perplexity_axis(axes, curves)
-    axes.set_xlabel("position in the context, up to", fontsize=9)
-    axes.set_ylabel("perplexity", fontsize=9)
-    axes.legend(frameon=False, fontsize=8)
-    return figure

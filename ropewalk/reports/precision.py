@@ -1,251 +1,152 @@
-"""Pictures of a precision run, after Fig. 1 and Fig. 7 of the BFloat16 article, and its budget."""
+"""Charts of a precision run, after Fig. 1 and Fig. 7 of the BFloat16 article, and its budget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk.extras import required_by
-from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Findings
+from ropewalk.reports.chart import Axis, Chart, Mark, Series
+from ropewalk.reports.figures import figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-class MeasuredCurve(NamedTuple):
-    """One curve, with its interval where there is one."""
-
-    label: str
-    x: tuple[int, ...]
-    values: tuple[Estimate, ...]
+DIFFERENCE = "attention difference D"
 
 
-class Picture(NamedTuple):
-    """One set of axes."""
+def _chart(
+    title: str,
+    x: Axis,
+    y_label: str,
+    lines: Iterable[tuple[str, Iterable[float], Iterable[Estimate]]],
+) -> Chart:
+    """Values on a logarithmic scale, unless all are 0."""
+    series = [
+        Series(label, tuple(Mark(at, *value) for at, value in zip(xs, values, strict=True)),
+               look=None if label else 0)
+        for label, xs, values in lines
+    ]  # fmt: skip
+    positive = any(mark.y > 0 for own in series for mark in own.marks)
+    return Chart(title, x, Axis(y_label, "log10" if positive else "linear"), tuple(series))
 
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[MeasuredCurve, ...]
-    x_scale: str = "linear"
-    """The scale of matplotlib; `symlog` is linear around 0, and so shows it."""
-    linear_to: float = 1.0
+
+def _sure(values: Iterable[float]) -> list[Estimate]:
+    return [Estimate(value, None, None) for value in values]
 
 
-def shift_picture(found: Findings) -> Picture:
+def shift_chart(found: Findings) -> Chart:
     """D against Δ₁: Fig. 1, left."""
-    return Picture(
-        f"Δ₂ = {found.reference}",
-        "shift Δ₁",
-        "attention difference D",
-        tuple(
-            MeasuredCurve(
-                _label(arm), tuple(p.first for p in arm.curve), tuple(p.value for p in arm.curve)
-            )
-            for arm in found.arms
-        ),
-        "symlog",
-        linear_to=2.0 * found.reference,
+    lines = (
+        (_label(arm), [p.first for p in arm.curve], [p.value for p in arm.curve])
+        for arm in found.arms
     )
+    return _chart(f"Δ₂ = {found.reference}", _shift("Δ₁", found), DIFFERENCE, lines)
 
 
-def token_picture(found: Findings) -> Picture:
+def token_chart(found: Findings) -> Chart:
     """The parts of D by the token attended to: Fig. 1, middle."""
-    return Picture(
-        f"Δ₁ = 0, Δ₂ = {found.reference}",
-        "token attended to",
-        "its part of D",
-        tuple(
-            MeasuredCurve(
-                _label(arm),
-                tuple(range(len(arm.tokens))),
-                tuple(Estimate(value, None, None) for value in arm.tokens),
-            )
-            for arm in found.arms
-            if arm.weights == "given" and arm.arm in ("bf16", "bf16_model")
-        ),
-        "symlog",
+    lines = (
+        (_label(arm), range(len(arm.tokens)), _sure(arm.tokens))
+        for arm in found.arms
+        if arm.weights == "given" and arm.arm in ("bf16", "bf16_model")
     )
+    axis = Axis("token attended to", "symlog")
+    return _chart(f"Δ₁ = 0, Δ₂ = {found.reference}", axis, "its part of D", lines)
 
 
-def length_picture(found: Findings) -> Picture:
+def length_chart(found: Findings) -> Chart:
     """First-token logit difference against length: Fig. 1, right."""
-    return Picture(
-        "first token",
-        "sequence length",
-        "logit difference D_logit",
-        tuple(
-            MeasuredCurve(
-                _label(arm),
-                tuple(p.length for p in arm.logit_by_length),
-                tuple(p.value for p in arm.logit_by_length),
-            )
-            for arm in found.arms
-        ),
-        "log",
+    lines = (
+        (_label(arm), [p.length for p in own], [p.value for p in own])
+        for arm in found.arms
+        for own in [arm.logit_by_length]
     )
+    axis = Axis("sequence length", "log2", "length")
+    return _chart("first token", axis, "logit difference D_logit", lines)
 
 
-def sample_picture(found: Findings) -> Picture | None:
+def sample_chart(found: Findings) -> Chart | None:
     """D against Δ₁ for every sequence alone: Fig. 7, left."""
     arm = found.arm("bf16")
     if arm is None:
         return None
-    shifts = tuple(point.first for point in arm.curve)
-    return Picture(
-        f"bf16, every sequence, Δ₂ = {found.reference}",
-        "shift Δ₁",
-        "attention difference D",
-        tuple(
-            MeasuredCurve("", shifts, tuple(Estimate(value, None, None) for value in values))
-            for values in arm.sample_curves
-        ),
-        "symlog",
-        linear_to=2.0 * found.reference,
-    )
+    shifts = [point.first for point in arm.curve]
+    title = f"bf16, every sequence, Δ₂ = {found.reference}"
+    lines = (("", shifts, _sure(values)) for values in arm.sample_curves)
+    return _chart(title, _shift("Δ₁", found), DIFFERENCE, lines)
 
 
-def anchored_picture(found: Findings) -> Picture | None:
+def anchored_chart(found: Findings) -> Chart | None:
     """D against Δ₂ with Δ₁ = 0: Fig. 7, right."""
     arm = found.arm("bf16")
     if arm is None or not arm.anchored:
         return None
-    points = arm.anchored
-    line = MeasuredCurve("bf16", tuple(p.second for p in points), tuple(p.value for p in points))
-    return Picture(
-        "bf16, Δ₁ = 0", "shift Δ₂", "attention difference D", (line,), "symlog", linear_to=32.0
-    )
+    line = ("bf16", [p.second for p in arm.anchored], [p.value for p in arm.anchored])
+    return _chart("bf16, Δ₁ = 0", Axis("shift Δ₂", "symlog", linear_to=32.0), DIFFERENCE, [line])
 
 
-def budget_pictures(found: Findings) -> list[Picture]:
+def budget_charts(found: Findings) -> list[Chart]:
     """How far each arm's rotated pairs stray, near and far; logits by the shift."""
     whole = [error for error in found.budget if error.step == TOGETHER]
     shifts = sorted({error.shift for error in whole})
     by_pair = [
-        Picture(
+        _chart(
             f"positions from {shift:,} on",
-            "pair, from fast to slow",
+            Axis("pair, from fast to slow"),
             "error of a rotated pair",
-            tuple(
-                MeasuredCurve(
-                    e.arm,
-                    tuple(range(len(e.pair_errors))),
-                    tuple(Estimate(value, None, None) for value in e.pair_errors),
-                )
+            [
+                (e.arm, range(len(e.pair_errors)), _sure(e.pair_errors))
                 for e in whole
                 if e.shift == shift
-            ),
+            ],
         )
         for shift in dict.fromkeys((shifts[0], shifts[-1]))
     ]
-    by_shift = tuple(
-        MeasuredCurve(
+    by_shift = [
+        (
             arm,
-            tuple(e.shift for e in whole if e.arm == arm),
-            tuple(Estimate(e.logit_error, None, None) for e in whole if e.arm == arm),
+            [e.shift for e in whole if e.arm == arm],
+            _sure(e.logit_error for e in whole if e.arm == arm),
         )
         for arm in dict.fromkeys(error.arm for error in whole)
-    )
-    return [
-        *by_pair,
-        Picture("all steps", "shift", "error of a logit (rms)", by_shift, "symlog", 512.0),
     ]
+    axis = Axis("shift", "symlog", linear_to=512.0)
+    return [*by_pair, _chart("all steps", axis, "error of a logit (rms)", by_shift)]
 
 
-def drawings(found: Findings) -> dict[str, list[Picture]]:
-    """The values of every picture that the measurement has something for, by its name."""
-    alone = [p for p in (sample_picture(found), anchored_picture(found)) if p is not None]
+def charts(found: Findings) -> dict[str, list[Chart]]:
+    """All charts that the measurement has something for, by their figure."""
+    alone = [c for c in (sample_chart(found), anchored_chart(found)) if c is not None]
     pages = {
-        "shifts": [shift_picture(found), token_picture(found), length_picture(found)],
+        "shifts": [shift_chart(found), token_chart(found), length_chart(found)],
         "samples": alone,
-        "budget": budget_pictures(found) if found.budget else [],
+        "budget": budget_charts(found) if found.budget else [],
     }
-    shown = {name: [p for p in pictures if p.lines] for name, pictures in pages.items()}
-    return {name: pictures for name, pictures in shown.items() if pictures}
+    shown = {name: [c for c in own if c.series] for name, own in pages.items()}
+    return {name: own for name, own in shown.items() if own}
 
 
 def figures(found: Findings) -> dict[str, Figure]:
     """Every picture that the measurement has something for, by its name."""
-    return {name: _figure(pictures) for name, pictures in drawings(found).items()}
+    return {name: figure(own) for name, own in charts(found).items()}
 
 
 def drawn_figure(kept: object) -> Figure:
-    """The figure of one of the drawings, as JSON keeps them."""
-    pictures = []
-    for value in cast("list[list[Any]]", kept):
-        title, x_label, y_label, lines, *scale = value
-        read = (
-            MeasuredCurve(label, tuple(x), tuple(Estimate(*v) for v in values))
-            for label, x, values in lines
+    """The figure of charts, as JSON keeps them."""
+    shown = []
+    for title, x, y, lines, *_ in cast("list[list[Any]]", kept):
+        series = (
+            Series(label, tuple(Mark(*mark) for mark in marks), *look)
+            for label, marks, *look in lines
         )
-        pictures.append(Picture(title, x_label, y_label, tuple(read), *scale))
-    return _figure(pictures)
+        shown.append(Chart(title, Axis(*x), Axis(*y), tuple(series)))
+    return figure(shown)
+
+
+def _shift(name: str, found: Findings) -> Axis:
+    return Axis(f"shift {name}", "symlog", linear_to=2.0 * found.reference)
 
 
 def _label(arm: ArmResult) -> str:
     return arm.arm if arm.weights == "given" else f"{arm.arm}, {arm.weights} weights"
-
-
-@required_by("a figure")
-def _figure(pictures: Sequence[Picture]) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6 * len(pictures), 4.2), layout="constrained")
-    colors: dict[str, str] = {}
-    for axes, picture in zip(
-        figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True
-    ):
-        for line in picture.lines:
-            color = colors.setdefault(line.label, f"C{len(colors) % 10}")
-            drawn = [value.mean for value in line.values]
-            wide = len(line.x) > 64
-            style = "-" if wide or not line.label else "o-"
-            axes.plot(
-                line.x,
-                drawn,
-                style,
-                color=color if line.label else "C0",
-                label=line.label or None,
-                markersize=3,
-                linewidth=0.8 if wide or not line.label else 1.3,
-            )
-            band = [
-                (x, v.low, v.high)
-                for x, v in zip(line.x, line.values, strict=True)
-                if v.low is not None and v.high is not None
-            ]
-            axes.fill_between(
-                [x for x, _, _ in band],
-                [low for _, low, _ in band],
-                [high for _, _, high in band],
-                color=color,
-                alpha=0.15,
-                linewidth=0,
-            )
-        if any(value.mean > 0 for line in picture.lines for value in line.values):
-            axes.set_yscale("log")
-        _shift_axis(axes, picture)
-        axes.set_title(picture.title, fontsize=10)
-        axes.set_xlabel(picture.x_label, fontsize=9)
-        axes.set_ylabel(picture.y_label, fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.grid(axis="y", color="0.92", linewidth=0.6)
-        if any(line.label for line in picture.lines):
-            axes.legend(frameon=False, fontsize=7)
-    return figure
-
-
-def _shift_axis(axes: object, picture: Picture) -> None:
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import NullLocator
-
-    assert isinstance(axes, Axes)
-    if picture.x_scale == "symlog":
-        axes.set_xscale("symlog", linthresh=picture.linear_to)
-        axes.set_xlim(left=-0.05 * picture.linear_to)
-    elif picture.x_scale == "log":
-        axes.set_xscale("log", base=2)
-        lengths = sorted({x for line in picture.lines for x in line.x})
-        axes.set_xticks(lengths, [format_length(n) for n in lengths])
-        axes.xaxis.set_minor_locator(NullLocator())

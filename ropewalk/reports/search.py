@@ -1,26 +1,12 @@
-"""Pictures of a search: the factors that it found, and what it cost to find them. No torch."""
+"""Charts of a search: its progress, and each schedule's score next to its cost on short text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from ropewalk.extras import required_by
-from ropewalk.reports.schedules import FactorCurve
-from ropewalk.schedule import RotarySchedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-class SearchCurve(NamedTuple):
-    """The best score so far against the tokens it took, and the hand-designed methods beside it."""
-
-    tokens: Sequence[int]
-    scores: Sequence[float]
-    hand_designed: Mapping[str, float]
+from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
 
 
 class Offer(NamedTuple):
@@ -33,58 +19,48 @@ class Offer(NamedTuple):
     high: float | None
 
 
-def factors_by_label(schedules: Mapping[str, RotarySchedule]) -> list[FactorCurve]:
-    """One curve a schedule, with its attention scaling in the label where it has one."""
-    curves = []
-    for name, schedule in schedules.items():
-        slow = schedule.geometry.plain_frequencies * schedule.geometry.original_length < 2 * np.pi
-        scaling = schedule.attention_scaling
-        label = name if scaling == 1 else f"{name}, m = {scaling:.3g}"
-        first = int(np.argmax(slow)) if slow.any() else None
-        curves.append(FactorCurve(label, schedule.rescale_factors, first))
-    return curves
+def progress(
+    title: str, history: Sequence[tuple[int, float]], hand_designed: Mapping[str, float]
+) -> Chart:
+    """Score against tokens, around the best hand-designed method: those far above are named."""
+    scores = [score for _, score in history if math.isfinite(score)]
+    known = sorted((s, name) for name, s in hand_designed.items() if math.isfinite(s))
+    closest = min([s for s, _ in known] + scores[:1], default=1.0)
+    margin = max(closest - min([closest, *scores]), 0.005 * abs(closest))
+    highest = closest + 2 * margin
+    above = sorted({*hand_designed} - {name for s, name in known if s <= highest})
+    marks = tuple(Mark(tokens, score) for tokens, score in history)
+    return Chart(
+        f"{title}{'; above the picture: ' if above else ''}{', '.join(above)}",
+        Axis("tokens scored"),
+        Axis("score (lower is better)", highest=highest),
+        (Series("searched schedules: the best so far", marks, True, drawn="steps"),),
+        horizontals=tuple(
+            Guide(s, name if i else f"best hand-designed: {name}")
+            for i, (s, name) in enumerate(known)
+            if s <= highest
+        ),
+        caption="On the documents of the search, whose best is below the line by selection too; "
+        "the table of held-out documents compares without bias.",
+    )
 
 
-@required_by("a figure")
-def progress_figure(curve: SearchCurve) -> Figure:
-    """Score against tokens, around the best hand-designed method: what is far above it is named."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    hand_designed = [score for score in curve.hand_designed.values() if np.isfinite(score)]
-    closest = min([*hand_designed, *curve.scores[:1]], default=1.0)
-    lowest = min([closest, *curve.scores])
-    margin = max(closest - lowest, 0.005 * abs(closest))
-    axes.set_ylim(lowest - 0.3 * margin, closest + 2 * margin)
-    if curve.tokens:
-        axes.step(curve.tokens, curve.scores, where="post", label="search, best so far", lw=2)
-    shown = {name: at for name, at in curve.hand_designed.items() if at <= closest + 2 * margin}
-    for i, (name, score) in enumerate(sorted(shown.items(), key=lambda item: item[1]), start=1):
-        axes.axhline(score, color=f"C{i}", linestyle="--", linewidth=1.2, label=name)
-    axes.set_xlabel("tokens scored")
-    axes.set_ylabel("score on the documents of the search (lower is better)")
-    left_out = sorted(set(curve.hand_designed) - set(shown))
-    if left_out:
-        axes.set_title(f"above the picture: {', '.join(left_out)}", fontsize=9, color="0.4")
-    axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-@required_by("a figure")
-def trade_off_figure(offers: Sequence[Offer], limit: float, title: str) -> Figure:
+def trade_off(offers: Sequence[Offer], limit: float, target: str, chosen: str) -> Chart:
     """Cost on short text against the score at the target: the best lie low and to the left."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    for i, offer in enumerate(offers):
-        low, high = (offer.cost if end is None else end for end in (offer.low, offer.high))
-        axes.plot([offer.score] * 2, [low, high], color=f"C{i}", linewidth=1.2)
-        axes.plot(offer.score, offer.cost, "o", color=f"C{i}", label=offer.label)
-    axes.axhline(limit, color="0.4", linestyle="--", linewidth=1)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel("score at the target (lower is better)")
-    axes.set_ylabel("nats a token of text, at the original length")
-    axes.legend(frameon=False, fontsize=8)
-    return figure
+    return Chart(
+        "The target against short text",
+        Axis(f"score at {target} (lower is better)"),
+        Axis("nats a token, at the original length"),
+        tuple(
+            Series(
+                own.label,
+                (Mark(own.score, own.cost, own.low, own.high),),
+                own.label == chosen,
+                drawn="points",
+            )
+            for own in offers
+        ),
+        horizontals=(Guide(limit, "limit"),),
+        caption="Of the text, above the unmodified model, on documents that decided; the best at "
+        "the target is taken among those below the limit.",
+    )

@@ -4,41 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ropewalk.evaluation.results import MethodComparison, compare_pairs, grouped, labels
-from ropewalk.records import NLL, EvalRecord, is_compared, is_main_answer
-from ropewalk.reports.evaluation import Curve, Panel, Point
+from ropewalk.evaluation.results import compare_pairs, grouped, labels
+from ropewalk.records import AS_IT_IS, NLL, EvalRecord, is_compared, is_main_answer
+from ropewalk.reports.chart import Chart, Guide, Mark, Series
+from ropewalk.reports.comparison import gain_of, gains
+from ropewalk.reports.evaluation import LENGTH, in_mode, original
 
 ALL_TASKS = "all tasks"
+_SIDES = (
+    "The gain over the unmodified model, on the same samples: up to the original length, values "
+    "below zero are the cost on short text; beyond it, values above zero what long context gains. "
+    "Above zero is better. Bars are 95% intervals."
+)
 
 
-def tradeoffs(records: Sequence[EvalRecord], original_length: int, as_it_is: str) -> list[Panel]:
-    """By loss and by answers, each method less the model under the label `as_it_is`.
+def tradeoffs(
+    records: Sequence[EvalRecord], original_length: int, main: str | None = None
+) -> list[Chart]:
+    """By loss and by answers, the gain of each method over the unmodified model.
 
-    Only what was measured on both sides: within the original length, and beyond it.
+    Only what was measured on both sides: within the original length, and beyond it. Each method
+    looks as in the charts where the unmodified model is one of the series.
     """
     own = grouped((r for r in records if is_compared(r)), lambda r: r.subject)
-    base = next((subject for subject in own if subject.method == as_it_is), None)
+    base = next((subject for subject in own if subject.method == AS_IT_IS), None)
     if base is None:
         return []
     names = labels(own)
+    order = list(labels(r.subject for r in records).values())
     pairs = [(each, own[each], base, own[base]) for each in own if each != base]
     tasks = _answered_everywhere([r for group in own.values() for r in group])
     groups = {ALL_TASKS: tasks} if len(tasks) > 1 else {}
     shown = {ALL_TASKS, *(tasks if len(tasks) == 1 else ())}
-    found: dict[tuple[str, str, str], dict[str, list[Point]]] = {}
+    found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for c in compare_pairs(pairs, groups):
         if c.metric == NLL.name or c.task in shown:
-            curves = found.setdefault((c.task, c.mode, c.metric), {})
-            curves.setdefault(names[c.first], []).append(_point(c))
+            series = found.setdefault((c.task, c.mode, c.metric), {})
+            series.setdefault(names[c.first], []).append(gain_of(c))
     return [
-        Panel(task, mode, metric, "", tuple(Curve(name, tuple(sorted(p))) for name, p in both))
-        for (task, mode, metric), curves in found.items()
-        if (both := [(n, p) for n, p in curves.items() if _on_both_sides(p, original_length)])
+        Chart(
+            f"{task}{in_mode(mode)}: {gains(metric).label}",
+            LENGTH,
+            gains(metric),
+            tuple(
+                Series(name, tuple(sorted(marks)), name == main, order.index(name))
+                for name, marks in both
+            ),
+            original(original_length),
+            (Guide(0, "unmodified"),),
+            _SIDES,
+        )
+        for (task, mode, metric), series in found.items()
+        if (both := [(n, m) for n, m in series.items() if _on_both_sides(m, original_length)])
     ]
-
-
-def is_loss(panel: Panel) -> bool:
-    return panel.metric == NLL.name
 
 
 def _answered_everywhere(records: Sequence[EvalRecord]) -> tuple[str, ...]:
@@ -49,10 +67,5 @@ def _answered_everywhere(records: Sequence[EvalRecord]) -> tuple[str, ...]:
     return tuple(task for task, own in lengths.items() if own == everywhere)
 
 
-def _point(found: MethodComparison) -> Point:
-    c = found.comparison
-    return Point(found.length, c.difference, c.low, c.high)
-
-
-def _on_both_sides(points: Sequence[Point], length: int) -> bool:
-    return any(p.length <= length for p in points) and any(p.length > length for p in points)
+def _on_both_sides(marks: Sequence[Mark], length: int) -> bool:
+    return any(m.x <= length for m in marks) and any(m.x > length for m in marks)

@@ -1,47 +1,66 @@
-"""The picture of a training: its loss by tokens read, stage after stage. No torch."""
+"""Charts of a training: its loss, the norm of its gradient and its learning rate. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from ropewalk.extras import required_by
-from ropewalk.reports.figures import as_text
+from ropewalk.reports.chart import Axis, Chart, Mark, Series
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ropewalk.training.results import Step
 
 SMOOTHED = 20
 """The thick line is the mean of so many steps, at most a fifth of the stage."""
 
+CURVES: tuple[tuple[str, str, Literal["linear", "log10"]], ...] = (
+    ("loss", "loss in nats per token", "linear"),
+    ("grad_norm", "norm of the gradient", "log10"),
+    ("learning_rate", "learning rate", "linear"),
+)
+MOST = 400
+"""Marks of a curve: of more steps, the mean of each stretch is drawn."""
 
-class Curve(NamedTuple):
-    """A stage: tokens read since the beginning, and the loss there."""
 
-    name: str
-    points: tuple[tuple[int, float], ...]
+def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
+    """Loss, norm of the gradient and learning rate by tokens read, stage after stage."""
+    charts = []
+    for key, label, scale in CURVES:
+        series, before = [], 0
+        for name, own in stages:
+            marks = [Mark(before + step.tokens, getattr(step, key)) for step in own]
+            series.append(Series(name, _thinned(marks)))
+            if key == "loss":
+                width = max(1, min(SMOOTHED, len(marks) // 5))
+                means = _thinned(_running(marks, width))
+                series.append(Series(f"{name}, mean of {width} steps", means, main=True))
+            before += own[-1].tokens
+        caption = ""
+        if max(len(own) for _, own in stages) > MOST:
+            caption = f"Each mark is the mean of a stretch of steps, of {MOST} a stage; bars reach "
+            caption += "from its lowest to its highest value."
+        axis = Axis(label, scale)
+        charts.append(Chart(label, Axis("tokens read"), axis, tuple(series), caption=caption))
+    return tuple(charts)
 
 
-@required_by("a figure")
-def training_figure(curves: Sequence[Curve]) -> Figure:
-    """Each step's loss thin, its running mean thick."""
-    from matplotlib.figure import Figure
+def _running(marks: Sequence[Mark], width: int) -> list[Mark]:
+    """Each with the mean of the last `width` values."""
+    return [
+        Mark(marks[end - 1].x, sum(m.y for m in marks[end - width : end]) / width)
+        for end in range(width, len(marks) + 1)
+    ]
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    for number, curve in enumerate(curves):
-        tokens, losses = np.array(curve.points, dtype=np.float64).reshape(-1, 2).T
-        color = f"C{number}"
-        axes.plot(tokens, losses, color=color, linewidth=0.7, alpha=0.5)
-        width = max(1, min(SMOOTHED, len(losses) // 5))
-        mean = np.convolve(losses, np.full(width, 1 / width), mode="valid")
-        label = f"{as_text(curve.name)} (mean of {width} steps)"
-        axes.plot(tokens[width - 1 :], mean, color=color, linewidth=2, label=label)
-    axes.set_xlabel("tokens read")
-    axes.set_ylabel("loss in nats per token")
-    axes.grid(axis="y", color="0.92", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    return figure
+
+def _thinned(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """At most `MOST` marks, each the mean of a stretch, at its end, with its lowest and highest."""
+    if len(marks) <= MOST:
+        return tuple(marks)
+    borders = [round(i * len(marks) / MOST) for i in range(MOST + 1)]
+    return tuple(
+        Mark(marks[end - 1].x, fmean(values), min(values), max(values))
+        for start, end in pairwise(borders)
+        for values in [[mark.y for mark in marks[start:end]]]
+    )

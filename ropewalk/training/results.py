@@ -9,7 +9,8 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.reports.training import Curve, training_figure
+from ropewalk.reports.figures import figure
+from ropewalk.reports.training import curves
 from ropewalk.untrusted import Fields
 from ropewalk.values import Result, Value, check_filled
 
@@ -128,12 +129,8 @@ class Found(Result):
 
     def figure(self) -> Figure:
         """The loss by tokens read, stage after stage."""
-        curves, before = [], 0
-        for stage in self.stages:
-            points = tuple((before + step.tokens, step.loss) for step in stage.steps)
-            curves.append(Curve(f"{format_length(stage.length)}, {stage.method}", points))
-            before = points[-1][0]
-        return training_figure(curves)
+        named = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in self.stages]
+        return figure(curves(named)[:1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ from ropewalk.number_formats.runner import (
     cut,
 )
 from ropewalk.number_formats.weights import WEIGHTS, with_weights
-from ropewalk.reports.precision import drawings
+from ropewalk.reports.precision import charts
 from ropewalk.run_directory import RunDirectory
 from studies.precision.tables import DRAWN, RESULTS
 from studies.precision.variants import (
@@ -189,7 +189,7 @@ def main() -> None:
     drawn = {
         name.replace(" ", "_"): {
             picture: panels
-            for picture, panels in drawings(found[name]).items()
+            for picture, panels in charts(found[name]).items()
             if f"figures/{name.replace(' ', '_')}/{picture}.png" in shown
         }
         for name in ("reach", "all shifts")

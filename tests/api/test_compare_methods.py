@@ -104,8 +104,9 @@ def test_of_a_gguf_file_nobody_can_say_who_loads_the_plans(tmp_path: Path) -> No
 
 def test_the_picture_shows_all_candidates() -> None:
     found = rw.compare_methods("bundled", 1024)
-    labels = {str(line.get_label()).partition(" to ")[0] for line in found.figure().axes[0].lines}
-    assert {candidate.method for candidate in found.candidates} <= labels
+    _, labels = found.figure().axes[0].get_legend_handles_labels()
+    methods = {label.partition(" to ")[0].partition(",")[0] for label in labels}
+    assert {candidate.method for candidate in found.candidates} <= methods
 
 
 def test_progress_names_what_is_computed() -> None:

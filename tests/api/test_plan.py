@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 
 import ropewalk as rw
 from ropewalk import scaling
@@ -142,7 +143,9 @@ def test_a_gguf_file_is_planned_from_its_header(tmp_path: Path) -> None:
 
 def test_the_picture_shows_the_factors_now_and_planned() -> None:
     axes = rw.plan("llama-2-7b", "16k", "linear").figure().axes[0]
-    factors = {line.get_label(): {*np.asarray(line.get_ydata())} for line in axes.lines}
+    lines, labels = axes.get_legend_handles_labels()
+    drawn = [line for line in lines if isinstance(line, Line2D)]
+    factors = {n: {*np.asarray(line.get_ydata())} for n, line in zip(labels, drawn, strict=True)}
     assert factors == {"now": {1.0}, "linear": {4.0}}
     assert axes.get_title() == "llama-2-7b: 4k to 16k"
 

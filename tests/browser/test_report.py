@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.reports.page.html import document
 from tests.reports.page.pages import largest, page_of
 from tests.reports.page.payloads import PAYLOADS
@@ -104,3 +105,19 @@ def test_the_largest_page_opens(tmp_path: Path) -> None:
     _, console = browse(file, f"--screenshot={picture}", "--window-size=1200,2000")
     assert console == []
     assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("width", "shown"), [(1200, "table-cell"), (500, "block")])
+def test_rows_of_a_wide_table_are_lists_on_a_phone(tmp_path: Path, width: int, shown: str) -> None:
+    probe = """
+      const cell = document.querySelector("section > .scroll > table").rows[1].cells[1];
+      const name = getComputedStyle(cell, "::before").content.replaceAll('"', "");
+      document.title = [getComputedStyle(cell).display, name].join();
+    """
+    row = tuple(Cell(f"a long text of cell {i}") for i in range(6))
+    table = Table("", tuple(f"column {i}" for i in range(6)), (row,))
+    content = document(Page("a page", "", (), (Section("s", (table,)),)))
+    file = written(tmp_path, with_probe(content, probe))
+    page, _ = browse(file, "--dump-dom", f"--window-size={width},900")
+    told = page.partition("<title>")[2].partition("</title>")[0]
+    assert told == f"{shown},{'column 1: ' if shown == 'block' else 'none'}"

@@ -9,7 +9,7 @@ from ropewalk.evaluation.effective_length import effective_lengths
 from ropewalk.evaluation.results import means, summarise
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.records import EvalRecord
-from ropewalk.reports.evaluation import depth_grids, figures, panels, position_curves
+from ropewalk.reports.evaluation import by_length, by_position, depth_grids, figures
 from ropewalk.reports.figures import save_pictures
 
 
@@ -54,16 +54,12 @@ def _records(count: int = 40) -> list[EvalRecord]:
 
 
 def test_a_panel_a_task_and_a_curve_a_method() -> None:
-    shown = panels(summarise(_records()))
-    assert [(p.task, p.metric) for p in shown] == [
-        ("needle", "exact_match"),
-        ("perplexity", "perplexity"),
-    ]
-    assert [curve.method for curve in shown[0].curves] == ["unmodified", "yarn"]
-    assert [(point.length, point.value) for point in shown[0].curves[0].points] == [
-        (128, 0.5),
-        (256, 0.5),
-    ]
+    shown = by_length(summarise(_records()), 128)
+    assert [chart.title for chart in shown] == ["needle: answered exactly", "perplexity"]
+    assert [series.label for series in shown[0].series] == ["unmodified", "yarn"]
+    assert [(mark.x, mark.y) for mark in shown[0].series[0].marks] == [(128, 0.5), (256, 0.5)]
+    assert [(line.at, line.label) for line in shown[0].verticals] == [(128, "original length")]
+    assert [chart.y.scale for chart in shown] == ["linear", "log10"]
 
 
 def test_the_panel_of_a_mean_has_its_thresholds() -> None:
@@ -71,9 +67,9 @@ def test_the_panel_of_a_mean_has_its_thresholds() -> None:
     records = [*needles, *(replace(r, task="kv", sample=f"kv {r.sample}") for r in needles)]
     groups = {"both": ("needle", "kv")}
     effective = effective_lengths(records, groups, needles[0].subject, 128)
-    [panel] = panels(means(records, groups), effective)
-    assert panel.task == "both"
-    assert panel.thresholds == (("85% of its own", 0.425),)
+    [chart] = by_length(means(records, groups), effective=effective)
+    assert chart.title.startswith("both: ")
+    assert chart.horizontals == ((0.425, "85% of its own"),)
     [figure] = figures(means(records, groups), (), effective=effective).values()
     assert [text.get_text() for text in figure.axes[0].texts] == ["85% of its own"]
 
@@ -109,10 +105,10 @@ def test_a_cell_that_says_nothing_yet_is_vague() -> None:
 
 
 def test_perplexity_by_position() -> None:
-    none, yarn = position_curves(_records())
-    assert none.bins == yarn.bins == ((1, 64), (64, 256))
-    assert [point.length for point in none.points] == [64, 256]
-    assert none.points[0].value == pytest.approx(2.718281828 ** (2.01))
+    [chart] = by_position(_records())
+    none, yarn = chart.series
+    assert [mark.x for mark in none.marks] == [mark.x for mark in yarn.marks] == [64, 256]
+    assert none.marks[0].y == pytest.approx(2.718281828 ** (2.01))
 
 
 def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
@@ -137,9 +133,9 @@ def test_two_checkpoints_under_one_plan_are_two_curves() -> None:
     trained = [replace(record, weights="trained") for record in _records()]
     both = [*_records(), *trained]
     names = ["unmodified (weight)", "yarn (weight)", "unmodified (traine)", "yarn (traine)"]
-    assert [curve.method for curve in panels(summarise(both))[0].curves] == names
+    assert [series.label for series in by_length(summarise(both))[0].series] == names
     assert [grid.method for grid in depth_grids(both, "needle")] == names
-    assert [curve.method for curve in position_curves(both)] == names
+    assert [series.label for series in by_position(both)[0].series] == names
 
 
 def test_nothing_measured_draws_nothing() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.records import EvalRecord
-from ropewalk.reports.extend import METRICS, extension_figure, lines
-from ropewalk.reports.figures import save
+from ropewalk.reports.extend import METRICS, by_length, lines
+from ropewalk.reports.figures import figure, save
 
 
 def record(
@@ -61,7 +61,7 @@ def test_losses_are_shown_as_perplexity() -> None:
 def test_the_picture_names_what_was_exported(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"extend.{ending}"
     pooled = {metric: lines(RECORDS, metric) for metric in METRICS}
-    save(extension_figure(pooled, chosen="yarn", original_length=128), path)
+    save(figure(by_length(pooled, 128, "yarn")), path)
     content = path.read_bytes()
     if ending == "svg":
         assert b"yarn (exported)" in content

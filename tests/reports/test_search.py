@@ -5,30 +5,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ropewalk.reports.figures import save, save_pictures
-from ropewalk.reports.schedules import factors_figure
-from ropewalk.reports.search import SearchCurve, factors_by_label, progress_figure
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.figures import figure, save, save_pictures
+from ropewalk.reports.schedules import factors
+from ropewalk.reports.search import progress
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 10_000.0, 512))
 SCHEDULES = {"linear": linear.schedule(PLAIN, 2048), "yarn": yarn.schedule(PLAIN, 2048)}
-CURVE = SearchCurve([100, 200], [4.0, 3.8], {"linear": 9.7, "yarn": 3.9, "ntk": float("inf")})
+FAR = {"linear": 9.7, "yarn": 3.9, "ntk": float("inf")}
+CURVE = progress("Search at 2k", [(100, 4.0), (200, 3.8)], FAR)
 
 
 def test_curves_hold_the_factors_and_name_an_attention_scaling() -> None:
-    linear_curve, yarn_curve = factors_by_label(SCHEDULES)
-    assert linear_curve.label == "linear"
-    assert yarn_curve.label == "yarn, m = 1.14"
-    np.testing.assert_array_equal(yarn_curve.factors, SCHEDULES["yarn"].rescale_factors)
-    assert linear_curve.unturned_from == np.argmax(PLAIN.wavelengths > 512)
+    chart = factors(SCHEDULES, "Rescale factors", "yarn")
+    labels = [(series.label, series.main) for series in chart.series]
+    assert labels == [("linear", False), ("yarn, m = 1.14", True)]
+    drawn = [mark.y for mark in chart.series[1].marks]
+    np.testing.assert_array_equal(drawn, SCHEDULES["yarn"].rescale_factors)
+    [line] = chart.verticals
+    assert line.at == np.argmax(PLAIN.wavelengths > 512)
 
 
 def test_every_figure_is_drawn_and_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        factors = factors_figure(factors_by_label(SCHEDULES))
-        save_pictures(factors, tmp_path / folder / "2k-factors")
-        save_pictures(progress_figure(CURVE), tmp_path / folder / "2k-progress")
+        save_pictures(figure([factors(SCHEDULES)]), tmp_path / folder / "2k-factors")
+        save_pictures(figure([CURVE]), tmp_path / folder / "2k-progress")
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     expected = [f"2k-{n}.{e}" for n in ("factors", "progress") for e in ("png", "svg")]
     assert names == expected
@@ -37,19 +40,22 @@ def test_every_figure_is_drawn_and_the_same_values_give_the_same_bytes(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "curve",
+    "chart",
     [
-        SearchCurve([], [], {"yarn": 3.0}),
-        SearchCurve([1], [2.0], {}),
-        SearchCurve([1], [2.0], {"yarn": float("inf")}),
+        progress("none", [], {"yarn": 3.0}),
+        progress("one", [(1, 2.0)], {}),
+        progress("alone", [(1, 2.0)], {"yarn": float("inf")}),
+        progress("failed", [(1, float("inf"))], {"yarn": 3.0}),
     ],
 )
-def test_little_to_draw_is_drawn_too(curve: SearchCurve, tmp_path: Path) -> None:
-    save(progress_figure(curve), tmp_path / "progress.svg")
+def test_little_to_draw_is_drawn_too(chart: Chart, tmp_path: Path) -> None:
+    save(figure([chart]), tmp_path / "progress.svg")
     assert "tokens scored" in (tmp_path / "progress.svg").read_text()
 
 
 def test_what_lies_far_above_is_named_and_not_drawn(tmp_path: Path) -> None:
-    save(progress_figure(CURVE), tmp_path / "progress.svg")
+    save(figure([CURVE]), tmp_path / "progress.svg")
     text = (tmp_path / "progress.svg").read_text()
     assert "above the picture: linear, ntk" in text
+    [line] = CURVE.horizontals
+    assert (line.label, line.at) == ("best hand-designed: yarn", 3.9)

@@ -12,7 +12,7 @@ from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.page.html import document
 from ropewalk.reports.page.svg import chart
 from ropewalk.reports.parts.measured import against_short, by_task
-from ropewalk.reports.tradeoff import is_loss, tradeoffs
+from ropewalk.reports.tradeoff import tradeoffs
 
 ORIGINAL = 512
 LOSS = {("none", 512): 3.0, ("yarn", 512): 3.1, ("none", 2048): 5.0, ("yarn", 2048): 3.2}
@@ -38,33 +38,34 @@ def records(tasks: tuple[str, ...] = ("kv", "passkey")) -> list[EvalRecord]:
 
 def test_the_differences_are_those_of_the_comparison_of_methods() -> None:
     found = records()
-    losses, answers = tradeoffs(found, ORIGINAL, "none")
-    assert is_loss(losses)
-    assert (losses.task, answers.task) == ("perplexity", "all tasks")
-    [curve] = losses.curves
-    assert (curve.method, [p.length for p in curve.points]) == ("yarn", [512, 2048])
-    for point in curve.points:
+    losses, answers = tradeoffs(found, ORIGINAL)
+    assert losses.title == "perplexity: gain in loss (nats per token)"
+    assert answers.title == "all tasks: gain in right answers (points)"
+    [series] = losses.series
+    assert (series.label, [m.x for m in series.marks]) == ("yarn", [512, 2048])
+    for mark in series.marks:
         [told] = [c for c in compare_methods(found)
-                  if (c.task, c.length) == ("perplexity", point.length)]  # fmt: skip
-        assert point.value == pytest.approx(-told.comparison.difference)
-        assert point.low == pytest.approx(-(told.comparison.high or 0))
-    [curve] = answers.curves
-    assert [p.value for p in curve.points] == pytest.approx([-0.15, 0.8])
-    assert all(p.low is not None and p.low < p.value < (p.high or 0) for p in curve.points)
+                  if (c.task, c.length) == ("perplexity", mark.x)]  # fmt: skip
+        # The unmodified model's loss minus yarn's.
+        assert mark.y == pytest.approx(told.comparison.difference)
+        assert mark.low == pytest.approx(told.comparison.low)
+    [series] = answers.series
+    assert [m.y for m in series.marks] == pytest.approx([-0.15, 0.8])
+    assert all(m.low is not None and m.low < m.y < (m.high or 0) for m in series.marks)
 
 
 def test_nothing_is_drawn_where_one_side_was_not_measured() -> None:
     short = [r for r in records() if r.length <= ORIGINAL]
     long = [r for r in records() if r.length > ORIGINAL]
-    assert tradeoffs(short, ORIGINAL, "none") == tradeoffs(long, ORIGINAL, "none") == []
-    assert tradeoffs([r for r in records() if r.method == "yarn"], ORIGINAL, "none") == []
+    assert tradeoffs(short, ORIGINAL) == tradeoffs(long, ORIGINAL) == []
+    assert tradeoffs([r for r in records() if r.method == "yarn"], ORIGINAL) == []
     assert against_short(long, ORIGINAL).blocks == ()
 
 
 def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
     found = [r for r in records() if (r.task, r.length) != ("passkey", 512)]
-    _, answers = tradeoffs(found, ORIGINAL, "none")
-    assert answers.task == "kv"
+    _, answers = tradeoffs(found, ORIGINAL)
+    assert answers.title.startswith("kv: ")
 
 
 def test_the_picture_says_in_words_what_it_shows() -> None:

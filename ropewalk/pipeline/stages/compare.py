@@ -23,5 +23,7 @@ class Compare(Stage[Compared]):
             layer_types=(work.present.extended_layer,),
             progress=share(progress, self.name),
         )
-        ranked = tuple(Ranked(each.method, each.reason) for each in found.candidates)
+        ranked = tuple(
+            Ranked(each.method, each.reason, tuple(each.cells.items())) for each in found.candidates
+        )
         return Compared(ranked, dict(found.refused))

@@ -19,8 +19,10 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import NLL
+from ropewalk.reports import training
+from ropewalk.reports.comparison import gained
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
-from ropewalk.reports.parts import measured, schedules, training
+from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
@@ -113,7 +115,7 @@ def _measured(run: RunOnDisk, evaluated: EvaluatedExtension) -> list[Section]:
         "Retrieval and perplexity",
         (
             measured.at_target(evaluated.pooled, target, evaluated.chosen),
-            *measured.pooled(evaluated.pooled, at, evaluated.chosen),
+            *evaluated.charts(),
             measured.compared(
                 evaluated.comparisons,
                 f"At the target length. {measured.HOW}",
@@ -140,7 +142,7 @@ def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | Non
         (
             Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
             Cell(format_length(d.length), d.length),
-            measured.gain(d.metric, d.difference, d.low, d.high),
+            measured.gain(d.metric, gained(d.metric, d.length, d.difference, d.low, d.high)),
             measured.p_value(d.adjusted_p),
         )
         for d in short.differences
@@ -161,15 +163,24 @@ def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | Non
 
 
 def _ranked(compared: Compared) -> Section:
+    names = [*dict.fromkeys(name for row in compared.ranked for name, _ in row.cells)]
     table = Table(
-        "By theory, best first",
-        ("", "method", "why"),
+        "Best first",
+        ("", "method", *(names or ["why"])),
         tuple(
-            (Cell(str(i), i), Cell(row.method), Cell(row.reason))
+            (
+                Cell(str(i), i),
+                Cell(row.method),
+                *(Cell(dict(row.cells).get(name, "–")) for name in names),
+                *(() if names else (Cell(row.reason),)),
+            )
             for i, row in enumerate(compared.ranked, start=1)
         ),
+        "Ranked by the share that small models retrieved at a multiple of their length. The other "
+        "columns are theory: pairs that meet angles unseen in pretraining, distances at which a "
+        "random key outscores a similar one, and how much slower the fastest pairs turn.",
     )
-    return Section("Methods by theory", (table,))
+    return Section("Ranking of methods", (table,))
 
 
 def _exported(run: RunOnDisk, exports: Exports, verified: Verified | None) -> Section:

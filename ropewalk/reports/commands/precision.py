@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from ropewalk.number_formats.conclusion import Precision
-from ropewalk.reports.page.blocks import Axis, Chart, Mark, Page, Section, Series
+from ropewalk.reports.page.blocks import Page, Section
+from ropewalk.reports.precision import charts
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
+
+TITLES = {
+    "shifts": "Attention that moves when all positions are shifted",
+    "samples": "Each sequence alone, and one end fixed",
+    "budget": "The error of each step",
+}
 
 
 def page(run: RunOnDisk) -> Page:
     found = run.result(RESULTS, Precision)
     if found is None:
         return Page("Precision", "Unfinished: nothing was measured yet.", (), (), (RESULTS,))
-    series = tuple(
-        Series(
-            f"{arm.arm}, {arm.weights}",
-            tuple(Mark(s.first, s.value.mean, s.value.low, s.value.high) for s in arm.curve),
-        )
-        for arm in found.arms
-    )
-    chart = Chart(
-        "Attention that moves when all positions are shifted",
-        Axis("shift Δ₁"),
-        Axis("D", "log10"),
-        series,
-        caption="With exact relative positions D would be 0. Bars are 95% intervals over texts.",
-    )
     return Page(
         "How number formats change relative positions",
         found.summary(),
-        (),
-        (Section("By shift", (chart,), run.made_by),),
+        ("With exact relative positions D would be 0. Bars are 95% intervals over sequences.",),
+        tuple(
+            Section(TITLES[name], tuple(own), run.made_by) for name, own in charts(found).items()
+        ),
     )

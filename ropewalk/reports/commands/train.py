@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ropewalk.lengths import format_length
+from ropewalk.reports import training
 from ropewalk.reports.page.blocks import Page, Section
-from ropewalk.reports.parts import schedules, training
+from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.training.results import JOURNAL, Step, Trained

@@ -15,19 +15,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ropewalk.outputs import UNSIGNED, signed
+from ropewalk.reports.chart import Chart, TileGrid, words
 from ropewalk.reports.page.blocks import (
     Block,
     Cell,
-    Chart,
     Code,
     Page,
     Paragraph,
     Section,
     Table,
-    TileGrid,
 )
 from ropewalk.reports.page.markup import Markup, joined, marked, tag
-from ropewalk.reports.page.svg import chart, swatch, tiles, words
+from ropewalk.reports.page.svg import chart, swatch, tiles
 
 GENERATOR = "ropewalk report"
 
@@ -101,10 +100,17 @@ def _contents(page: Page) -> Markup:
 
 
 def _section(index: int, section: Section) -> Markup:
-    parts = []
-    for drawn, own in groupby(section.blocks, lambda block: isinstance(block, Chart | TileGrid)):
-        shown = [_block(block) for block in own]
-        parts += [tag("div", *shown, class_="charts")] if drawn else shown
+    parts: list[Markup] = []
+    for drawn, blocks in groupby(section.blocks, lambda block: isinstance(block, Chart | TileGrid)):
+        own = [*blocks]
+        if not drawn:
+            parts += map(_block, own)
+            continue
+        captions = {b.caption for b in own if isinstance(b, Chart | TileGrid)}
+        once = captions.pop() if len(own) > 1 and len(captions) == 1 else ""  # below all of them
+        shown = [_block(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
+        parts.append(tag("div", *shown, class_="charts"))
+        parts += [tag("p", marked(once), class_="caption")] if once else []
     made = tag("p", "Made by: ", tag("code", section.command), class_="caption")
     heading = tag("h2", section.title, id_=f"part{index}")
     return tag("section", heading, *parts, made if section.command else None)
@@ -169,12 +175,13 @@ def _values(block: Chart) -> Markup | None:
     return tag("details", tag("summary", "Values"), _table(columns, rows))
 
 
-def _cell(cell: Cell) -> Markup:
+def _cell(cell: Cell, name: str) -> Markup:
     shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
-    return tag("td", shown, data_key=cell.key)
+    return tag("td", shown, data_key=cell.key, data_name=name)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
-    body = tag("tbody", *(tag("tr", *map(_cell, row)) for row in rows))
-    return tag("div", tag("table", head, body), class_="scroll", tabindex="0")
+    body = tag("tbody", *(tag("tr", *map(_cell, row, columns)) for row in rows))
+    kind = "wide" if len(columns) > 4 else None  # on a phone, each row is a list
+    return tag("div", tag("table", head, body, class_=kind), class_="scroll", tabindex="0")

@@ -12,60 +12,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import groupby
 
-from ropewalk.reports.page.blocks import Axis, Chart, Mark, Series, TileGrid
+from ropewalk.reports.chart import (
+    Chart,
+    Mark,
+    Series,
+    Span,
+    TileGrid,
+    apart,
+    ends,
+    fractions,
+    ticks,
+    words,
+    x_ticks,
+)
 from ropewalk.reports.page.markup import Markup, tag
 
 SERIES = 8
 """How many look different; then they begin again."""
 WIDTH, HEIGHT = 420, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 20, 42  # above, for the names of lines
-_TICKS = 6
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
-_LARGEST = 1e150
 _UPWARDS = 225  # units that a text along the left side of a chart has
 _WIDE = 6.0  # units that a letter takes, at most on average
-_APART = 5.0  # units between the marks of two series that stand at the same place
 
 Scale = Callable[[float], float]
 
 
 def chart(shown: Chart) -> Markup:
     """Lines with intervals. A value that is not finite is not drawn."""
-    marks = [m for s in shown.series for m in s.marks if _drawable(m, shown)]
-    if not marks:
+    spans = ends([shown])
+    if spans is None:
         return tag("p", "No value can be drawn.", class_="caption")
-    xs = [m.x for m in marks] + [line.at for line in shown.verticals]
-    ys = [y for m in marks for y in (m.y, m.low, m.high) if y is not None and _on(y, shown.y)]
-    ys += [line.at for line in shown.horizontals]
-    if shown.y.shown == "percent":
-        ys += [0.0, 1.0]
-    x_ends, y_ends = _ends(xs, shown.x), _ends(ys, shown.y)
-    x = _scale(shown.x, x_ends, LEFT + 12, WIDTH - RIGHT - 12)
-    y = _scale(shown.y, y_ends, HEIGHT - BOTTOM, TOP)
-    at = sorted({m.x for m in marks}) if shown.x.shown == "length" else None
-    parts = [
-        *_y_axis(shown.y, y_ends, y),
-        *_x_axis(shown.x, x_ends, x, at),
-        *_lines(shown, x, y),
-    ]
-    moved = _apart(shown, [x(value) for value in at or ()])
+    x_at, y_at = fractions(shown.x, spans[0]), fractions(shown.y, spans[1])
+    left, right = LEFT + 12, WIDTH - RIGHT - 12
+    moved = apart(shown, spans[0])
+
+    def x(value: float) -> float:
+        return left + x_at(value) * (right - left)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - y_at(value) * (HEIGHT - BOTTOM - TOP)
+
+    parts = [*_y_axis(shown, spans[1], y), *_x_axis(shown, spans[0], x), *_lines(shown, x, y)]
     for i, series in enumerate(shown.series):
-        own = [m for m in series.marks if _drawable(m, shown)]
-        offset = moved * (i - (len(shown.series) - 1) / 2)
+        offset = moved * (i - (len(shown.series) - 1) / 2) * (right - left)
         look = i if series.look is None else series.look
-        parts.append(_series(series, own, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
+        parts.append(_series(series, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
     return _picture(shown.title, _described(shown), HEIGHT, parts)
-
-
-def _apart(shown: Chart, places: Sequence[float]) -> float:
-    """How far series stand from each other at one length: never near the next length."""
-    if shown.steps or len(shown.series) < 2 or not places:
-        return 0.0
-    gap = min((b - a for a, b in pairwise(places)), default=WIDTH)
-    return min(_APART, 0.4 * gap / (len(shown.series) - 1))
 
 
 def tiles(shown: TileGrid) -> Markup:
@@ -114,9 +110,9 @@ def _described(shown: Chart) -> str:
     """The chart in words: the first and last value of each series."""
     told = []
     for series in shown.series:
-        own = [m for m in series.marks if _drawable(m, shown)]
-        ends = own if len(own) < 2 else (own[0], own[-1])
-        at = " to ".join(f"{words(m, shown.y)} at {shown.x.text(m.x)}" for m in ends)
+        own = [*filter(shown.shows, series.marks)]
+        both = own if len(own) < 2 else (own[0], own[-1])
+        at = " to ".join(f"{words(m, shown.y)} at {shown.x.text(m.x)}" for m in both)
         told.append(f"{series.label}: {at}" if at else f"{series.label}: no values")
     return f"{shown.y.label} by {shown.x.label}. {'; '.join(told)}."
 
@@ -133,48 +129,56 @@ def swatch(index: int, *, main: bool = False) -> Markup:
     )
 
 
-def _series(
-    series: Series, own: Sequence[Mark], index: int, x: Scale, y: Scale, shown: Chart
-) -> Markup:
+def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Markup:
     kind = f"s{index % SERIES}" + (" main" if series.main else "")
-    points = [(x(m.x), y(m.y)) for m in own]
+    own = [*filter(shown.shows, series.marks)]
+
+    def ends_of(mark: Mark) -> Span:
+        low, high = (mark.y if end is None else end for end in (mark.low, mark.high))
+        return (
+            y(low) if shown.y.holds(low) else HEIGHT - BOTTOM,
+            y(high) if shown.y.holds(high) else TOP,
+        )
+
+    if series.drawn == "band":
+        pieces = [[*piece] for seen, piece in groupby(series.marks, shown.shows) if seen]
+        edges = [[(x(m.x), *ends_of(m)) for m in piece] for piece in pieces]
+        there = [[(at, low) for at, low, _ in piece] for piece in edges]
+        back = [[(at, high) for at, _, high in piece[::-1]] for piece in edges]
+        around = "".join(_path(a + b) for a, b in zip(there, back, strict=True))
+        return tag("g", tag("path", d=around, class_=f"mark {kind}"))
     every = math.ceil(len(own) / 80)
     seen = "mark" if len(own) <= 40 else "mark hidden"  # until the pointer is there
-    parts = [tag("path", d=_path(points, steps=shown.steps), class_=f"line {kind}")]
-    for i, (mark, (left, top)) in enumerate(zip(own, points, strict=True)):
+    parts = []
+    if series.drawn != "points":
+        line = [(x(m.x), y(m.y)) if shown.shows(m) else None for m in series.marks]
+        parts.append(
+            tag("path", d=_path(line, steps=series.drawn == "steps"), class_=f"line {kind}")
+        )
+    for i, mark in enumerate(own):
+        left, top = x(mark.x), y(mark.y)
         if mark.low is not None and mark.high is not None:
-            low = y(mark.low) if _on(mark.low, shown.y) else HEIGHT - BOTTOM
-            high = y(mark.high) if _on(mark.high, shown.y) else TOP
+            low, high = ends_of(mark)
             parts.append(tag("path", d=f"M{left:.1f} {low:.1f}V{high:.1f}", class_=f"bar {kind}"))
         if i % every == 0:
             told = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
-            parts.append(
-                tag(
-                    "path",
-                    tag("title", told),
-                    d=_marker(index, left, top, 4.5 if series.main else 3.2),
-                    class_=f"{seen} {kind}",
-                )
-            )
+            size = 4.5 if series.main else 3.2
+            shape = _marker(index, left, top, size)
+            parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}"))
+        if mark.name:
+            parts.append(_text(mark.name, left + 6, top + 4, "start", "note"))
     return tag("g", *parts)
 
 
-def words(mark: Mark, axis: Axis) -> str:
-    """A value with its interval."""
-    if mark.low is None or mark.high is None:
-        return axis.text(mark.y)
-    return f"{axis.text(mark.y)} ({axis.text(mark.low)} to {axis.text(mark.high)})"
-
-
-def _path(points: Sequence[tuple[float, float]], *, steps: bool) -> str:
-    told = []
-    for i, (x, y) in enumerate(points):
-        if i == 0:
-            told.append(f"M{x:.1f} {y:.1f}")
-        elif steps:
-            told.append(f"H{x:.1f}V{y:.1f}")
-        else:
-            told.append(f"L{x:.1f} {y:.1f}")
+def _path(points: Sequence[Span | None], *, steps: bool = False) -> str:
+    """A line through points, in pieces where one of them is missing."""
+    told, joined = [], False
+    for point in points:
+        if point is not None:
+            x, y = point
+            to = f"L{x:.1f} {y:.1f}" if not steps else f"H{x:.1f}V{y:.1f}"
+            told.append(to if joined else f"M{x:.1f} {y:.1f}")
+        joined = point is not None
     return "".join(told)
 
 
@@ -226,9 +230,9 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
     return parts
 
 
-def _y_axis(axis: Axis, ends: tuple[float, float], y: Scale) -> list[Markup]:
-    parts = []
-    values = ticks(axis, ends)
+def _y_axis(shown: Chart, span: Span, y: Scale) -> list[Markup]:
+    parts, axis = [], shown.y
+    values = ticks(axis, span)
     for value, told in zip(values, axis.texts(values), strict=True):
         at = y(value)
         parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="grid"))
@@ -237,69 +241,14 @@ def _y_axis(axis: Axis, ends: tuple[float, float], y: Scale) -> list[Markup]:
     return [*parts, _up(label, (TOP + HEIGHT - BOTTOM) / 2)]
 
 
-def _x_axis(
-    axis: Axis, ends: tuple[float, float], x: Scale, at: Sequence[float] | None
-) -> list[Markup]:
-    bottom = HEIGHT - BOTTOM
+def _x_axis(shown: Chart, span: Span, x: Scale) -> list[Markup]:
+    bottom, axis = HEIGHT - BOTTOM, shown.x
     parts = [tag("path", d=f"M{LEFT} {bottom}H{WIDTH - RIGHT}", class_="axis")]
-    last = -math.inf
-    for value in ticks(axis, ends) if at is None else at:
-        place = x(value)
-        if place - last >= 30:  # measured lengths may be close
-            parts.append(_text(axis.text(value), place, bottom + 14, "middle"))
-            last = place
+    values = x_ticks(shown, span)
+    for value, told in zip(values, axis.texts(values), strict=True):
+        parts.append(_text(told, x(value), bottom + 14, "middle"))
     label = _text(axis.label, (LEFT + WIDTH - RIGHT) / 2, bottom + 31, "middle", "label")
     return [*parts, label]
-
-
-def ticks(axis: Axis, ends: tuple[float, float]) -> list[float]:
-    """Round values within the ends: multiples of 1, 2 or 5 times a power of ten, or powers."""
-    low, high = ends
-    if axis.scale != "linear":
-        base = 2 if axis.scale == "log2" else 10
-        first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
-        every = max(1, math.ceil((last - first + 1) / _TICKS))
-        powers = [float(base) ** n for n in range(first, last + 1, every)]
-        if base == 10 and len(powers) < 4:
-            fine = [m * 10.0**n for n in range(first - 1, last + 1) for m in (1, 2, 3, 5, 7)]
-            powers = [value for value in fine if low <= value <= high]
-        if len(powers) > 1:
-            return powers
-    rough = (high - low) / (_TICKS - 1)
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.9)
-    count = math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1
-    return [round((math.ceil(low / step - 1e-9) + i) * step, 12) for i in range(count)]
-
-
-def _ends(values: Sequence[float], axis: Axis) -> tuple[float, float]:
-    """From the lowest to the highest value, with a little room, and never nothing."""
-    low, high = min(values), max(values)
-    if axis.scale != "linear":
-        ratio = max(high / low, 1.1)
-        room = ratio**0.04
-        return low / room, high * room
-    if axis.shown == "percent" and (low, high) == (0, 1):
-        return -0.03, 1.03
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - room, high + room
-
-
-def _scale(axis: Axis, ends: tuple[float, float], start: float, stop: float) -> Scale:
-    low, high = ends
-    if axis.scale == "linear":
-        return lambda value: start + (value - low) / (high - low) * (stop - start)
-    wide = math.log(high / low)
-    return lambda value: start + math.log(max(value, low / 1e6) / low) / wide * (stop - start)
-
-
-def _drawable(mark: Mark, shown: Chart) -> bool:
-    return _on(mark.x, shown.x) and _on(mark.y, shown.y)
-
-
-def _on(value: float, axis: Axis) -> bool:
-    """True if an axis can show a value."""
-    return abs(value) < _LARGEST and (axis.scale == "linear" or value > 1 / _LARGEST)
 
 
 def _text(value: str, x: float, y: float, anchor: str, kind: str | None = None) -> Markup:

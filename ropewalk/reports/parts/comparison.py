@@ -10,19 +10,10 @@ from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.results import value_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
-from ropewalk.reports.comparison import difference_panels
-from ropewalk.reports.evaluation import in_mode, panels
-from ropewalk.reports.page.blocks import (
-    Axis,
-    Cell,
-    Chart,
-    Guide,
-    Mark,
-    Page,
-    Section,
-    Series,
-    Table,
-)
+from ropewalk.reports import evaluation
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.comparison import gain_of
+from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.reports.parts import measured
 
 
@@ -36,62 +27,28 @@ def page(found: ComparedRuns, out: Path) -> Page:
         (f"The runs differ in {changes}.",),
         (
             Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(f"{first} minus {second}", (*_differences(found), _table(found)), line),
+            Section(f"{first} minus {second}", (*found.charts(), _table(found)), line),
         ),
         notes=(f"First run: {first}", f"Second run: {second}"),
     )
 
 
 def _side_by_side(found: ComparedRuns) -> list[Chart]:
-    """Each task, with the curves of both runs."""
-    charts = []
+    """Each task of the first run, with the curves of both."""
     first, second = (
-        {(p.task, p.mode, p.metric): p for p in panels(results)}
+        {(c.title, c.y.label): c for c in evaluation.by_length(results)}
         for results in (found.first_results, found.second_results)
     )
-    for key, panel in first.items():
-        both = [(found.first, panel), *([(found.second, second[key])] if key in second else ())]
-        label = f"{panel.label}{in_mode(panel.mode)}"
-        perplexity = panel.metric == PERPLEXITY.name
-        charts.append(
-            Chart(
-                measured.title(panel),
-                measured.LENGTH,
-                Axis(label, "log10") if perplexity else measured.RATE._replace(label=label),
-                tuple(
-                    Series(f"{run}: {curve.method}", tuple(map(measured.mark, curve.points)))
-                    for run, own in both
-                    for curve in own.curves
-                ),
-                caption=measured.INTERVALS,
+    return [
+        chart._replace(
+            series=tuple(
+                own._replace(label=f"{run}: {own.label}")
+                for run, charts in ((found.first, first), (found.second, second))
+                if key in charts
+                for own in charts[key].series
             )
         )
-    return charts
-
-
-def _differences(found: ComparedRuns) -> list[Chart]:
-    shown = difference_panels(found.comparisons, [found.label(c) for c in found.comparisons])
-    return [
-        Chart(
-            panel.task,
-            measured.LENGTH,
-            Axis("gain in loss (nats per token)")
-            if panel.metric == NLL.name
-            else Axis("gain (points)", shown="points"),
-            tuple(
-                Series(
-                    curve.label,
-                    tuple(
-                        measured.gained(Mark(*point), by_loss=panel.metric == NLL.name)
-                        for point in curve.points
-                    ),
-                )
-                for curve in panel.curves
-            ),
-            horizontals=(Guide(0, ""),),
-            caption="Above zero the first run is better. Bars are 95% intervals.",
-        )
-        for panel in shown
+        for key, chart in first.items()
     ]
 
 
@@ -116,9 +73,7 @@ def _table(found: ComparedRuns) -> Table:
                 Cell(format_length(c.length), c.length),
                 value(0, (c.first, *place)),
                 value(1, (c.second, *place)),
-                measured.gain(
-                    c.metric, c.comparison.difference, c.comparison.low, c.comparison.high
-                ),
+                measured.gain(c.metric, gain_of(c)),
                 measured.p_value(c.adjusted_p),
             )
         )

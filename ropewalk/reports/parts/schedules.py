@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,58 +12,19 @@ from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
-from ropewalk.reports.page.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Chart,
-    Code,
-    Guide,
-    Mark,
-    Paragraph,
-    Section,
-    Series,
-    Table,
-)
-from ropewalk.reports.schedules import FactorCurve, factor_curves
-from ropewalk.reports.search import factors_by_label
+from ropewalk.reports.page.blocks import Block, Cell, Code, Paragraph, Section, Table
+from ropewalk.reports.schedules import by_step, factors
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import serving
-from ropewalk.searching.model.results import (
-    Arm,
-    Found,
-    Leg,
-    Score,
-    limited_in_words,
-    offers_of,
-    short_in_words,
-)
+from ropewalk.searching.model.results import Found, Leg, Score, limited_in_words, short_in_words
 
 _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
 _MEANS = (
     "These are means over few documents, without intervals; the evaluation's have intervals. The "
     "score is what the search minimises."
 )
-
-
-def factors(curves: list[FactorCurve], title: str, main: str | None = None) -> Chart:
-    """λ by pair."""
-    unturned = next((c.unturned_from for c in curves if c.unturned_from is not None), None)
-    return Chart(
-        title,
-        Axis("pair, from fast to slow"),
-        Axis("rescale factor λ", "log2"),
-        tuple(
-            Series(
-                curve.label,
-                tuple(Mark(i, float(value)) for i, value in enumerate(curve.factors)),
-                curve.label.partition(",")[0] == main,
-            )
-            for curve in curves
-        ),
-        () if unturned is None else (Guide(unturned, "no full turn in pretraining"),),
-    )
 
 
 def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
@@ -74,7 +34,7 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     for layer_type in types:
         own = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
         title = "Rescale factors" if len(types) == 1 else f"Rescale factors, {layer_type}"
-        blocks.append(factors(factor_curves(own, layer_type), title))
+        blocks.append(factors(by_step(own, layer_type), title))
     return Section("Schedules", tuple(blocks))
 
 
@@ -82,66 +42,17 @@ def of_search(found: Found) -> Section:
     """The blocks of a search: progress, factors and scores on held-out documents."""
     blocks: list[Block] = []
     for leg in found.legs:
-        blocks += [_progress(leg), _factors(leg), _standings(leg)]
-        blocks += [*_trade_off(leg), *_on_short_text(leg)]
+        blocks += [*leg.charts(), _standings(leg), *_on_short_text(leg)]
     return Section("Search", tuple(blocks))
-
-
-def _progress(leg: Leg) -> Chart:
-    hand_designed = sorted(
-        (score, name) for name, score in leg.beside_history.items() if math.isfinite(score)
-    )
-    curve = tuple(
-        Mark(point.tokens, point.score) for point in leg.history if math.isfinite(point.score)
-    )
-    return Chart(
-        f"Search at {format_length(leg.length)}",
-        Axis("tokens scored"),
-        Axis("score (lower is better)"),
-        (Series("searched schedules: the best so far", curve, True),),
-        horizontals=tuple(Guide(s, f"best hand-designed: {n}") for s, n in hand_designed[:1]),
-        steps=True,
-        caption="On the documents of the search, whose best is below the line by selection too; "
-        "the table of held-out documents compares without bias.",
-    )
-
-
-def _factors(leg: Leg) -> Chart:
-    schedules = {name: arm.schedule for name, arm in _arms(leg).items()}
-    return factors(factors_by_label(schedules), "Rescale factors by method", _chosen(leg))
 
 
 def _standings(leg: Leg) -> Table:
     return Table(
         f"Held-out documents, at {format_length(leg.length)}",
         _SCORES,
-        tuple((Cell(name), *_score(arm.reporting)) for name, arm in _arms(leg).items()),
+        tuple((Cell(name), *_score(arm.reporting)) for name, arm in leg.arms.items()),
         _MEANS,
     )
-
-
-def _trade_off(leg: Leg) -> list[Block]:
-    """Each schedule's score at the target, and its cost on short text."""
-    offers = offers_of(leg)
-    if leg.short_limit is None or not offers:
-        return []
-    chart = Chart(
-        "The target against short text",
-        Axis(f"score at {format_length(leg.length)} (lower is better)"),
-        Axis("nats a token, at the original length"),
-        tuple(
-            Series(
-                _chosen(leg) if own.label == leg.chosen else own.label,
-                (Mark(own.score, own.cost, own.low, own.high),),
-                own.label == leg.chosen,
-            )
-            for own in offers
-        ),
-        horizontals=(Guide(leg.short_limit, "limit"),),
-        caption="Of the text, above the unmodified model, on documents that decided; the best at "
-        "the target is taken among those below the limit.",
-    )
-    return [chart]
 
 
 def _on_short_text(leg: Leg) -> list[Block]:
@@ -149,22 +60,11 @@ def _on_short_text(leg: Leg) -> list[Block]:
     if not leg.at_original_length:
         return []
     rows = tuple(
-        (Cell(_chosen(leg) if name == leg.chosen else name), *_score(score))
-        for name, score in leg.at_original_length.items()
+        (Cell(leg.shown(name)), *_score(score)) for name, score in leg.at_original_length.items()
     )
     title = "At the original length, on the beginnings of the same documents"
     said = [*filter(None, (limited_in_words(leg), short_in_words(leg)))]
     return [Table(title, _SCORES, rows, _MEANS), *map(Paragraph, said)]
-
-
-def _chosen(leg: Leg) -> str:
-    return f"{leg.chosen} (chosen)"
-
-
-def _arms(leg: Leg) -> dict[str, Arm]:
-    """The chosen schedule, and the hand-designed ones beside it."""
-    others = {name: arm for name, arm in leg.baselines.items() if name != leg.chosen}
-    return {_chosen(leg): leg.best, **others}
 
 
 def _score(score: Score) -> tuple[Cell, ...]:
@@ -202,9 +102,12 @@ def _served(folder: Path) -> list[Block]:
     except RopewalkError:  # it moved, or a runtime's rules refuse it: the table says why
         return []
     return [
-        Code(f"Serve it with {row.runtime} ({row.fit}; {row.reason})", "\n".join(row.lines))
+        Code(
+            f"Serve it with {ENGINE_NAMES[row.runtime]} ({row.fit}; {row.reason})",
+            "\n".join(row.lines),
+        )
         for row in rows
-        if row.lines and row.runtime in ("vllm", "sglang")
+        if row.lines and row.runtime in ENGINE_NAMES
     ]
 
 

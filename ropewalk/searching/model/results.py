@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from ropewalk.reports.search import Offer
+    from ropewalk.reports.chart import Chart
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
 PRESENT = "unmodified"
+PICTURES = ("progress", "factors", "trade-off")
 
 
 class Score(NamedTuple):
@@ -109,6 +110,39 @@ class Leg(Value):
         """What the scores of `history` can be compared with."""
         return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
 
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
+        others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
+        return {self.shown(self.chosen): self.best, **others}
+
+    def shown(self, name: str) -> str:
+        """A schedule's name, with a remark on the chosen one."""
+        return f"{name} (chosen)" if name == self.chosen else name
+
+    def charts(self) -> list[Chart]:
+        """Progress and factors, and the cost on short text where that was measured."""
+        from ropewalk.reports.schedules import factors
+        from ropewalk.reports.search import Offer, progress, trade_off
+
+        target = format_length(self.length)
+        schedules = {name: arm.schedule for name, arm in self.arms.items()}
+        charts = [
+            progress(f"Search at {target}", self.history, self.beside_history),
+            factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
+        ]
+        known = {**self.baselines, self.chosen: self.best}
+        offers = [
+            Offer(
+                self.shown(name), known[name].selection.score, cost.difference, cost.low, cost.high
+            )
+            for name, cost in self.short_costs.items()
+            if name in known
+        ]
+        if self.short_limit is not None and offers:
+            charts.append(trade_off(offers, self.short_limit, target, self.shown(self.chosen)))
+        return charts
+
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """By how much the chosen schedule's score is below that of the best hand-designed method.
 
@@ -163,29 +197,13 @@ class Found(Result):
 
     def figures(self) -> dict[str, Figure]:
         """Every picture of the search, by its name: progress and factors of each leg."""
-        from ropewalk.reports.schedules import factors_figure
-        from ropewalk.reports.search import (
-            SearchCurve,
-            factors_by_label,
-            progress_figure,
-            trade_off_figure,
-        )
+        from ropewalk.reports.figures import figure
 
         drawn = {}
         for leg in self.legs:
             prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
-            curve = SearchCurve(
-                [point.tokens for point in leg.history],
-                [point.score for point in leg.history],
-                leg.beside_history,
-            )
-            schedules = {name: arm.schedule for name, arm in leg.baselines.items()}
-            labelled = factors_by_label({"chosen": leg.best.schedule, **schedules})
-            drawn[f"{prefix}progress"] = progress_figure(curve)
-            drawn[f"{prefix}factors"] = factors_figure(labelled, "Rescale factors")
-            if leg.short_limit is not None and (offers := offers_of(leg)):
-                title = f"Chosen: {leg.method or 'the searched schedule'}"
-                drawn[f"{prefix}trade-off"] = trade_off_figure(offers, leg.short_limit, title)
+            for name, chart in zip(PICTURES, leg.charts(), strict=False):
+                drawn[f"{prefix}{name}"] = figure([chart])
         return drawn
 
 
@@ -281,18 +299,6 @@ def verdict_in_words(leg: Leg) -> str:
                 f"documents showed. The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: inconclusive on these documents."
-
-
-def offers_of(leg: Leg) -> list[Offer]:
-    """The schedules that may be best at the target, with what they cost on short text."""
-    from ropewalk.reports.search import Offer
-
-    arms = {**leg.baselines, leg.chosen: leg.best}
-    return [
-        Offer(name, arms[name].selection.score, cost.difference, cost.low, cost.high)
-        for name, cost in leg.short_costs.items()
-        if name in arms
-    ]
 
 
 def limited_in_words(leg: Leg) -> str:

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ropewalk.reports.page.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Chart,
-    Code,
-    Guide,
-    Mark,
-    Page,
-    Paragraph,
-    Section,
-    Series,
-    Table,
-    Tile,
-    TileGrid,
-)
+from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
+from ropewalk.reports.page.blocks import Block, Cell, Code, Page, Paragraph, Section, Table
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.reports.page.blocks import Axis, Chart, Mark, Series, Tile, TileGrid
-from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, ticks, tiles
+from ropewalk.reports.chart import Axis, Chart, Mark, Series, Tile, TileGrid, ticks
+from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, tiles
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e9)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ropewalk.evaluation.results import MethodComparison
 from ropewalk.evaluation.statistics import Comparison
 from ropewalk.records import Subject
-from ropewalk.reports.evaluation import Point
-from ropewalk.reports.parts.measured import compared, mark
+from ropewalk.reports.parts.measured import compared
 
 YARN, LINEAR = Subject("w", "p", "yarn"), Subject("w", "q", "linear")
 
@@ -34,8 +33,3 @@ def test_a_comparison_says_what_the_first_gains() -> None:
     [row] = compared([own], "caption").rows
     told = [cell.text for cell in row[2:5]]
     assert told == ["yarn", "unmodified", "+25.0 (+12.5 to +37.5) points"]
-
-
-def test_a_mark_has_the_ends_of_its_interval() -> None:
-    shown = mark(Point(256, 0.5, 0.25, 0.625))
-    assert (shown.x, shown.y, shown.low, shown.high) == (256, 0.5, 0.25, 0.625)

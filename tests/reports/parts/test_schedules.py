@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.reports.page.blocks import Chart, Table
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.page.blocks import Table
 from ropewalk.reports.parts.schedules import of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.reports.page.blocks import Chart
-from ropewalk.reports.parts.training import MOST, curves
+from ropewalk.reports.chart import Chart
+from ropewalk.reports.training import MOST, curves
 from ropewalk.training.results import Step
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ropewalk.costs.machines import GIB as GIB
 from ropewalk.costs.machines import Machine
-from ropewalk.costs.sizes import Sizes
+from ropewalk.costs.sizes import Norms, Sizes
 from ropewalk.lengths import format_length
 
 ALLOWED_BYTES, ALLOWED_TOGETHER, ALLOWED_SHARE = 2**30, 2**30, 0.08
@@ -252,12 +252,13 @@ def step(
     a weight while it is trained."""
     own = work.sizes
     tokens = window * at_once / sequence
-    # Of each layer, in bfloat16: the residual stream twice, what is normed, queries, keys, values,
-    # what attention returns, and three or four as wide as the feed-forward part; norms in float32.
+    # Of each layer: what enters its products (the residual stream, normed, twice; the output of
+    # attention; what is as wide as the feed-forward part, before and after the activation, its
+    # gate, and their product), queries, keys and values, and what its norms keep.
     heads = max((layer.width for layer in own.layers), default=own.hidden)
     cached = max((layer.keeps for layer in own.layers), default=0)
-    layer = tokens * (work.number * (4 * own.hidden + 2 * heads + cached + 4 * own.inner))
-    layer += tokens * SINGLE * 2 * own.hidden
+    products = 2 * own.hidden + 2 * heads + cached + 4 * own.inner
+    layer = tokens * (work.number * products + kept_by_norms(own.norms, work.number) * own.normed)
     if recompute:
         activations = len(own.layers) * tokens * work.number * own.hidden + layer
     else:
@@ -293,6 +294,12 @@ def step(
         ]
     )
     return Way(told, parts, _computed(work, operations, devices), devices)
+
+
+def kept_by_norms(norms: Norms, number: int) -> int:
+    """Bytes that the backward pass of a norm needs of each number: the number in float32, and what
+    is multiplied by the weights, in float32 too where that product is."""
+    return {"half": SINGLE + number, "single": 2 * SINGLE, "torch": number}[norms]
 
 
 def _divisors(count: int) -> list[int]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
 
 
-TRAINING = "train, a step"
+SERVING, TRAINING = "serve", "train, a step"
 
 
 class Change(NamedTuple):
@@ -42,11 +42,16 @@ class CostRow(NamedTuple):
     """Bytes, without the allowance."""
     seconds: float | None
     """None where the speed of the machine is not known."""
-    fits: bool
+    breaks: str | None
+    """The part that there is no room for, once a device holds those before it; None if it fits."""
     change: Change | None
     """The cheapest that fits; None where it fits as it is, or where nothing of ours does."""
     measured: float | None = None
     """Bytes at its peak, with the allowance, measured on fake tensors; None where it was not."""
+
+    @property
+    def fits(self) -> bool:
+        return self.breaks is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +123,7 @@ def _config(source: Source) -> dict[str, Any]:
 def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
     """The ways of doing each thing that this model and length leave to do."""
     ways: dict[str, Callable[[Work], Iterator[Way]]] = {
-        "serve": estimates.serving,
+        SERVING: estimates.serving,
         "evaluate, a forward": estimates.evaluating,
     }
     if work.length > present.target_length:
@@ -147,12 +152,14 @@ def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Wa
 
 
 def _row(work: Work, row: Row) -> CostRow:
+    devices, there = row.way.devices, work.machine.devices
+    serves = row.what == SERVING and devices < there
     return CostRow(
-        what=row.what,
+        what=f"{row.what}, on {devices} of {there} devices" if serves else row.what,
         bytes=row.way.bytes,
         parts={name: float(size) for name, size in row.way.parts.items()},
         seconds=row.way.seconds,
-        fits=row.fits,
+        breaks=row.breaks,
         change=None if row.change is None else _change(work, row.change),
     )
 

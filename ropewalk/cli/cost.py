@@ -45,11 +45,15 @@ def parts(row: CostRow) -> str:
 
 
 def fits(row: CostRow) -> str:
-    if row.fits:
+    if row.breaks is None:
         return "yes"
+    told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
     if row.change is None:
-        return "no, and no change of ours does"
-    return f"no; {row.change.told} does ({row.change.bytes / GIB:,.1f} GiB)"
+        return f"{told}, and no change of ours makes it"
+    return f"{told}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
+
+
+_PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
 
 
 def duration(seconds: float | None) -> str:

@@ -36,7 +36,7 @@ MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
 SHORTEST = 1024
-_TRAINING, _RECOMPUTING = 3, 4
+TRAINING, RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
 
 
@@ -67,6 +67,15 @@ class Way(NamedTuple):
     def bytes(self) -> float:
         return with_allowance(self.parts, self.devices)
 
+    def breaks(self, memory: float) -> str | None:
+        """The part that a device of this memory has no room for, once it holds those before."""
+        held: dict[str, float] = {}
+        for name, size in self.parts.items():
+            held[name] = size
+            if with_allowance(held, self.devices) > memory:
+                return name
+        return None
+
 
 def with_allowance(parts: Mapping[str, float], devices: int) -> float:
     """The bytes of all parts on one of so many devices, and those that no formula sees."""
@@ -80,7 +89,8 @@ class Row(NamedTuple):
 
     what: str
     way: Way
-    fits: bool
+    breaks: str | None
+    """The part that there is no room for; None where it fits."""
     change: Way | None
     """The cheapest that fits; None where the default does, or where nothing of ours does."""
 
@@ -89,8 +99,8 @@ def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Ite
     """Each as it is done by default, and the cheapest that fits; ways come from the cheapest on."""
     for what, every in ways.items():
         first = next(every(work))
-        fits = first.bytes <= work.machine.memory
-        yield Row(what, first, fits, None if fits else cheapest(work, every))
+        breaks = first.breaks(work.machine.memory)
+        yield Row(what, first, breaks, None if breaks is None else cheapest(work, every))
 
 
 def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
@@ -109,8 +119,10 @@ def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
 
 
 def serving(work: Work) -> Iterator[Way]:
-    """One text of the whole length, by a server that divides heads over the devices."""
-    n = work.machine.devices
+    """One text of the whole length, by a server that divides heads over as many of the devices as
+    it can."""
+    own = work.sizes
+    n = max(n for n in range(1, work.machine.devices + 1) if _serves(own, n))
     yield _served(work, n, HALF, HALF, "")
     for weights, cache, told in (
         (HALF, 1.0, "a cache of 8 bits"),
@@ -120,6 +132,12 @@ def serving(work: Work) -> Iterator[Way]:
         (0.5, 0.5, "weights and a cache of 4 bits"),
     ):
         yield _served(work, n, weights, cache, told)
+
+
+def _serves(own: Sizes, ranks: int) -> bool:
+    """Whether heads can be divided so; fewer key heads than ranks are copied."""
+    keys = own.key_heads
+    return own.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
 
 def _served(work: Work, devices: int, weights: float, cache: float, told: str) -> Way:
@@ -282,7 +300,7 @@ def step(
         "loss": 3 * min(LOGITS, tokens * own.vocabulary) * SINGLE
         + (0 if lora else 2 * own.vocabulary * own.hidden * work.number),
     }
-    times = _RECOMPUTING if recompute else _TRAINING
+    times = RECOMPUTING if recompute else TRAINING
     groups = max(1, devices // sequence)
     operations = times * own.operations(window) * groups
     told = " ".join(

@@ -115,9 +115,15 @@ class Sizes:
         """Numbers that are kept of a text of this length."""
         return sum(layer.kept(length) for layer in self.layers)
 
-    def operations(self, length: int) -> float:
-        """Multiplications and additions of one forward over a text."""
-        compared = sum(2 * layer.width * layer.pairs(length) for layer in self.layers)
+    def operations(self, length: int, pairs: int | None = None) -> float:
+        """Multiplications and additions of one forward over a text.
+
+        A layout leaves so many `pairs` of positions to layers without a window (default: all).
+        """
+        compared = sum(
+            2 * layer.width * (pairs if pairs and not layer.window else layer.pairs(length))
+            for layer in self.layers
+        )
         return 2 * (self.active * length + compared)
 
 

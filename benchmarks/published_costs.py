@@ -187,7 +187,7 @@ def blocks() -> dict[str, str]:
         own, unit = calculated(row), UNITS.get(row.does, "tokens")
         times = own / row.value
         near.append(1 / WITHIN <= times <= WITHIN)
-        does = row.does
+        does: str = row.does
         if not does.endswith("longest"):
             whole = row.length % 1024 == 0
             does += f", {format_length(row.length) if whole else f'{row.length:,}'}"

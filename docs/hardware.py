@@ -9,8 +9,16 @@ import ropewalk as rw
 from benchmarks.attention import layouts
 from docs.figures import ROOT, Picture, Sentence, paragraph
 from ropewalk.api.cost import Cost, CostRow
-from ropewalk.cli.cost import duration, fits, parts
-from ropewalk.costs.estimates import COMPUTING, RECOMPUTING, Work, evaluating, serving, training
+from ropewalk.cli.cost import fits, parts
+from ropewalk.costs.estimates import (
+    COMPUTING,
+    RECOMPUTING,
+    Work,
+    duration,
+    evaluating,
+    serving,
+    training,
+)
 from ropewalk.costs.machines import GIB, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length

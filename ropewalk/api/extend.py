@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -15,6 +16,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    OnMachine,
     ShortLimit,
     Strict,
     TextField,
@@ -23,14 +25,24 @@ from ropewalk.api.common import (
     as_lengths,
     as_path,
 )
+from ropewalk.api.cost import Cost, calculated
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget
+from ropewalk.costs.estimates import Way, Work, extending
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
-from ropewalk.models.source import runnable
-from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
+from ropewalk.models.source import Source, runnable
+from ropewalk.options import (
+    Option,
+    RunFolder,
+    called,
+    check_previewed,
+    is_preview,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.pipeline.settings import (
     EVALUATIONS,
     SAMPLES,
@@ -52,11 +64,35 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.stage import Start
 
 
-def _estimate(asked: _Asked) -> Estimate:
-    """The stages of a run, with their estimated cost on this machine."""
+def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
+    """The stages of a run, with their cost: timed on this machine, or calculated for another."""
+    if isinstance(asked, _Elsewhere):
+        return _calculated(asked)
     from ropewalk.pipeline.cost import estimate
 
     return estimate(asked.start.source, asked.start.loaded, asked.settings)
+
+
+def _calculated(asked: _Elsewhere) -> Cost:
+    from ropewalk.pipeline.stages import stages
+
+    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+        rate, windows = recipe(work.sizes.weights, asked.settings.target_length)
+        settings = replace(asked.settings, learning_rate=rate, batch=asked.batch or windows)
+        return {
+            f"{stage.name}, {sum(count for _, count in cost.forwards):,} forwards": partial(
+                extending,
+                length=max(length for length, _ in cost.forwards),
+                operations=sum(
+                    count * work.sizes.operations(length) for length, count in cost.forwards
+                ),
+            )
+            for stage in stages(settings)
+            if (cost := stage.cost(work.original)).forwards
+        }
+
+    length = asked.settings.target_length
+    return calculated(asked.source, length, asked.on, ways, asked.dtype)
 
 
 @previewed_by(_estimate)
@@ -115,6 +151,7 @@ def extend(
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -136,8 +173,12 @@ def extend(
 
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
+
+    `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
+    `cost`, and a config is enough for it.
     """
     with called("extend", extend, locals()):
+        check_previewed(on)
         check_alone("extend")
         given = None if run is None else as_path(run, "run")
         limit = None if budget is None else as_budget(budget)
@@ -150,6 +191,7 @@ def extend(
             strict=strict,
             notice=notice,
             run=given,
+            weights=on is None,
         )
         present = found.present_plan
         settings = settings_for(
@@ -161,6 +203,17 @@ def extend(
             train_steps=train_steps,
             short_limit=short_limit,
         )
+        if on is not None:
+            if limit is not None and limit.unit != "evaluations":
+                raise InvalidValue(
+                    "budget",
+                    str(limit),
+                    "a run is planned to fit a budget where it takes place, not elsewhere (`on`)",
+                    "give evaluations (40), or leave it out",
+                )
+            if limit is not None:
+                settings = replace(settings, evaluations=int(limit.amount))
+            preview_ends(_Elsewhere(found, settings, batch, dtype, on))
         to_train: Sequence[Document] = ()
         if train_corpus is not None:
             if not train_steps:
@@ -170,7 +223,8 @@ def extend(
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
         from ropewalk.pipeline import extend as pipeline
-        from ropewalk.pipeline.stage import Start, Work
+        from ropewalk.pipeline import stage
+        from ropewalk.pipeline.stage import Start
         from ropewalk.pipeline.stages import stages
 
         loaded = load(found, dtype=dtype, device=device, allow_download=allow_download)
@@ -202,7 +256,7 @@ def extend(
         if to_train:
             identity["train_corpus_sha256"] = corpus_digest(to_train)
         with RunDirectory(path, "extend", identity, apart_from=found.places) as directory:
-            work = Work(**vars(start), directory=directory, notice=notice)
+            work = stage.Work(**vars(start), directory=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
             notice(pipeline.used(directory, settings, present.target_length))
             offered = pipeline.training_offered(directory, extended)
@@ -274,6 +328,16 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )
+
+
+class _Elsewhere(NamedTuple):
+    """What a run on another machine depends on."""
+
+    source: Source
+    settings: ExtendSettings
+    batch: int | None
+    dtype: str
+    on: str
 
 
 class _Asked(NamedTuple):

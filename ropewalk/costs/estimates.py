@@ -7,6 +7,7 @@ published figure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -35,6 +36,7 @@ LOGITS = 32 * 2**20
 MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
+BYTES = {"float16": HALF, "bfloat16": HALF, "float32": SINGLE}
 SHORTEST = 1024
 TRAINING, RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
@@ -188,16 +190,28 @@ def reading(
     }
 
 
-def evaluating(work: Work) -> Iterator[Way]:
-    """One forward, on one device or on as many as the key heads can be divided over."""
-    yield _read(work, work.length, 1, "")
-    for ranks in _divisors(work.machine.devices)[1:]:
-        if _divides(work.sizes, ranks):
+def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
+    """One forward, on so many devices or on more that the key heads can be divided over."""
+    yield _read(work, work.length, first, "")
+    for ranks in _divisors(work.machine.devices):
+        if ranks > first and _divides(work.sizes, ranks):
             yield _read(work, work.length, ranks, f"--ranks-per-copy {ranks}")
     length = work.length // 2
     while length >= SHORTEST:
         yield _read(work, length, 1, f"lengths of at most {format_length(length)}")
         length //= 2
+
+
+def answering(forwards: int, length: int, ranks: int) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards at a length, shared by copies that so many ranks hold each."""
+
+    def ways(work: Work) -> Iterator[Way]:
+        for way in evaluating(replace(work, length=length), ranks):
+            copies = max(1, work.machine.devices // way.devices)
+            seconds = None if way.seconds is None else way.seconds * math.ceil(forwards / copies)
+            yield way._replace(seconds=seconds)
+
+    return ways
 
 
 def _divides(own: Sizes, ranks: int) -> bool:
@@ -210,20 +224,22 @@ def _read(work: Work, length: int, ranks: int, told: str) -> Way:
     return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
-def extending(work: Work, operations: float) -> Iterator[Way]:
-    """All its forwards, one at a time."""
-    parts = _forward(work, work.length)
+def extending(work: Work, length: int, operations: float) -> Iterator[Way]:
+    """All its forwards, one at a time, none of them longer than `length`."""
+    parts = _forward(work, length)
     yield Way("", parts, _computed(work, operations, 1), 1)
 
 
-def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
-    """So many forwards, shared by all devices; each copy over some of them, by its heads where
-    these can be divided, else by its layers."""
+def searching(
+    forwards: int, length: int | None = None, first: int = 1
+) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards (at the length of the work, or at another), shared by all devices; each copy
+    over some of them, by its heads where these can be divided, else by its layers."""
 
     def ways(work: Work) -> Iterator[Way]:
-        ranks = 1
-        while ranks <= work.machine.devices:
-            told = "" if ranks == 1 else f"--ranks-per-copy {ranks}"
+        work = work if length is None else replace(work, length=length)
+        for ranks in (n for n in _divisors(work.machine.devices) if n >= first):
+            told = "" if ranks == first else f"--ranks-per-copy {ranks}"
             operations = forwards * work.sizes.operations(work.length)
             seconds = _computed(work, operations, work.machine.devices)
             by_heads = ranks > 1 and _divides(work.sizes, ranks)
@@ -233,7 +249,6 @@ def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
                 else _forward(work, work.length, ranks)
             )
             yield Way(told, parts, seconds, work.machine.devices)
-            ranks *= 2
 
     return ways
 
@@ -329,3 +344,13 @@ def _computed(work: Work, operations: float, devices: int) -> float | None:
     if work.machine.operations is None:
         return None
     return operations / (COMPUTING * work.machine.operations * devices)
+
+
+def duration(seconds: float | None) -> str:
+    """A time in words, where it is known."""
+    if seconds is None:
+        return "–"
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s"

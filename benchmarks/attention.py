@@ -257,7 +257,11 @@ def alone(device: str, call: Callable[[], Measured]) -> Measured:
 
 
 def attention_pass(
-    device: str, sizes: Sizes, contender: Contender, layout: AttentionLayout
+    device: str,
+    sizes: Sizes,
+    contender: Contender,
+    layout: AttentionLayout,
+    alone: Callable[[str, Callable[[], Measured]], Measured] = alone,
 ) -> Measured:
     def tensor(heads: int) -> Tensor:
         # As in a model: heads behind positions in memory.

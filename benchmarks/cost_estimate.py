@@ -20,6 +20,7 @@ from typing import Any
 import ropewalk as rw
 from benchmarks.machine import machine
 from docs.figures import Sentence
+from ropewalk.pipeline.cost import Estimate
 from ropewalk.run_directory import EVENTS, read_journal
 
 RESULTS = Path(__file__).with_name("results") / "cost_estimate.json"
@@ -60,6 +61,7 @@ def sentences() -> list[Sentence]:
 
 def _run() -> dict[str, Any]:
     estimate = rw.extend.preview()
+    assert isinstance(estimate, Estimate)
     with TemporaryDirectory() as folder:
         rw.extend(run=folder)
         took = taken(Path(folder))

@@ -18,6 +18,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
 A = TypeVar("A")
@@ -105,6 +106,15 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
 def is_preview() -> bool:
     """True if the verb that runs is only previewed, and will write nothing."""
     return _IS_PREVIEW.get()
+
+
+def check_previewed(on: str | None) -> None:
+    """Refuse another machine for a run: it is for what a preview calculates."""
+    if on is not None and not is_preview():
+        raise InputError(
+            "a run takes place on this machine, and another (`on`) is for its preview "
+            "(`--dry-run`); leave it out"
+        )
 
 
 def preview_ends(asked: object) -> None:

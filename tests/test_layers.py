@@ -249,6 +249,13 @@ ROOMS = {
     "training.settings": Row(
         ("errors", "lengths", "untrusted", "values", "data"), needs=("numpy",)
     ),
+    "training.execution": Row(
+        (
+            *("errors", "lengths", "untrusted", "schedule", "context_plan", "torchrun"),
+            *("costs", "costs.here", "models.config", "runtimes", "training.settings"),
+        ),
+        lazily=("transformers",),
+    ),
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
     "training.results": Row(
         (
@@ -263,7 +270,7 @@ ROOMS = {
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("runtimes", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
-            *("torchrun", "costs", "costs.here"),
+            *("torchrun", "training.execution"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),
@@ -450,13 +457,15 @@ ROOMS = {
             *(
                 "exporting",
                 "exporting.exported",
+                "exporting.gguf_file",
                 "exporting.manifest",
                 "audit",
                 "audit.finding",
                 "audit.files.check",
             ),
             *("pipeline.settings", "pipeline.results", "outputs", "models.config", "models.source"),
-            *("torchrun", "training", "training.settings", "training.results"),
+            *("torchrun", "training", "training.execution", "training.settings"),
+            "training.results",
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -464,7 +473,9 @@ ROOMS = {
         ("errors", "extras", "lengths", "untrusted", "models.config"),
         lazily=("torch", "transformers"),  # to count the weights of unusual models
     ),
-    "costs.here": Row(("errors", "models", "models.config", "costs", "torchrun"), needs=("torch",)),
+    "costs.here": Row(
+        ("errors", "models", "models.config", "costs", "torchrun"), lazily=("torch",)
+    ),
     "costs.fake": Row(
         ("errors", "models.config", "models", "costs", "training"),
         needs=("torch", "transformers"),
@@ -500,8 +511,8 @@ ROOMS = {
         (
             *("errors", "untrusted", "api", "api.register", "budget", "options", "progress"),
             "run_directory",
-            *("models.source", "context_plan", "searching", "torchrun", "values"),
-            "evaluation.select",
+            *("models.source", "context_plan", "searching", "torchrun", "values", "costs"),
+            *("evaluation.select", "lengths"),
         ),
         needs=("numpy",),
         wires=True,
@@ -536,7 +547,7 @@ ROOMS = {
         (
             "torchrun",
             *("errors", "api", "lengths", "options", "progress", "run_directory", "data"),
-            *("budget", "values"),
+            *("budget", "values", "costs"),
             "models.source",
             "pipeline.settings",
             "evaluation.select",

@@ -107,6 +107,14 @@ Timeout: TypeAlias = Annotated[
 RanksPerCopy: TypeAlias = Annotated[
     int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
 ]
+OnMachine: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "Of a preview: the machine to calculate for, such as 8xh100 (default: this one).",
+        "MACHINE",
+        advanced=True,
+    ),
+]
 Strict: TypeAlias = Annotated[
     bool, Option("Refuse a model whose config leaves open how it rotates.")
 ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
 
 
-TRAINING = "train, a step"
+SERVING, TRAINING = "serve", "train, a step"
 
 
 class Change(NamedTuple):
@@ -42,11 +41,16 @@ class CostRow(NamedTuple):
     """Bytes, without the allowance."""
     seconds: float | None
     """None where the speed of the machine is not known."""
-    fits: bool
+    breaks: str | None
+    """The part that there is no room for, once a device holds those before it; None if it fits."""
     change: Change | None
     """The cheapest that fits; None where it fits as it is, or where nothing of ours does."""
     measured: float | None = None
     """Bytes at its peak, with the allowance, measured on fake tensors; None where it was not."""
+
+    @property
+    def fits(self) -> bool:
+        return self.breaks is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,27 +94,47 @@ def cost(
     does. Weights and cache are counted in bfloat16.
     """
     with called("cost", cost, locals()):
-        there = machine(on)
+        machine(on)  # says which there are
         source = resolve(model, allow_download=allow_download)
         present = source.present_plan
         length = present.target_length if to is None else as_length(to, "to")
-        sizes = sizes_of(_config(source))
-        work = Work(sizes, length, there, present.target_length)
-        found = tuple(_row(work, row) for row in estimates.rows(work, _ways(work, present)))
+        found = calculated(source, length, on, lambda work: _ways(work, present))
         if measure:
-            found = tuple(_measured(row, _config(source), work) for row in found)
-        return Cost(
-            model=source.name,
-            length=length,
-            machine=str(there),
-            memory=there.memory,
-            weights=sizes.weights,
-            rows=found,
-            assumptions=tuple(_assumptions(work)),
-        )
+            config, work = config_of(source), _work(source, length, on)
+            rows = tuple(_measured(row, config, work) for row in found.rows)
+            found = replace(found, rows=rows)
+        return found
 
 
-def _config(source: Source) -> dict[str, Any]:
+def calculated(
+    source: Source,
+    length: int,
+    on: str | None,
+    ways: Callable[[Work], Mapping[str, Callable[[Work], Iterator[Way]]]],
+    dtype: str = "auto",
+) -> Cost:
+    """What these ways of using a model take on a machine, this one where none is named."""
+    work = _work(source, length, HERE if on is None else on)
+    work = replace(work, number=estimates.BYTES.get(dtype, work.number))
+    found = tuple(_row(work, row) for row in estimates.rows(work, ways(work)))
+    return Cost(
+        model=source.name,
+        length=length,
+        machine=str(work.machine),
+        memory=work.machine.memory,
+        weights=work.sizes.weights,
+        rows=found,
+        assumptions=tuple(_assumptions(work, found)),
+    )
+
+
+def _work(source: Source, length: int, on: str) -> Work:
+    served = source.present_plan.target_length
+    return Work(sizes_of(config_of(source)), length, machine(on), served)
+
+
+def config_of(source: Source) -> dict[str, Any]:
+    """The config, with the sizes that the catalogue knows."""
     sizes = source.value.sizes if source.kind == "catalogue" else {}
     return {**source.config, **sizes}
 
@@ -118,7 +142,7 @@ def _config(source: Source) -> dict[str, Any]:
 def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
     """The ways of doing each thing that this model and length leave to do."""
     ways: dict[str, Callable[[Work], Iterator[Way]]] = {
-        "serve": estimates.serving,
+        SERVING: estimates.serving,
         "evaluate, a forward": estimates.evaluating,
     }
     if work.length > present.target_length:
@@ -127,8 +151,7 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
 
         count = most_forwards(SearchSettings(work.length), work.length)
         ways[f"search, {count} forwards"] = estimates.searching(count)
-        if importlib.util.find_spec("torch"):  # its stages import what runs them
-            ways["extend"] = _extending(work, present)
+        ways["extend"] = _extending(work, present)
     ways[TRAINING] = estimates.training
     return ways
 
@@ -143,16 +166,18 @@ def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Wa
     operations = sum(
         work.sizes.operations(length) * times for each in costs for length, times in each.forwards
     )
-    return lambda own: estimates.extending(own, operations)
+    return lambda own: estimates.extending(own, own.length, operations)
 
 
 def _row(work: Work, row: Row) -> CostRow:
+    devices, there = row.way.devices, work.machine.devices
+    serves = row.what == SERVING and devices < there
     return CostRow(
-        what=row.what,
+        what=f"{row.what}, on {devices} of {there} devices" if serves else row.what,
         bytes=row.way.bytes,
         parts={name: float(size) for name, size in row.way.parts.items()},
         seconds=row.way.seconds,
-        fits=row.fits,
+        breaks=row.breaks,
         change=None if row.change is None else _change(work, row.change),
     )
 
@@ -173,12 +198,17 @@ def _change(work: Work, way: Way) -> Change:
     return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
 
 
-def _assumptions(work: Work) -> Iterator[str]:
+def _assumptions(work: Work, rows: Sequence[CostRow]) -> Iterator[str]:
     always = estimates.with_allowance({}, work.machine.devices) / GIB
     yield (
         f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
         "for what the formulas do not see"
     )
+    if work.length < work.original:
+        yield (
+            f"the model serves {format_length(work.original)} already, so nothing needs to be "
+            "searched or extended"
+        )
     if work.machine.operations is None:
         yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
         return
@@ -186,4 +216,8 @@ def _assumptions(work: Work) -> Iterator[str]:
         f"times assume {estimates.COMPUTING:.0%} of {work.machine.operations / 1e12:.0f} TFLOP/s a "
         f"device ({work.machine.source})"
     )
-    yield "a step of training reads one window for each group of ranks; all weights, AdamW, float32"
+    if any(row.what == TRAINING for row in rows):
+        yield (
+            "a step of training reads one window for each group of ranks; all weights, AdamW, "
+            "float32"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import (
     SERVER,
@@ -14,6 +14,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     MethodNames,
+    OnMachine,
     OwnTokenizer,
     Plans,
     RanksPerCopy,
@@ -29,16 +30,28 @@ from ropewalk.api.common import (
     as_path,
     as_plan,
 )
+from ropewalk.api.cost import Cost, calculated
 from ropewalk.api.fingerprint import as_fingerprint, as_name
 from ropewalk.api.report import keep_report
 from ropewalk.budget import as_budget
-from ropewalk.evaluation.answerers import Asked, opened
+from ropewalk.costs.estimates import answering
+from ropewalk.costs.machines import HERE, machine
+from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
+from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
-from ropewalk.options import Argument, Option, RunFolder, called
+from ropewalk.options import (
+    Argument,
+    Option,
+    RunFolder,
+    called,
+    check_previewed,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.records import Mode
-from ropewalk.torchrun import first
+from ropewalk.torchrun import check_ranks, first
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint
@@ -47,6 +60,37 @@ CONCURRENCY, TIMEOUT = 4, 600.0
 """Requests to a server at a time, and seconds for one of them."""
 
 
+def _preview(previewed: _Previewed) -> Cost:
+    """What the forwards at each length take."""
+    from ropewalk.evaluation.answerers.in_process import settled
+
+    asked = previewed.asked
+    check_in_process(asked)
+    source, conditions, settings, _ = settled(asked, weights=False)
+    settings = asked.within_budget(settings, len(conditions))
+    devices = machine(HERE if previewed.on is None else previewed.on).devices
+    check_ranks(asked.ranks_per_copy, "evaluate", devices)
+    count = len(conditions) * len(settings.tasks) * settings.samples
+    return calculated(
+        source,
+        max(settings.lengths),
+        previewed.on,
+        lambda _: {
+            f"{count:,} forwards at {format_length(length)}": answering(
+                count, length, asked.ranks_per_copy
+            )
+            for length in settings.lengths
+        },
+        asked.dtype,
+    )
+
+
+class _Previewed(NamedTuple):
+    asked: Asked
+    on: str | None
+
+
+@previewed_by(_preview)
 def evaluate(
     model: Annotated[
         Model | None,
@@ -142,6 +186,7 @@ def evaluate(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -180,8 +225,12 @@ def evaluate(
     A `model` that is a GGUF file is measured as it is, by a private llama.cpp on the CPU (extra
     `gguf`), with llama.cpp's own tokens and defaults: in mode "generate", without perplexity. To
     measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
+
+    `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
+    the formulas of `cost`; a config is enough for it.
     """
     with called("evaluate", evaluate, locals()) as given:
+        check_previewed(on)
         from ropewalk.evaluation import tasks as retrieval
         from ropewalk.evaluation.able import AUTO, with_able_tasks
         from ropewalk.evaluation.settings import expanded
@@ -223,6 +272,7 @@ def evaluate(
             progress=progress if first() else silent,
             notice=notice if first() else (lambda _: None),
         )
+        preview_ends(_Previewed(asked, on))
         with opened(asked) as evaluation:
             if chooses:
                 evaluation = with_able_tasks(evaluation, progress)

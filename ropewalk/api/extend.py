@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -16,6 +17,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
@@ -25,14 +27,24 @@ from ropewalk.api.common import (
     as_lengths,
     as_path,
 )
+from ropewalk.api.cost import Cost, calculated
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget
+from ropewalk.costs.estimates import Way, Work, extending
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
-from ropewalk.models.source import runnable
-from ropewalk.options import Option, RunFolder, called, is_preview, preview_ends, previewed_by
+from ropewalk.models.source import Source, runnable
+from ropewalk.options import (
+    Option,
+    RunFolder,
+    called,
+    check_previewed,
+    is_preview,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.pipeline.settings import (
     EVALUATIONS,
     SAMPLES,
@@ -55,11 +67,35 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import SearchRanks
 
 
-def _estimate(asked: _Asked) -> Estimate:
-    """The stages of a run, with their estimated cost on this machine."""
+def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
+    """The stages of a run, with their cost: timed on this machine, or calculated for another."""
+    if isinstance(asked, _Elsewhere):
+        return _calculated(asked)
     from ropewalk.pipeline.cost import estimate
 
     return estimate(asked.start.source, asked.start.loaded, asked.settings)
+
+
+def _calculated(asked: _Elsewhere) -> Cost:
+    from ropewalk.pipeline.stages import stages
+
+    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+        rate, windows = recipe(work.sizes.weights, asked.settings.target_length)
+        settings = replace(asked.settings, learning_rate=rate, batch=asked.batch or windows)
+        return {
+            f"{stage.name}, {sum(count for _, count in cost.forwards):,} forwards": partial(
+                extending,
+                length=max(length for length, _ in cost.forwards),
+                operations=sum(
+                    count * work.sizes.operations(length) for length, count in cost.forwards
+                ),
+            )
+            for stage in stages(settings)
+            if (cost := stage.cost(work.original)).forwards
+        }
+
+    length = asked.settings.target_length
+    return calculated(asked.source, length, asked.on, ways, asked.dtype)
 
 
 @previewed_by(_estimate)
@@ -119,6 +155,7 @@ def extend(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -145,8 +182,12 @@ def extend(
 
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
+
+    `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
+    `cost`, and a config is enough for it.
     """
     with called("extend", extend, locals()):
+        check_previewed(on)
         check_ranks(ranks_per_copy, "extend")
         if is_preview():
             check_alone("the estimate of extend")
@@ -165,6 +206,7 @@ def extend(
             strict=strict,
             notice=notice,
             run=given,
+            weights=on is None,
         )
         present = found.present_plan
         settings = settings_for(
@@ -176,6 +218,17 @@ def extend(
             train_steps=train_steps,
             short_limit=short_limit,
         )
+        if on is not None:
+            if limit is not None and limit.unit != "evaluations":
+                raise InvalidValue(
+                    "budget",
+                    str(limit),
+                    "a run is planned to fit a budget where it takes place, not elsewhere (`on`)",
+                    "give evaluations (40), or leave it out",
+                )
+            if limit is not None:
+                settings = replace(settings, evaluations=int(limit.amount))
+            preview_ends(_Elsewhere(found, settings, batch, dtype, on))
         to_train: Sequence[Document] = ()
         if train_corpus is not None:
             if not train_steps:
@@ -185,7 +238,8 @@ def extend(
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.pipeline import extend as pipeline
-        from ropewalk.pipeline.stage import Start, Work
+        from ropewalk.pipeline import stage
+        from ropewalk.pipeline.stage import Start
         from ropewalk.pipeline.stages import stages
 
         # Export reads files: of a hub id, those that were fetched.
@@ -233,7 +287,7 @@ def extend(
                 directory = stack.enter_context(
                     RunDirectory(path, "extend", identity, apart_from=found.places)
                 )
-            work = Work(**vars(start), held=directory, notice=notice)
+            work = stage.Work(**vars(start), held=directory, notice=notice)
             extended = pipeline.extend(work, settings, progress=progress, done=done)
             if directory is not None:
                 notice(pipeline.used(directory, settings, present.target_length))
@@ -329,6 +383,16 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )
+
+
+class _Elsewhere(NamedTuple):
+    """What a run on another machine depends on."""
+
+    source: Source
+    settings: ExtendSettings
+    batch: int | None
+    dtype: str
+    on: str
 
 
 class _Asked(NamedTuple):

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -16,6 +16,7 @@ from ropewalk.api.common import (
     Dtype,
     Length,
     ModelToRun,
+    OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
@@ -24,12 +25,24 @@ from ropewalk.api.common import (
     as_length,
     as_path,
 )
+from ropewalk.api.cost import Cost, calculated
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import PLAN
+from ropewalk.costs.estimates import searching
+from ropewalk.costs.machines import machine
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
+from ropewalk.lengths import format_length
 from ropewalk.models.source import runnable
-from ropewalk.options import Option, RunFolder, called
+from ropewalk.options import (
+    Option,
+    RunFolder,
+    called,
+    check_previewed,
+    is_preview,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Own
@@ -44,6 +57,27 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.settings import SearchSettings
 
 
+def _preview(asked: _Asked) -> Cost:
+    """What the forwards at each length take, at most."""
+    from ropewalk.searching.model.forwards import forwards_of
+
+    present = asked.source.present_plan
+    forwards = forwards_of(present.longest(present.extended_layer), asked.settings)
+    return calculated(
+        asked.source,
+        max(length for length, _ in forwards),
+        asked.on,
+        lambda _: {
+            f"{count:,} forwards at {format_length(length)}": searching(
+                count, length, asked.ranks_per_copy
+            )
+            for length, count in forwards
+        },
+        asked.dtype,
+    )
+
+
+@previewed_by(_preview)
 def search(
     model: ModelToRun,
     to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
@@ -114,6 +148,7 @@ def search(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -131,8 +166,12 @@ def search(
     strategy, objective, documents and space, which no other setting may then change. `objective`
     may be a function of a document's text loss, answer loss (nats a token) and share of answers
     retrieved: the search minimises its mean.
+
+    `search.preview(…)` calculates what the forwards would take, here or `on` another machine, by
+    the formulas of `cost`; a config is enough for it.
     """
     with called("search", search, locals()):
+        check_previewed(on)
         from ropewalk.searching.model.results import Searched
         from ropewalk.searching.model.settings import SearchSettings, check_target, published
 
@@ -154,7 +193,8 @@ def search(
             settings = published(settings)
         run = None if run is None else as_path(run, "run")
         began = time.monotonic()
-        check_ranks(ranks_per_copy, "search")
+        there = None if on is None else machine(on).devices
+        check_ranks(ranks_per_copy, "search", there)
         source = runnable(
             model,
             dtype=dtype,
@@ -163,9 +203,18 @@ def search(
             strict=strict,
             notice=notice,
             run=run,
+            weights=not is_preview(),
         )
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
+        if is_preview() and limit is not None and limit.unit == "seconds":
+            raise InvalidValue(
+                "budget",
+                str(limit),
+                "how many forwards a time holds is only known on the machine that runs them",
+                "give evaluations (40), or tokens such as 1e9tok",
+            )
+        preview_ends(_Asked(source, settings, ranks_per_copy, dtype, on))
         texts = as_documents(corpus, field, notice)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
@@ -234,6 +283,16 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
+
+
+class _Asked(NamedTuple):
+    """The arguments of a search that decide what it takes."""
+
+    source: Source
+    settings: SearchSettings
+    ranks_per_copy: int
+    dtype: str
+    on: str | None
 
 
 def _named(objective: str | Own) -> str:

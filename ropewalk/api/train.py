@@ -18,6 +18,7 @@ from ropewalk.api.common import (
     Device,
     Length,
     ModelToRun,
+    OnMachine,
     PlanLike,
     Strict,
     TextField,
@@ -29,10 +30,12 @@ from ropewalk.api.common import (
     as_plan,
     documents_in,
 )
+from ropewalk.api.cost import config_of
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs.estimates import GIB, SINGLE
+from ropewalk.costs.estimates import GIB, SINGLE, duration
+from ropewalk.costs.machines import machine
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.windows import Arrangement
@@ -40,7 +43,14 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Model, Source, resolve, stated_assumptions
-from ropewalk.options import Option, RunFolder, called, preview_ends, previewed_by
+from ropewalk.options import (
+    Option,
+    RunFolder,
+    called,
+    check_previewed,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
@@ -56,7 +66,7 @@ from ropewalk.values import Result
 if TYPE_CHECKING:
     from ropewalk.data.store import TokenStore
     from ropewalk.models.ranks import Ranks
-    from ropewalk.training.stage import Execution
+    from ropewalk.training.execution import Execution
 
 TOKENS, START = "tokens", "start"
 _TRAINED_IN = ("float32", "bfloat16")
@@ -76,6 +86,8 @@ class PreviewStage(NamedTuple):
     """None where the text is not tokenised yet."""
     petaflops: float
     """10¹⁵ multiplications and additions, of forwards and backwards together."""
+    seconds: float | None = None
+    """By the formulas of `ropewalk cost`; None where the speed of the machine is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,29 +101,36 @@ class TrainPreview(Result):
     peak_bytes: int | None = None
     """Of memory on each rank, by the formulas of `ropewalk cost`; None where these know too
     little."""
+    machine: str = "this machine"
 
     def summary(self) -> str:
         peak = "" if self.peak_bytes is None else f"; {self.peak_bytes / GIB:.3g} GiB a rank"
         tokens = sum(stage.tokens for stage in self.stages)
+        seconds = [stage.seconds for stage in self.stages if stage.seconds is not None]
+        time = f"; {duration(sum(seconds))}" if seconds else ""
         return (
             f"{self.model}: {sum(stage.steps for stage in self.stages):,} steps, {tokens:,} tokens,"
             f" {sum(stage.petaflops for stage in self.stages):,.3g} PFLOP; up to "
-            f"{self.bytes_on_disk / GIB:.3g} GiB of checkpoints and models on disk{peak}. On "
-            "another machine: `ropewalk cost`."
+            f"{self.bytes_on_disk / GIB:.3g} GiB of checkpoints and models on disk{peak}, on "
+            f"{self.machine}{time}."
         )
 
 
 def _preview(asked: _Asked) -> TrainPreview:
     """What a run would do, and what it would take."""
     from ropewalk.costs.sizes import sizes_of
-    from ropewalk.training.stage import bytes_on_disk, step_cost
+    from ropewalk.training.execution import bytes_on_disk, step_cost
 
-    batch, config = asked.settings.batch, asked.source.config
-    sizes = sizes_of(config)
+    batch, config = asked.settings.batch, config_of(asked.source)
+    sizes, on = sizes_of(config), asked.execution.on
     planner = _Planner(asked, (), None, silent, unheard)
     rows, peak = [], 0.0
     for number, stage in enumerate(asked.settings.stages, start=1):
         tokens = stage.steps * batch * stage.window
+        cost = step_cost(config, stage, asked.settings, asked.execution)
+        # A step of the formula is one window of each reader; a step of ours is a batch of windows.
+        steps = stage.steps * asked.execution.accumulated(batch) * asked.execution.windows_at_once
+        step = None if cost is None else cost[1].seconds
         rows.append(
             PreviewStage(
                 stage.length,
@@ -121,12 +140,13 @@ def _preview(asked: _Asked) -> TrainPreview:
                 tokens,
                 asked.epochs(stage),
                 3 * sizes.operations(stage.window) * (tokens / stage.window) / 1e15,
+                None if step is None else step * steps,
             )
         )
-        cost = step_cost(config, stage, asked.settings, asked.execution)
         peak = max(peak, 0.0 if cost is None else cost[1].bytes)
     on_disk = bytes_on_disk(SINGLE * sizes.weights, asked.settings)
-    return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None)
+    where = TrainPreview.machine if on is None else str(on)
+    return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None, where)
 
 
 @previewed_by(_preview)
@@ -316,6 +336,7 @@ def train(
         ),
     ] = "auto",
     device: Device = "auto",
+    on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -333,8 +354,12 @@ def train(
     The directory `run` (by default `runs/train-MODEL-LENGTH`) keeps everything; called again with
     the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
     ranks that `sequence_parallel` and `replicate` leave.
+
+    `train.preview(…)` calculates what a run would take, here or `on` another machine, by the
+    formulas of `cost`; a config is enough for it.
     """
     with called("train", train, locals()), _together() as ranks:
+        check_previewed(on)
         # First: without text, nothing else matters.
         text = _Text.of(corpus, field, weights, allow_download)
         shares = shares_of(shares, text.domains)
@@ -347,7 +372,7 @@ def train(
         if method is not None and method != SEARCH:
             stacked(method)  # says which names there are
         source = resolve(model, allow_download=allow_download)
-        if not from_config:
+        if not from_config and on is None:
             source.folder  # noqa: B018 - says why there are no weights
         stated_assumptions(source, notice, strict=strict)
         settings = _settings(
@@ -391,7 +416,7 @@ def train(
         check_count(replicate, "replicate", usual=1)
         check_count(windows_at_once, "windows_at_once", usual=1)
         check_count(save_every, "save_every", usual=100)
-        from ropewalk.training.stage import Execution, check_reports
+        from ropewalk.training.execution import Execution, check_reports
 
         reports = as_list(report_to, "report_to")
         check_reports(reports)
@@ -404,6 +429,7 @@ def train(
             recompute,
             save_every,
             reports,
+            None if on is None else machine(on),
         )
         default = Path("runs") / f"train-{source.short_name}-{format_length(lengths[-1])}"
         asked = _Asked(
@@ -515,14 +541,13 @@ class _Asked:
 
     def check(self) -> None:
         """Refuse what a later stage would, before there is a run directory."""
-        from ropewalk.pipeline.training import with_original
         from ropewalk.runtimes.configs import stock_config
-        from ropewalk.training.stage import check_stage
+        from ropewalk.training.execution import check_stage, with_original
 
         self.execution.accumulated(self.settings.batch)
         self._check_search()
         planner = _Planner(self, (), None, silent, unheard)
-        config = self.source.config
+        config = config_of(self.source)
         for number, stage in enumerate(self.settings.stages, start=1):
             if self.searched(number):
                 break  # from here on, plans depend on weights

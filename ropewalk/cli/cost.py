@@ -5,6 +5,7 @@ from __future__ import annotations
 from ropewalk.api.cost import Cost, CostRow, cost
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.costs.estimates import duration
 from ropewalk.costs.machines import GIB
 
 EXAMPLE = "ropewalk cost llama-3.1-8b --to 1M --on 8xh100"
@@ -13,14 +14,14 @@ EXAMPLE = "ropewalk cost llama-3.1-8b --to 1M --on 8xh100"
 @command_of(cost)
 def command(call: Call[Cost], *, as_json: JsonOption = False) -> None:
     """Say what serving, evaluating, searching and training take, before anything is run."""
-    found = call()
+    show_cost(call(), as_json=as_json)
+
+
+def show_cost(found: Cost, *, as_json: bool) -> None:
+    """Also the preview of other commands."""
     if as_json:
         print_json(found)
-    else:
-        _show(found)
-
-
-def _show(found: Cost) -> None:
+        return
     from ropewalk.cli.terminal import Terminal
 
     console = Terminal()
@@ -45,17 +46,12 @@ def parts(row: CostRow) -> str:
 
 
 def fits(row: CostRow) -> str:
-    if row.fits:
+    if row.breaks is None:
         return "yes"
+    told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
     if row.change is None:
-        return "no, and no change of ours does"
-    return f"no; {row.change.told} does ({row.change.bytes / GIB:,.1f} GiB)"
+        return f"{told}, and no change of ours makes it"
+    return f"{told}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
 
 
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.2g} s"
+_PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}

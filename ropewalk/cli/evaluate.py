@@ -9,8 +9,10 @@ import typer
 
 from ropewalk.api.evaluate import evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
+from ropewalk.cli.cost import show_cost
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import HOW_COMPARED, JsonOption, print_json, say, table
+from ropewalk.cli.shared import HOW_COMPARED, DryRunOption, JsonOption, print_json, say, table
+from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
@@ -44,9 +46,15 @@ def command(
             "and range of each score.",
         ),
     ] = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval and perplexity at several context lengths, with intervals."""
+    if dry_run:
+        if checkpoints is not None:
+            raise InputError("a preview is of one model: leave out --checkpoints, or --dry-run")
+        show_cost(call.preview(), as_json=as_json)
+        return
     found: Evaluated | EvaluatedCheckpoints
     if checkpoints is None:
         found = call()

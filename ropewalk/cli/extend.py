@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ropewalk.api.cost import Cost
 from ropewalk.api.extend import extend
+from ropewalk.cli.cost import show_cost
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say
+from ropewalk.cli.shared import DryRunOption, JsonOption, print_json, say
 from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ EXAMPLE = "ropewalk extend path/to/model --to 32k --run runs/extend"
 def command(
     call: Call[Extended],
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the stages and what they would cost.")
-    ] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Extend a model: search, train if asked to, evaluate, export, verify. Resumable."""
@@ -39,8 +37,10 @@ def command(
     if not console.is_terminal:
         console.width = WIDTH  # of the table of all methods
     if dry_run:
-        estimate = call.preview()
-        if as_json:
+        estimate: Estimate | Cost = call.preview()
+        if isinstance(estimate, Cost):
+            show_cost(estimate, as_json=as_json)
+        elif as_json:
             print_json(estimate)
         else:
             _show_cost(console, estimate)

@@ -10,8 +10,10 @@ import typer
 
 from ropewalk.api.common import as_length
 from ropewalk.api.search import search
+from ropewalk.cli.cost import show_cost
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
+    DryRunOption,
     JsonOption,
     OverwriteOption,
     check_outputs,
@@ -44,9 +46,13 @@ def command(
         ),
     ] = None,
     overwrite: OverwriteOption = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search the rescale factors for a longer context, by perplexity and retrieval together."""
+    if dry_run:
+        show_cost(call.preview(), as_json=as_json)
+        return
     given = call.given
     source = resolve(given["model"], allow_download=given.get("allow_download", False))
     check_outputs(output=output, sources=source.places, overwrite=overwrite, as_json=as_json)

@@ -35,6 +35,12 @@ HOW_COMPARED = (
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Only show what would be done, and what it takes here or --on a machine."
+    ),
+]
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),

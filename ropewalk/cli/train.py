@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from ropewalk.api.train import TrainPreview, train
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.cli.shared import DryRunOption, JsonOption, print_json, say, table
+from ropewalk.costs.estimates import duration
 from ropewalk.lengths import format_length
 from ropewalk.torchrun import first
 from ropewalk.training.results import Trained
@@ -20,9 +17,7 @@ EXAMPLE = "ropewalk train path/to/model --recipe anchor --to 32k --corpus books.
 def command(
     call: Call[Trained],
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be trained, and its cost.")
-    ] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model further at a longer context, and export it with its plan. Resumable."""
@@ -71,7 +66,7 @@ def _show_preview(preview: TrainPreview) -> None:
     from ropewalk.cli.terminal import Terminal
 
     console = Terminal()
-    rows = table("length", "steps", "windows of", "tokens", "epochs", "PFLOP", "method")
+    rows = table("length", "steps", "windows of", "tokens", "epochs", "PFLOP", "time", "method")
     for stage in preview.stages:
         rows.add_row(
             format_length(stage.length),
@@ -80,6 +75,7 @@ def _show_preview(preview: TrainPreview) -> None:
             f"{stage.tokens:,}",
             "unknown" if stage.epochs is None else f"{stage.epochs:.2f}",
             f"{stage.petaflops:,.3g}",
+            duration(stage.seconds),
             stage.method,
         )
     console.print(rows)

@@ -7,13 +7,14 @@ published figure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ropewalk.costs.machines import GIB as GIB
 from ropewalk.costs.machines import Machine
-from ropewalk.costs.sizes import Sizes
+from ropewalk.costs.sizes import Norms, Sizes
 from ropewalk.lengths import format_length
 
 ALLOWED_BYTES, ALLOWED_TOGETHER, ALLOWED_SHARE = 2**30, 2**30, 0.08
@@ -35,8 +36,9 @@ LOGITS = 32 * 2**20
 MOST_DEVICES = 1024
 HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
+BYTES = {"float16": HALF, "bfloat16": HALF, "float32": SINGLE}
 SHORTEST = 1024
-_TRAINING, _RECOMPUTING = 3, 4
+TRAINING, RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
 
 
@@ -67,6 +69,15 @@ class Way(NamedTuple):
     def bytes(self) -> float:
         return with_allowance(self.parts, self.devices)
 
+    def breaks(self, memory: float) -> str | None:
+        """The part that a device of this memory has no room for, once it holds those before."""
+        held: dict[str, float] = {}
+        for name, size in self.parts.items():
+            held[name] = size
+            if with_allowance(held, self.devices) > memory:
+                return name
+        return None
+
 
 def with_allowance(parts: Mapping[str, float], devices: int) -> float:
     """The bytes of all parts on one of so many devices, and those that no formula sees."""
@@ -80,7 +91,8 @@ class Row(NamedTuple):
 
     what: str
     way: Way
-    fits: bool
+    breaks: str | None
+    """The part that there is no room for; None where it fits."""
     change: Way | None
     """The cheapest that fits; None where the default does, or where nothing of ours does."""
 
@@ -89,8 +101,8 @@ def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Ite
     """Each as it is done by default, and the cheapest that fits; ways come from the cheapest on."""
     for what, every in ways.items():
         first = next(every(work))
-        fits = first.bytes <= work.machine.memory
-        yield Row(what, first, fits, None if fits else cheapest(work, every))
+        breaks = first.breaks(work.machine.memory)
+        yield Row(what, first, breaks, None if breaks is None else cheapest(work, every))
 
 
 def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
@@ -109,8 +121,10 @@ def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
 
 
 def serving(work: Work) -> Iterator[Way]:
-    """One text of the whole length, by a server that divides heads over the devices."""
-    n = work.machine.devices
+    """One text of the whole length, by a server that divides heads over as many of the devices as
+    it can."""
+    own = work.sizes
+    n = max(n for n in range(1, work.machine.devices + 1) if _serves(own, n))
     yield _served(work, n, HALF, HALF, "")
     for weights, cache, told in (
         (HALF, 1.0, "a cache of 8 bits"),
@@ -120,6 +134,12 @@ def serving(work: Work) -> Iterator[Way]:
         (0.5, 0.5, "weights and a cache of 4 bits"),
     ):
         yield _served(work, n, weights, cache, told)
+
+
+def _serves(own: Sizes, ranks: int) -> bool:
+    """Whether heads can be divided so; fewer key heads than ranks are copied."""
+    keys = own.key_heads
+    return own.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
 
 def _served(work: Work, devices: int, weights: float, cache: float, told: str) -> Way:
@@ -170,16 +190,28 @@ def reading(
     }
 
 
-def evaluating(work: Work) -> Iterator[Way]:
-    """One forward, on one device or on as many as the key heads can be divided over."""
-    yield _read(work, work.length, 1, "")
-    for ranks in _divisors(work.machine.devices)[1:]:
-        if _divides(work.sizes, ranks):
+def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
+    """One forward, on so many devices or on more that the key heads can be divided over."""
+    yield _read(work, work.length, first, "")
+    for ranks in _divisors(work.machine.devices):
+        if ranks > first and _divides(work.sizes, ranks):
             yield _read(work, work.length, ranks, f"--ranks-per-copy {ranks}")
     length = work.length // 2
     while length >= SHORTEST:
         yield _read(work, length, 1, f"lengths of at most {format_length(length)}")
         length //= 2
+
+
+def answering(forwards: int, length: int, ranks: int) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards at a length, shared by copies that so many ranks hold each."""
+
+    def ways(work: Work) -> Iterator[Way]:
+        for way in evaluating(replace(work, length=length), ranks):
+            copies = max(1, work.machine.devices // way.devices)
+            seconds = None if way.seconds is None else way.seconds * math.ceil(forwards / copies)
+            yield way._replace(seconds=seconds)
+
+    return ways
 
 
 def _divides(own: Sizes, ranks: int) -> bool:
@@ -192,20 +224,22 @@ def _read(work: Work, length: int, ranks: int, told: str) -> Way:
     return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
-def extending(work: Work, operations: float) -> Iterator[Way]:
-    """All its forwards, one at a time."""
-    parts = _forward(work, work.length)
+def extending(work: Work, length: int, operations: float) -> Iterator[Way]:
+    """All its forwards, one at a time, none of them longer than `length`."""
+    parts = _forward(work, length)
     yield Way("", parts, _computed(work, operations, 1), 1)
 
 
-def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
-    """So many forwards, shared by all devices; each copy over some of them, by its heads where
-    these can be divided, else by its layers."""
+def searching(
+    forwards: int, length: int | None = None, first: int = 1
+) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards (at the length of the work, or at another), shared by all devices; each copy
+    over some of them, by its heads where these can be divided, else by its layers."""
 
     def ways(work: Work) -> Iterator[Way]:
-        ranks = 1
-        while ranks <= work.machine.devices:
-            told = "" if ranks == 1 else f"--ranks-per-copy {ranks}"
+        work = work if length is None else replace(work, length=length)
+        for ranks in (n for n in _divisors(work.machine.devices) if n >= first):
+            told = "" if ranks == first else f"--ranks-per-copy {ranks}"
             operations = forwards * work.sizes.operations(work.length)
             seconds = _computed(work, operations, work.machine.devices)
             by_heads = ranks > 1 and _divides(work.sizes, ranks)
@@ -215,7 +249,6 @@ def searching(forwards: int) -> Callable[[Work], Iterator[Way]]:
                 else _forward(work, work.length, ranks)
             )
             yield Way(told, parts, seconds, work.machine.devices)
-            ranks *= 2
 
     return ways
 
@@ -252,12 +285,13 @@ def step(
     a weight while it is trained."""
     own = work.sizes
     tokens = window * at_once / sequence
-    # Of each layer, in bfloat16: the residual stream twice, what is normed, queries, keys, values,
-    # what attention returns, and three or four as wide as the feed-forward part; norms in float32.
+    # Of each layer: what enters its products (the residual stream, normed, twice; the output of
+    # attention; what is as wide as the feed-forward part, before and after the activation, its
+    # gate, and their product), queries, keys and values, and what its norms keep.
     heads = max((layer.width for layer in own.layers), default=own.hidden)
     cached = max((layer.keeps for layer in own.layers), default=0)
-    layer = tokens * (work.number * (4 * own.hidden + 2 * heads + cached + 4 * own.inner))
-    layer += tokens * SINGLE * 2 * own.hidden
+    products = 2 * own.hidden + 2 * heads + cached + 4 * own.inner
+    layer = tokens * (work.number * products + kept_by_norms(own.norms, work.number) * own.normed)
     if recompute:
         activations = len(own.layers) * tokens * work.number * own.hidden + layer
     else:
@@ -281,7 +315,7 @@ def step(
         "loss": 3 * min(LOGITS, tokens * own.vocabulary) * SINGLE
         + (0 if lora else 2 * own.vocabulary * own.hidden * work.number),
     }
-    times = _RECOMPUTING if recompute else _TRAINING
+    times = RECOMPUTING if recompute else TRAINING
     groups = max(1, devices // sequence)
     operations = times * own.operations(window) * groups
     told = " ".join(
@@ -295,6 +329,12 @@ def step(
     return Way(told, parts, _computed(work, operations, devices), devices)
 
 
+def kept_by_norms(norms: Norms, number: int) -> int:
+    """Bytes that the backward pass of a norm needs of each number: the number in float32, and what
+    is multiplied by the weights, in float32 too where that product is."""
+    return {"half": SINGLE + number, "single": 2 * SINGLE, "torch": number}[norms]
+
+
 def _divisors(count: int) -> list[int]:
     return [i for i in range(1, count + 1) if count % i == 0]
 
@@ -304,3 +344,13 @@ def _computed(work: Work, operations: float, devices: int) -> float | None:
     if work.machine.operations is None:
         return None
     return operations / (COMPUTING * work.machine.operations * devices)
+
+
+def duration(seconds: float | None) -> str:
+    """A time in words, where it is known."""
+    if seconds is None:
+        return "–"
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s"

@@ -5,10 +5,10 @@ What is refused is what cannot fit: without the allowance for what the formulas 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.costs.estimates import GIB, Way, Work, cheapest, evaluating, reading, training
 from ropewalk.costs.machines import Machine, main_memory
@@ -18,10 +18,27 @@ from ropewalk.models.config import Config
 from ropewalk.models.dividing import check_divides
 from ropewalk.torchrun import neighbours
 
+if TYPE_CHECKING:
+    import torch
 
-def memory_of(device: torch.device) -> int | None:
+DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+"""What Linux has where there is a GPU that torch could compute on."""
+
+
+def accelerated() -> bool:
+    """Whether torch finds a GPU; it is imported only where there may be one."""
+    if sys.platform == "linux" and not any(Path(driver).exists() for driver in DRIVERS):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def memory_of(device: torch.device | str) -> int | None:
     """The bytes of a device, where they are known; ranks on one machine share its main memory."""
-    if device.type == "cuda":
+    if str(device).startswith("cuda"):
+        import torch
+
         return int(torch.cuda.get_device_properties(device).total_memory)
     there = main_memory()
     return None if there is None else there // neighbours()

@@ -19,6 +19,9 @@ from ropewalk.models.config import Config, ConfigReader, for_stock_class
 from ropewalk.untrusted import whole_number
 
 Kind = Literal["full", "sliding", "latent", "linear", "shared"]
+Norms = Literal["half", "single", "torch"]
+"""How a norm multiplies by its weights: in the number format of the model, in float32, or within a
+kernel of torch."""
 # fmt: off
 BY_FORMULA = frozenset((
     "bitnet", "cohere", "cohere2", "cohere2_moe", "cwm", "deepseek_v2", "deepseek_v3",
@@ -29,10 +32,27 @@ BY_FORMULA = frozenset((
     "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm",
     "starcoder2", "youtu",
 ))
-# fmt: on
 """The model types whose weights the formula counts."""
-TWO_MATRICES = frozenset({"gpt_neox", "phi", "starcoder2", "nemotron", "gptj", "codegen"})
+TWO_MATRICES = frozenset(("gpt_neox", "phi", "starcoder2", "nemotron", "gptj", "codegen"))
 """The model types whose feed-forward layers have no gate."""
+NORMED_KEYS = frozenset((
+    "exaone4", "flex_olmo", "gemma3_text", "minimax_m2", "olmo2", "olmo3", "olmoe", "qwen3",
+    "qwen3_moe",
+))
+"""The model types whose queries and keys go through norms of their own."""
+FOUR_NORMS = frozenset(("gemma2", "gemma3_text", "glm4"))
+"""The model types that norm before and after attention and feed-forward part; others do one."""
+ONE_NORM = frozenset(("cohere", "cohere2", "cohere2_moe", "phi"))
+NORMS_IN_SINGLE = frozenset((
+    "cohere", "cohere2", "cohere2_moe", "flex_olmo", "gemma", "gemma2", "gemma3_text", "gpt_oss",
+    "helium", "olmo2", "olmo3",
+))
+"""The model types whose norms multiply by their weights in float32, before they round."""
+NORMS_OF_TORCH = frozenset((
+    "gpt_neox", "olmo", "phi", "phimoe", "stablelm", "starcoder2",
+))
+"""The model types with torch's own layer norm, which keeps what it was given and nothing else."""
+# fmt: on
 PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """Where a config lists no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
@@ -82,6 +102,9 @@ class Sizes:
     key_heads: int
     table: int
     """Weights of the embeddings, and of the head where it has its own."""
+    normed: int
+    """Numbers of a token that go through norms, within a layer."""
+    norms: Norms = "half"
 
     @property
     def layer_weights(self) -> int:
@@ -92,9 +115,15 @@ class Sizes:
         """Numbers that are kept of a text of this length."""
         return sum(layer.kept(length) for layer in self.layers)
 
-    def operations(self, length: int) -> float:
-        """Multiplications and additions of one forward over a text."""
-        compared = sum(2 * layer.width * layer.pairs(length) for layer in self.layers)
+    def operations(self, length: int, pairs: int | None = None) -> float:
+        """Multiplications and additions of one forward over a text.
+
+        A layout leaves so many `pairs` of positions to layers without a window (default: all).
+        """
+        compared = sum(
+            2 * layer.width * (pairs if pairs and not layer.window else layer.pairs(length))
+            for layer in self.layers
+        )
         return 2 * (self.active * length + compared)
 
 
@@ -114,6 +143,8 @@ def sizes_of(config: Config) -> Sizes:
         heads=text.need("num_attention_heads"),
         key_heads=text.key_heads,
         table=table if text.tied else 2 * table,
+        normed=text.normed(),
+        norms=text.norms,
     )
 
 
@@ -183,6 +214,22 @@ class _Text:
             ),
             0,
         )
+
+    def normed(self) -> int:
+        """The norms of the residual stream, and those of queries, keys and latents."""
+        count = 4 if self.type in FOUR_NORMS else 1 if self.type in ONE_NORM else 2
+        wide = count * self.need("hidden_size")
+        if latent := self.number("kv_lora_rank"):
+            return wide + latent + self.number("q_lora_rank")
+        if self.type in NORMED_KEYS or self.get("use_qk_norm") or self.get("qk_layernorm"):
+            wide += self.head * (self.need("num_attention_heads") + self.key_heads)
+        return wide
+
+    @property
+    def norms(self) -> Norms:
+        if self.type in NORMS_OF_TORCH:
+            return "torch"
+        return "single" if self.type in NORMS_IN_SINGLE else "half"
 
     # --- layers ------------------------------------------------------------------------------
 

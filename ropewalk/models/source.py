@@ -350,13 +350,17 @@ def runnable(
     strict: bool,
     notice: Notice,
     run: Path | None = None,
+    weights: bool = True,
 ) -> Source:
-    """A model to load, once all is refused that can be refused before torch is imported."""
+    """A model to load, once all is refused that can be refused before torch is imported.
+
+    Without `weights`, a config is enough.
+    """
     check_placement(dtype, device)
     source = resolve(model, allow_download=allow_download)
     if run is not None:
         check_run_place(run, source.places)
-    if isinstance(model, str | Path) and not source.has_weights:
+    if weights and isinstance(model, str | Path) and not source.has_weights:
         source.folder  # noqa: B018 - says why there are none
     stated_assumptions(source, notice, strict=strict)
     return source

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.over_ranks import OverRanks
-from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import Journal, RunDirectory
-from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
+    from ropewalk.searching.model.ranks import SearchRanks
 
 R = TypeVar("R", bound=Result)
 
@@ -63,6 +64,8 @@ class Start:
         """The model under these conditions, in this process or over ranks."""
         if self.ranks is None:
             return InProcess(self.loaded, conditions)
+        from ropewalk.evaluation.over_ranks import OverRanks
+
         return OverRanks(self.loaded, conditions, (), self.ranks.apart(stage))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ropewalk.context_plan import PLAN, ContextPlan, PlanStep
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
@@ -41,24 +41,21 @@ from ropewalk.models.source import resolve
 from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory
-from ropewalk.schedule import RotarySchedule
 from ropewalk.torchrun import local_rank
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
+from ropewalk.training.execution import (
+    TRAINED,
+    Execution,
+    bytes_on_disk,
+    check_stage,
+    with_original,
+)
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import StepJournal
 from ropewalk.training.results import JOURNAL, Found, TrainedStage
 from ropewalk.training.settings import StageSettings, TrainingSettings
-from ropewalk.training.stage import (
-    ADAPTER,
-    TRAINED,
-    Execution,
-    StageJob,
-    bytes_on_disk,
-    check_stage,
-    train_stage,
-    written_bytes,
-)
+from ropewalk.training.stage import ADAPTER, StageJob, train_stage, written_bytes
 from ropewalk.untrusted import read_json
 
 MODEL, EXPORT = "model", "export.json"
@@ -235,17 +232,6 @@ def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progre
         )
     config = load_stock_config(model).get_text_config()
     store.check(progress, vocabulary=config.vocab_size)
-
-
-def with_original(plan: ContextPlan) -> ContextPlan:
-    """The plan with the original frequencies for windows up to the original length."""
-    layer = plan.extended_layer
-    if len(plan.steps(layer)) > 1:
-        return plan
-    plain = RotarySchedule.plain(plan.longest(layer).geometry)
-    original = plan.longest(layer).geometry.original_length
-    mixed = plan.with_steps(layer, (PlanStep(original, plain), *plan.steps(layer)))
-    return replace(mixed, provenance=plan.provenance)
 
 
 @contextmanager

@@ -9,9 +9,7 @@ Weights, gradients and optimizer state are cut over the ranks of `shard` and `se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import torch
@@ -23,44 +21,8 @@ from torch.distributed.tensor import DTensor
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.sharding import units_of
+from ropewalk.training.execution import Division as Division
 from ropewalk.training.ranks import gathered, weights_digest
-from ropewalk.untrusted import check_count
-
-
-@dataclass(frozen=True)
-class Division:
-    """So many ranks along each way of dividing."""
-
-    shard: int = 1
-    replicate: int = 1
-    sequence: int = 1
-
-    def __post_init__(self) -> None:
-        for key in ("shard", "replicate", "sequence"):
-            check_count(getattr(self, key), key)
-
-    @classmethod
-    def of_world(cls, ranks: int, *, replicate: int = 1, sequence: int = 1) -> Division:
-        """All ranks, those left over for `shard`."""
-        check_count(replicate, "replicate")
-        check_count(sequence, "sequence")
-        if ranks % (replicate * sequence):
-            raise InvalidValue(
-                "sequence" if sequence > 1 else "replicate",
-                sequence if sequence > 1 else replicate,
-                f"{ranks} ranks cannot be divided into {replicate} × {sequence}",
-                "choose numbers whose product divides the number of ranks",
-            )
-        return cls(ranks // (replicate * sequence), replicate, sequence)
-
-    @property
-    def ranks(self) -> int:
-        return prod((self.shard, self.replicate, self.sequence))
-
-    @property
-    def readers(self) -> int:
-        """How many read windows of their own."""
-        return self.shard * self.replicate
 
 
 class Place:

@@ -24,31 +24,25 @@ import torch
 from transformers import PrinterCallback, TrainingArguments
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.costs.estimates import HALF, Way, Work, step
-from ropewalk.costs.here import check_training, memory_of, sizes_where_known
-from ropewalk.costs.machines import Machine
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
 from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
-from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_json
-from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
-from ropewalk.models.config import Config, load_config
 from ropewalk.models.load import checked_weights, load, quiet
 from ropewalk.models.slices import Empty, without_weights
 from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.features import check_plan, matrix
-from ropewalk.torchrun import first, neighbours, started
+from ropewalk.torchrun import first
 from ropewalk.training import checkpoint
 from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
+from ropewalk.training.execution import CHECKPOINTS, TRAINED, Execution
 from ropewalk.training.mixers import apart, shortened
-from ropewalk.training.parallel import Division
 from ropewalk.training.ranks import check_seen, on_first
 from ropewalk.training.recording import KeepModels, Recorder, StepJournal
 from ropewalk.training.saving import causal_of, save_whole
@@ -56,9 +50,7 @@ from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.trainer import RopewalkTrainer
 from ropewalk.untrusted import read_json
 
-TRAINED, ADAPTER = "trained", "adapter"
-CHECKPOINTS = 2
-"""Whole checkpoints that are kept: one could be damaged."""
+ADAPTER = "adapter"
 _DAY = 86_400
 # What transformers before 5.23 calls it is deprecated.
 _RECOMPUTE = next(
@@ -66,71 +58,6 @@ _RECOMPUTE = next(
     for name in ("activation_checkpointing", "gradient_checkpointing")
     if name in TrainingArguments.__dataclass_fields__
 )
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How a training is computed; none of it changes what is computed, but for rounding."""
-
-    device: str = "auto"
-    dtype: str = "auto"
-    """Of the weights, while they are trained and as they are written: float32, or bfloat16. `auto`
-    trains float32 weights, computes in bfloat16 on an accelerator, and writes in the model's own
-    type."""
-    sequence: int = 1
-    replicate: int = 1
-    windows_at_once: int = 1
-    recompute: bool = False
-    """Compute activations again in the backward pass, which saves memory."""
-    save_every: int = 100
-    report_to: tuple[str, ...] = ()
-
-    @property
-    def trained_in(self) -> str:
-        """The number format of the weights while they are trained."""
-        return "float32" if self.dtype == "auto" else self.dtype
-
-    @property
-    def on_cpu(self) -> bool:
-        if self.device == "auto":
-            return not torch.cuda.is_available()
-        return self.device == "cpu"
-
-    @property
-    def ranks(self) -> int:
-        return started()
-
-    def division(self) -> Division:
-        return Division.of_world(self.ranks, replicate=self.replicate, sequence=self.sequence)
-
-    def accumulated(self, batch: int) -> int:
-        """How many times windows are read for a step."""
-        readers = self.division().readers * self.windows_at_once
-        if batch % readers:
-            raise InvalidValue(
-                "batch",
-                batch,
-                f"must be a multiple of {readers}: {self.division().readers} readers, "
-                f"{self.windows_at_once} windows at once",
-                "choose another number of windows for a step, or of ranks",
-            )
-        return batch // readers
-
-
-def check_reports(names: Sequence[str]) -> None:
-    """Refuse what transformers cannot log to, before anything is computed."""
-    if not names:
-        return
-    from transformers.integrations import integration_utils as known
-
-    present = known.get_available_reporting_integrations()
-    for name in names:
-        if name not in known.INTEGRATION_TO_CALLBACK:
-            raise UnknownName("report_to", name, known.INTEGRATION_TO_CALLBACK)
-        if name not in present:
-            raise InvalidValue(
-                "report_to", name, "is not installed here", f"install {name}, or leave it out"
-            )
 
 
 @dataclass(frozen=True)
@@ -236,108 +163,6 @@ def _epoch(
     store: TokenStore, settings: WindowSettings, special: SpecialTokens, epoch: int
 ) -> Windows:
     return Windows(store, settings, special, epoch)
-
-
-def check_stage(
-    source: Path | Config,
-    plan: ContextPlan,
-    stage: StageSettings,
-    settings: TrainingSettings,
-    execution: Execution,
-) -> None:
-    """Refuse what could not be trained or exported at the end, before anything is computed.
-
-    `source` is the model that the stage begins with, or the config that it will have.
-    """
-    if plan.target_length < stage.window:
-        raise InvalidValue(
-            "plan",
-            f"up to {format_length(plan.target_length)}",
-            f"is shorter than the windows of {format_length(stage.window)}",
-            "give a plan for that length, or shorter windows (`window`)",
-        )
-    if plan.target_length < stage.length:
-        raise InvalidValue(
-            "plan",
-            f"up to {format_length(plan.target_length)}",
-            f"is shorter than the {format_length(stage.length)} that is trained for",
-            "give a plan for that length, or a shorter target (`to`)",
-        )
-    if settings.mixed_windows and execution.sequence > 1:
-        raise Unsupported(
-            "mixed windows choose a schedule by the positions at hand, and ranks of a sequence "
-            "group hold different ones (`sequence_parallel`); use one rank for each window, or "
-            "leave out `mixed_windows`"
-        )
-    config = load_config(source)
-    check_plan(plan, config, str(source) if isinstance(source, Path) else "the stage's model")
-    check_step(config, stage, settings, execution)
-    _check_exportable(plan, config, mixed=settings.mixed_windows)
-    execution.accumulated(settings.batch)
-
-
-def check_step(
-    config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
-) -> None:
-    """Refuse one whose memory is not here."""
-    if (cost := step_cost(config, stage, settings, execution)) is not None:
-        check_training(*cost)
-
-
-def step_cost(
-    config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
-) -> tuple[Work, Way] | None:
-    """What a step takes on each rank, by the formulas of `ropewalk cost`; None where these do not
-    know the model or the machine."""
-    sizes, ranks = sizes_where_known(config), execution.ranks
-    there = memory_of(torch.device("cpu" if execution.on_cpu else "cuda"))
-    if sizes is None or there is None:
-        return None
-    trained = getattr(torch, execution.trained_in).itemsize
-    computed = trained if execution.on_cpu else HALF
-    each = Machine("rank", ranks, there // neighbours() if execution.on_cpu else there)
-    work = Work(sizes, stage.window, each, stage.window, computed)
-    own = step(
-        work,
-        ranks // execution.replicate,
-        execution.sequence,
-        recompute=execution.recompute,
-        lora=settings.lora is not None,
-        window=stage.window,
-        at_once=execution.windows_at_once,
-        trained=trained,
-    )
-    return work, own
-
-
-def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None:
-    """A trained model follows its plan to the digit: nothing is approximated for it."""
-    cells = {feature: row["transformers"] for feature, row in matrix(plan, config).items()}
-    bad = {key: cell for key, cell in cells.items() if cell.fit in ("refused", "approximated")}
-    if mixed and bad.keys() & {"switching by length", "dynamic NTK"}:
-        raise Unsupported(
-            "mixed windows need a method whose plan fits short and long factors, with one "
-            "attention scaling (linear, ntk, llama3, base_change, longrope, a search); choose "
-            "another method than YaRN or dynamic NTK, or leave out `mixed_windows`"
-        )
-    if bad:
-        told = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
-        raise Unsupported(
-            f"stock transformers cannot follow this plan exactly, as a trained model must "
-            f"({told}); plan without that, or by another method"
-        )
-
-
-def bytes_on_disk(whole: int, settings: TrainingSettings, *, keeps: bool = True) -> int:
-    """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
-    the export of each stage.
-
-    `whole` is the size of the weights in float32; `keeps`, whether there are models to evaluate.
-    """
-    # Weights and two moments of each.
-    checkpoints = (CHECKPOINTS + 1) * (3 if settings.lora is None else 1)
-    kept = len(settings.stages[-1].kept) if keeps else 0
-    return whole * (checkpoints + kept + 1 + len(settings.stages))
 
 
 def written_bytes(place: Path) -> int:

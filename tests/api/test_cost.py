@@ -30,6 +30,12 @@ def test_a_model_at_its_own_length_is_not_extended() -> None:
     assert all(row.fits and row.seconds is None for row in found.rows)
 
 
+def test_a_target_below_the_window_has_nothing_to_search() -> None:
+    found = rw.cost("llama-3.1-8b", "32k", on="8xh100")
+    assert [row.what.split(",")[0] for row in found.rows] == ["serve", "evaluate", "train"]
+    assert any("serves 128k already, so nothing needs to be" in told for told in found.assumptions)
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(rw.RopewalkError, match="on = '9xq100': is no machine"):
         rw.cost(BUNDLED, on="9xq100")

@@ -569,7 +569,7 @@ def test_a_step_that_the_memory_has_no_room_for_is_refused_with_what_would_fit(
     run = tmp_path / "run"
     told = rw.train.preview(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
     assert told.peak_bytes
-    assert "GiB a rank. On another machine" in told.summary()
+    assert "GiB a rank, on this machine." in told.summary()
     monkeypatch.setattr(here, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue, match=f"window = {TARGET}: a step takes .*GiB; give shorter"):
         rw.train(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
@@ -594,8 +594,8 @@ def test_a_disk_without_room_is_found_before_a_run_has_anything(
 
 
 def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
+    from ropewalk.training.execution import Execution, check_stage
     from ropewalk.training.settings import TrainingSettings, stages_of
-    from ropewalk.training.stage import Execution, check_stage
 
     plan = rw.plan("bundled", 2048, "linear").plan
     settings = TrainingSettings(stages_of([2048], [1], None), mixed_windows=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ropewalk.costs.estimates import Work, cheapest, evaluating, rows, serving, training
+from dataclasses import replace
+
+import pytest
+
+from ropewalk.costs.estimates import Way, Work, cheapest, evaluating, rows, serving, training
 from ropewalk.costs.machines import GIB, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.models import catalogue
@@ -17,12 +21,12 @@ def work(length: int, on: str) -> Work:
 
 def test_serving_names_the_cheapest_number_format_that_fits() -> None:
     [row] = rows(work(131072, "rtx-4090"), {"serve": serving})
-    assert not row.fits
+    assert row.breaks == "cache"
     assert row.change is not None
     assert row.change.told == "a cache of 4 bits"
     assert row.change.parts["cache"] == row.way.parts["cache"] / 4
     [row] = rows(work(131072, "h100"), {"serve": serving})
-    assert row.fits
+    assert row.breaks is None
     assert row.change is None
 
 
@@ -32,9 +36,26 @@ def test_a_cache_is_divided_by_no_more_than_the_key_heads() -> None:
     assert sixteen.parts["weights"] == eight.parts["weights"] / 2
 
 
+def test_a_server_takes_as_many_devices_as_divide_the_heads() -> None:
+    for devices, used in ((3, 2), (24, 16), (64, 32)):
+        way = next(serving(work(8192, f"{devices}xh100")))
+        assert way.devices == used
+        assert way.parts["weights"] == SIZES.weights * 2 / used
+    # Three divide the heads, and not the two that keys have.
+    odd = replace(SIZES, heads=6, key_heads=2)
+    assert next(serving(replace(work(8192, "3xh100"), sizes=odd))).devices == 2
+
+
+def test_the_part_that_breaks_is_the_first_there_is_no_room_for() -> None:
+    way = Way("", {"weights": 10 * GIB, "cache": 5 * GIB, "loss": 0.5 * GIB}, None, 1)
+    assert way.bytes == pytest.approx(15.5 * 1.08 * GIB + GIB)
+    found = [way.breaks(size * GIB) for size in (17.8, 17.5, 17, 11, 1)]
+    assert found == [None, "loss", "cache", "weights", "weights"]
+
+
 def test_an_evaluation_is_shortened_to_what_fits() -> None:
     [row] = rows(work(2**20, "8xh100"), {"evaluate": evaluating})
-    assert not row.fits
+    assert row.breaks == "cache"
     assert row.change is not None
     assert row.change.told == "--ranks-per-copy 2"
     assert row.change.bytes < machine("h100").memory

@@ -24,6 +24,8 @@ FAMILIES = {
     "a large vocabulary": {**LLAMA, "vocab_size": 64_000},
     "tied": {**LLAMA, "tie_word_embeddings": True, "vocab_size": 32_000},
     "phi3": {**LLAMA, "model_type": "phi3", "pad_token_id": 0},
+    "norms of queries and keys, in float32": {**LLAMA, "model_type": "olmo2"},
+    "four norms": {**LLAMA, "model_type": "gemma2", "query_pre_attn_scalar": 64},
 }
 
 

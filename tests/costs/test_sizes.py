@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from typing import Any
@@ -50,6 +51,38 @@ def test_the_formula_counts_what_the_stock_model_has(model_type: str) -> None:
         warnings.simplefilter("ignore")
         config = stock(model_type)
         assert sizes_of(config).weights == pytest.approx(counted(config), rel=5e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", sorted(BY_FORMULA - {"bitnet", "diffllama", "emu3"}))
+def test_the_norms_are_those_of_the_stock_model(model_type: str) -> None:
+    """All but those within a feed-forward part, and of attention's output."""
+    config = stock(model_type)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layer = empty_model(config).base_model.layers[0]
+    norms = {n: m for n, m in layer.named_modules() if "norm" in type(m).__name__.lower()}
+    sizes = sizes_of(config)
+    width, own = config["hidden_size"], sizes.layers[0]
+    residual = sum("self_attn" not in name for name in norms)
+    within = {name.rpartition(".")[2]: norm for name, norm in norms.items() if "self_attn" in name}
+    counted = residual * width
+    if {"q_norm", "k_norm"} <= set(within):
+        counted += own.width + own.keeps // 2
+    elif within:
+        counted += sum(norm.weight.numel() for norm in within.values())
+    assert sizes.normed == counted
+    kinds = {type(norm) for norm in norms.values()}
+    assert (sizes.norms == "torch") == all(
+        "torch.nn" in k.__module__ or "layer_norm(" in inspect.getsource(k.forward) for k in kinds
+    )
+    source = "".join(inspect.getsource(kind.forward) for kind in kinds)
+    in_single = (
+        "(self.weight * hidden",
+        "1.0 + self.weight.float()",
+        "self.weight.to(torch.float32)",
+    )
+    assert (sizes.norms == "single") == any(way in source for way in in_single)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "deepseek_v3", "gemma2"])

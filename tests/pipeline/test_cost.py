@@ -57,6 +57,7 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
             str(folder), 256, corpus=texts, budget=5, samples=2, lengths=[tiny.WINDOW]
         )
     )
+    assert isinstance(found, cost.Estimate)
     rows = {row.stage: row for row in found.stages}
     # Six methods, four tasks, two samples, at 128 and 256 tokens.
     assert rows["evaluate"].tokens == (2 + len(HAND_DESIGNED)) * 4 * 2 * (128 + 256)

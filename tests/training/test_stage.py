@@ -10,8 +10,9 @@ import pytest
 
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Windows
+from ropewalk.training.execution import Execution
 from ropewalk.training.settings import StageSettings, TrainingSettings
-from ropewalk.training.stage import Execution, StageJob
+from ropewalk.training.stage import StageJob
 from tests.training import tiny
 
 BATCH = 4

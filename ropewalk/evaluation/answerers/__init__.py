@@ -172,11 +172,24 @@ class Asked:
                 raise Unsupported(why.format(name=f"`{name}`"))
 
 
-def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
-    """The evaluation by the answerer that is asked, ready until the end of the `with` block."""
+def check_in_process(asked: Asked) -> None:
+    """Refuse what cannot be previewed."""
+    if _chosen(asked).PLACE != IN_PROCESS:
+        raise Unsupported(
+            "a preview counts what a model takes that is read in process; a server, a GGUF file or "
+            "an engine takes its own: leave out the preview (`--dry-run`), or ask `cost`"
+        )
+
+
+def _chosen(asked: Asked) -> Any:
     names = (module.name for module in pkgutil.iter_modules(__path__))
     files = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    chosen = min((file for file in files if file.claims(asked)), key=lambda file: file.PLACE)
+    return min((file for file in files if file.claims(asked)), key=lambda file: file.PLACE)
+
+
+def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
+    """The evaluation by the answerer that is asked, ready until the end of the `with` block."""
+    chosen = _chosen(asked)
     if chosen.PLACE != IN_PROCESS and started() > 1:
         raise Unsupported(
             "ranks share a model in process alone; run a server, a GGUF file or an engine without "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.encoding import Encoder, IntArray
-from ropewalk.evaluation.official import every, read
+from ropewalk.evaluation.official import Official, every, read
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
@@ -49,9 +49,17 @@ def claims(asked: Asked) -> bool:
     return True
 
 
-@contextmanager
-def opened(asked: Asked) -> Iterator[Evaluation]:
-    """The loaded model; all that can be refused without it is refused before."""
+class Settled(NamedTuple):
+    """What is known of an evaluation before the model is loaded."""
+
+    source: Source
+    conditions: Sequence[Condition]
+    settings: EvaluationSettings
+    inputs: Official | None
+
+
+def settled(asked: Asked, *, weights: bool = True) -> Settled:
+    """All that can be refused without the model is refused; without `weights`, of a config."""
     if asked.model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
     asked.refuse(
@@ -81,6 +89,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         strict=asked.strict,
         notice=asked.notice,
         run=asked.run,
+        weights=weights,
     )
     present = source.present_plan
     conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
@@ -92,6 +101,13 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
 
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
+    return Settled(source, conditions, settings, inputs)
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Evaluation]:
+    """The loaded model; all that can be refused without it is refused before."""
+    source, conditions, settings, inputs = settled(asked)
     with ExitStack() as stack:
         ranks = _ranks(asked, stack)
         loaded = load_to_read(

@@ -6,12 +6,9 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
-from ropewalk.exporting import llama_cpp, transformers
-from ropewalk.models.checkpoint import Checkpoint
+from ropewalk.exporting.gguf_file import BEYOND
 from ropewalk.pipeline.results import Exports
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
@@ -22,7 +19,7 @@ FOLDER, FILE = "model", "model.gguf"
 
 def in_llama_cpp(window: int) -> tuple[Forwards, ...]:
     """What a comparison with llama.cpp takes: one forward of ours, and its own on fewer threads."""
-    return (Forwards(window + llama_cpp.BEYOND, 4),)
+    return (Forwards(window + BEYOND, 4),)
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,22 @@ class Export(Stage[Exports]):
         return Cost(in_llama_cpp(window), processes=2)
 
     def check(self, start: Start) -> None:
+        from ropewalk.models.checkpoint import Checkpoint
+
         Checkpoint.open(start.source)
 
     def bytes_to_write(self, start: Start, place: Path) -> int:
+        import torch
+
+        from ropewalk.models.checkpoint import Checkpoint
+
         model = Checkpoint.open(start.source)
         folder = 0 if (place / FOLDER).exists() else model.bytes()
         return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
 
     def run(self, work: Work, progress: Progress) -> Exports:
+        from ropewalk.exporting import llama_cpp, transformers
+
         plan, path = work.result(Search).plan, work.directory.path
         work.directory.write(PLAN, plan.dumps())
         written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]

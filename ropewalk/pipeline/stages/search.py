@@ -9,7 +9,6 @@ from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.progress import Progress
 from ropewalk.searching.model.forwards import most_forwards, short_forwards
-from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
 
@@ -50,6 +49,8 @@ class Search(Stage[Found]):
         )
 
     def check(self, start: Start) -> None:
+        from ropewalk.searching.model.legs import check_search
+
         present = start.loaded.present_plan
         geometry = present.longest(present.extended_layer).geometry
         if geometry.resting_pairs:
@@ -61,6 +62,8 @@ class Search(Stage[Found]):
         check_search(start.loaded, start.to_search, self.settings, start.ranks)
 
     def run(self, work: Work, progress: Progress) -> Found:
+        from ropewalk.searching.model.legs import search_model
+
         return search_model(
             work.loaded,
             work.to_search,

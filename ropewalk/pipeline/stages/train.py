@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
 from ropewalk.data.store import TokenStore, build
@@ -14,23 +12,15 @@ from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import check_unchanged
-from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.evaluate import TRAINING
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.pipeline.stages.verdict import JudgePlanned
-from ropewalk.pipeline.training import check_documents, job_of, train_in, trained_stage
 from ropewalk.progress import Progress
+from ropewalk.training.execution import TRAINED, Execution, bytes_on_disk, check_step
 from ropewalk.training.settings import StageSettings, TrainingSettings
-from ropewalk.training.stage import (
-    TRAINED,
-    Execution,
-    bytes_on_disk,
-    check_step,
-    written_bytes,
-)
 
 FOLDER = "train"
 """In the run directory: tokens, checkpoints and the trained weights."""
@@ -75,6 +65,11 @@ class Train(Stage[Training]):
     def bytes_to_write(self, start: Start, place: Path) -> int:
         if _trained_in(place):
             return 0
+        import torch
+
+        from ropewalk.models.checkpoint import Checkpoint
+        from ropewalk.training.stage import written_bytes
+
         whole = Checkpoint.open(str(resolve(start.source).folder)).bytes(torch.float32)
         most = bytes_on_disk(whole, self.settings, keeps=False) - whole  # exported later
         return max(0, most - written_bytes(place / FOLDER))
@@ -91,6 +86,8 @@ class Train(Stage[Training]):
         return str(result.folder)
 
     def run(self, work: Work, progress: Progress) -> Training:
+        from ropewalk.pipeline.training import check_documents, job_of, train_in, trained_stage
+
         place, settings = work.directory.path / FOLDER, self.settings
         place.mkdir(exist_ok=True)
         texts, left_out = _texts(work)

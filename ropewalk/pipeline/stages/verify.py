@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.audit.examination import audit
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.pipeline.results import Verified, VerifiedFile
@@ -27,6 +26,8 @@ class Verify(Stage[Verified]):
         return Verified(tuple(each._replace(path=at / each.path.name) for each in result.verified))
 
     def run(self, work: Work, progress: Progress) -> Verified:
+        from ropewalk.audit.examination import audit
+
         plan = ContextPlan.read(work.directory.path / PLAN)
         found = []
         written = work.result(Export).written

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Notice
+from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.settings import SearchSettings, legs_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,17 @@ def _scored(settings: SearchSettings, length: int) -> int:
     return min(limits)
 
 
+def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[tuple[int, int]]:
+    """Lengths, and the most forwards at each, of all legs of a search from a schedule on."""
+    found = []
+    for _, leg_start, length in legs_of(start, settings):
+        found.append((length, most_forwards(settings, length)))
+        original = leg_start.geometry.original_length
+        if length > original:
+            found.append((original, short_forwards(settings, length)))
+    return found
+
+
 def announce_search(
     loaded: LoadedModel,
     settings: SearchSettings,
@@ -72,15 +84,6 @@ def announce_search(
     present = loaded.present_plan
     start = present.longest(present.extended_layer)
 
-    def forwards(own: SearchSettings) -> list[tuple[int, int]]:
-        found = []
-        for _, leg_start, length in legs_of(start, own):
-            found.append((length, most_forwards(own, length)))
-            original = leg_start.geometry.original_length
-            if length > original:
-                found.append((original, short_forwards(own, length)))
-        return found
-
     smaller = []
     if not settings.as_published:
         for evaluations, documents in proposed:
@@ -96,11 +99,11 @@ def announce_search(
                 said += f" with `documents` {documents} of `rw.search`"
             if settings.strategy != own.strategy:
                 said += f" and `strategy` {own.strategy}"
-            smaller.append((said, forwards(own)))
+            smaller.append((said, forwards_of(start, own)))
     announce(
         loaded.model,
         present.target_length,
-        forwards(settings),
+        forwards_of(start, settings),
         notice,
         begun=begun,
         what="this search",

@@ -70,7 +70,7 @@ _RECOMPUTE = next(
 
 @dataclass(frozen=True)
 class Execution:
-    """How a training is computed; none of it changes what is computed, but for rounding."""
+    """The execution of a training; none of it changes the results, but for rounding."""
 
     device: str = "auto"
     dtype: str = "auto"
@@ -104,7 +104,7 @@ class Execution:
         return Division.of_world(self.ranks, replicate=self.replicate, sequence=self.sequence)
 
     def accumulated(self, batch: int) -> int:
-        """How many times windows are read for a step."""
+        """The number of batches that are read for a step."""
         readers = self.division().readers * self.windows_at_once
         if batch % readers:
             raise InvalidValue(
@@ -188,7 +188,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a stage reads."""
+    """The input of a stage."""
 
     windows: Sequence[Window]
     epochs: float
@@ -495,7 +495,7 @@ def _decay(settings: TrainingSettings) -> str:
 
 
 def _identity(job: StageJob) -> dict[str, object]:
-    """What is read, for the check at a resume."""
+    """The identity of the input, for the check at a resume."""
     windows, short = asdict(job.settings.windows(job.stage)), None
     del windows["longest"]  # always None here; older checkpoints do not have it
     if job.settings.mixed_windows:

@@ -78,7 +78,7 @@ class Bounds(Result):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the proofs of these bounds take for granted."""
+        """The assumptions of these bounds' proofs."""
         from_table = self.head_dim == self.rotary_dim and any(
             row.safe is not None and trusted(self.head_dim, row.length) for row in self.rows
         )

@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 class CostRow(NamedTuple):
-    """What one thing takes on one device."""
+    """The memory and time of one activity on one device."""
 
     what: str
     bytes: float
@@ -55,7 +55,7 @@ class CostRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cost(Result):
-    """What a model takes at a length on a machine, by formulas; nothing was measured."""
+    """The needs of a model at a length on a machine, by formulas; nothing was measured."""
 
     model: str
     length: int

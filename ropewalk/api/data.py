@@ -60,7 +60,7 @@ class Reading(Value):
     name: str
     tokens: int
     repeated: float
-    """How many times each is read on average."""
+    """The mean number of times that each is read."""
 
 
 @dataclass(frozen=True, eq=False)

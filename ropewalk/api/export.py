@@ -34,7 +34,7 @@ LLAMA_CPP = "llama.cpp"
 
 @dataclass(frozen=True, eq=False)
 class Preview(Result):
-    """How each runtime can express a plan."""
+    """Each runtime's support of a plan."""
 
     model: str
     plan_id: str
@@ -64,7 +64,7 @@ class Preview(Result):
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a preview shows: a plan, for a model."""
+    """The input of a preview: a plan, for a model."""
 
     source: Source
     plan: ContextPlan
@@ -72,7 +72,7 @@ class _Asked:
 
 
 def _preview(asked: _Asked) -> Preview:
-    """How each runtime can express a plan; what approximations cost, where weights are here."""
+    """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
     source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
         return _preview_of_file(source, given)
@@ -93,7 +93,7 @@ def _preview(asked: _Asked) -> Preview:
 
 
 def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
-    """What of a plan a GGUF file can say; no other runtime loads one here."""
+    """A GGUF file's support of a plan; no other runtime loads one here."""
     from ropewalk.exporting.gguf_file import said_of
 
     assert source.path is not None
@@ -107,7 +107,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
 def _losses(
     source: Source, plan: ContextPlan, followed: Sequence[ContextPlan]
 ) -> Sequence[Loss | None]:
-    """What following each plan in place of the given one costs; None where nothing can be run."""
+    """The cost of following each plan instead of the given one; None where nothing can be run."""
     unknown = [None] * len(followed)
     if not followed or source.kind == "live model" or not source.has_weights:
         return unknown

@@ -92,7 +92,7 @@ class PreviewStage(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainPreview(Result):
-    """What a training run would do and take. Nothing was computed or written."""
+    """The steps and cost of a training run. Nothing was computed or written."""
 
     model: str
     stages: tuple[PreviewStage, ...]
@@ -117,7 +117,7 @@ class TrainPreview(Result):
 
 
 def _preview(asked: _Asked) -> TrainPreview:
-    """What a run would do, and what it would take."""
+    """The steps of a run, and their cost."""
     from ropewalk.costs.sizes import sizes_of
     from ropewalk.training.execution import bytes_on_disk, step_cost
 
@@ -528,7 +528,7 @@ class _Asked:
         return [*self.source.places, *self.text.places]
 
     def epochs(self, stage: StageSettings) -> float | None:
-        """How many times a stage reads the tokens of a folder."""
+        """The number of times that a stage reads the tokens of a folder."""
         if self.text.tokens is None:
             return None
         from ropewalk.data.windows import SpecialTokens, Windows
@@ -574,7 +574,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Text:
-    """What is trained on: text by domain, or a folder of tokens. Nothing of it is read yet."""
+    """The training text: by domain, or a folder of tokens. Nothing of it is read yet."""
 
     corpora: Mapping[str, Corpus]
     field: str
@@ -794,7 +794,7 @@ def _held(
 
 
 def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
-    """What makes two runs the same computation; the texts are checked by the store."""
+    """The identity of a run's computation; the texts are checked by the store."""
     from ropewalk.data.corpora import corpus_digest
     from ropewalk.training.stage import digest_of
     from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
@@ -881,7 +881,7 @@ class _Planner:
         ).plan
 
     def method_of(self, number: int, stage: StageSettings) -> str:
-        """How a stage is planned, for a preview."""
+        """The method of a stage, for a preview."""
         asked = self.asked
         if asked.plans:
             return asked.plan(number).provenance.get("methods", "plan")

@@ -1,1 +1,1 @@
-"""What a model on disk will really do in each runtime, and the traps it is in."""
+"""The true behaviour of a model on disk in each runtime, and the traps it is in."""

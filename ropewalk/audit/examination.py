@@ -322,7 +322,7 @@ def _letters(name: object) -> str:
 
 
 def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
-    """What transformers does, where it is installed."""
+    """The reading of transformers, measured where it is installed."""
     try:
         with required_by("measuring it"):
             from ropewalk.audit import stock_rotary
@@ -344,7 +344,7 @@ def _plan_next_to(
 
 
 def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str, ...]]:
-    """What the config itself asks for, without the keys that nobody reads."""
+    """The plan that the config itself asks for, without the keys that nobody reads."""
     try:
         return present_plan(_readable(config), str(path)), ()
     except RopewalkError as error:

@@ -39,7 +39,7 @@ class Subject:
     length: int
     """The length that it should serve."""
     plan: ContextPlan | None = None
-    """What it should do: the user's plan, else what its own config says; None: nothing known."""
+    """The expected plan: the user's, else that of its own config; None: nothing known."""
     planned: bool = False
     """The plan is the user's."""
     asked: bool = False
@@ -47,7 +47,7 @@ class Subject:
     config: Config | None = None
     """Without `chunks`, which its reader would refuse."""
     chunks: object = None
-    """What it says of dual chunk attention."""
+    """Its setting of dual chunk attention."""
     tokenizer_limit: int | None = None
     generation_limit: int | None = None
     """Where `generate()` stops, by the folder's generation config."""

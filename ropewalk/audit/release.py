@@ -1,4 +1,4 @@
-"""What a release does with a config: the rules of its runtime, with what was read in its wheel."""
+"""A release's reading of a config: the rules of its runtime, with facts from its wheel."""
 
 from __future__ import annotations
 

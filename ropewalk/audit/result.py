@@ -36,7 +36,7 @@ class Audit(Result):
     """None: it was not run, or there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
     wheel: WheelReading | None = None
-    """What was read in the wheel of a runtime, where one was given."""
+    """The facts read in the wheel of a runtime, where one was given."""
 
     @property
     def wrong(self) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""What stock transformers makes of a config: its own rotary module, built and measured.
+"""Stock transformers' reading of a config: its own rotary module, built and measured.
 
 The model is built on the meta device, where it takes no memory, from the config alone: no weight,
 no code of the folder. Its rotary modules are then built again for real and asked for cos and sin.
@@ -138,7 +138,7 @@ def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What transformers would warn of, we say ourselves."""
+    """Silence transformers' warnings: we give them ourselves."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:

@@ -192,7 +192,7 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
 
 
 class _Form(NamedTuple):
-    """How the values of a type are written in a shell."""
+    """The form of a type's values in a shell."""
 
     type: Any
     """As which typer takes the words."""
@@ -200,7 +200,7 @@ class _Form(NamedTuple):
     read: Callable[[Any, str], object] = lambda word, key: word
     """From the words, and the parameter's name for errors, to its value."""
     shown: Callable[[Any], str] = str
-    """How help shows a default."""
+    """Makes the text of a default in help."""
 
 
 class _Names(dict[str, Any]):

@@ -197,7 +197,7 @@ def _figure(value: float, digits: int) -> str:
 
 
 def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
-    """How far each subject works, by each mean over tasks and threshold."""
+    """Show each subject's effective length, by each mean over tasks and threshold."""
     if not found.means:
         return
     names = labels(result.subject for result in found.results)

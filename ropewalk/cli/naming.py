@@ -41,7 +41,7 @@ def in_options(text: str) -> str:
 
 
 def _option(parameter: str) -> str | None:
-    """How the command spells a parameter; None where it has no such option."""
+    """The option that stands for a parameter; None where there is none."""
     options = _OPTIONS.get() or {}
     return options.get(parameter) or options.get(_OTHERWISE.get(parameter, ""))
 

@@ -68,7 +68,7 @@ class Answerer(Protocol):
     files: tuple[Path, ...] = ()
     """Those of the model, which a run directory must stand apart from."""
     server: ServerInfo | None = None
-    """What ran the model; None for a model in this process."""
+    """The server; None for a model in this process."""
     verdict: Verdict | None = None
     """True if it answers as planned, if it was compared."""
     ranks: Ranks | None = None
@@ -117,7 +117,7 @@ class Answerer(Protocol):
 
 
 def at_once(length: int) -> int:
-    """How many sequences of a length a model in process is given together."""
+    """The number of sequences of a length in one batch of a model in process."""
     return max(1, TOKENS_PER_BATCH // length)
 
 

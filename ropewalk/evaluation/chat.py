@@ -15,7 +15,7 @@ SETTINGS: dict[str, object] = {
     "thinking": False,
     "date_string": "01 Jan 2025",  # else a run could not go on tomorrow
 }
-"""What templates are told, as far as they know these names."""
+"""Settings for templates that know these names."""
 Messages = list[dict[str, str]]
 Rendered = Callable[[Messages], str]
 """A conversation as text, up to where the model goes on with an answer."""
@@ -46,7 +46,7 @@ class Chat:
 
 
 def chat_of(render: Rendered, system: str | None) -> Chat:
-    """What a template puts around a question; one that fails, or loses a part, is refused."""
+    """A template's text around a question; one that fails, or loses a part, is refused."""
     said = [] if system is None else [{"role": "system", "content": system}]
     said.append({"role": "user", "content": _ASKED})
     again = [

@@ -103,7 +103,7 @@ class Reader:
         return cache
 
     def _size(self, total: int) -> int:
-        """How many tokens of a text of so many are read at a time."""
+        """The size of a chunk, for a text of so many tokens."""
         if total <= AT_ONCE:
             return AT_ONCE
         config = self._model.config.get_text_config()

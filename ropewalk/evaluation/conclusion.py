@@ -57,7 +57,7 @@ class Evaluated(Result):
     """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
     is that of all retrieval tasks that were asked, less those that the mode leaves out."""
     effective_lengths: tuple[EffectiveLength, ...]
-    """How far each subject works by these means: pass, fail or undecided at each length."""
+    """Each subject's effective length by these means: pass, fail or undecided at each length."""
     comparisons: tuple[MethodComparison, ...]
     """Each pair of subjects at the longest length, compared on the samples of both."""
     depth_grids: tuple[DepthGrid, ...]

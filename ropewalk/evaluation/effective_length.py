@@ -47,7 +47,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EffectiveLength(Value):
-    """How far one subject works, by the mean of a group of tasks and one threshold."""
+    """The length up to which one subject works, by the mean of a group of tasks and a threshold."""
 
     method: str
     plan_id: str

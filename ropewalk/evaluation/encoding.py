@@ -34,7 +34,7 @@ class Encoder:
     """
 
     chat: Chat | None = None
-    """How the questions of tasks are put; None where they are text to go on with."""
+    """The chat template around questions; None where they are text to continue."""
 
     def __init__(
         self, tokenizer: Any, vocabulary: int | None = None, ends: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""What makes two runs the same computation: the model, what it follows, and the text.
+"""The identity of a run's computation: the model, its plan, and the text.
 
 All are known by their content. A model's folder may be named otherwise, or have moved.
 """

@@ -56,7 +56,7 @@ def joints(vocabulary: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def in_stretches(text: str, read: Read, joint: re.Pattern[str]) -> Iterator[Tokens]:
-    """What `read` gives for the whole text, part by part."""
+    """Apply `read` to the whole text, part by part."""
     before = first = _Meeting(0, 0, 0)
     left: Tokens | None = None  # from `before` to `first`
     for last in _meetings(text, joint):

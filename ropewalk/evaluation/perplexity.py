@@ -84,18 +84,18 @@ class Window:
 
 
 class Request(NamedTuple):
-    """What to make windows for."""
+    """The windows that are asked for."""
 
     texts: Sequence[Text]
     bos: tuple[int, ...]
-    """What the tokenizer begins a sequence with."""
+    """The tokens with which the tokenizer begins a sequence."""
     start_token: tuple[int, ...]
     """BOS where there is one, whether the tokenizer adds it or not."""
     length: int
     longest: int
     """The longest of the lengths that are compared."""
     scored: int
-    """How many final tokens are scored, at every length."""
+    """The number of final tokens that are scored, at every length."""
     samples: int
     seed: int
     original_length: int
@@ -138,7 +138,7 @@ def position_bins(length: int, scored: int) -> list[tuple[int, int]]:
 
 
 def scored_tokens(lengths: Sequence[int]) -> int:
-    """How many final tokens every length can score, with as many before them in the shortest."""
+    """The number of final tokens that every length can score, with as many before them."""
     return max(1, min(SCORED, min(lengths) // 2))
 
 

@@ -55,7 +55,7 @@ class BenchmarkScores(NamedTuple):
     scores: dict[str, dict[int, float]]
     """By task, by the number of the question. Only a group has several tasks."""
     weighting: Weighting | None
-    """What counts alike in the value; None where it is not a mean of the scores."""
+    """The unit of equal weight in the mean; None where the value is no mean of the scores."""
     compared: bool = True
     """False for a part of what was asked for: conditions are compared on the whole."""
 
@@ -104,7 +104,7 @@ def _members(index: Mapping[str, Any], group: str, members: object) -> list[str]
 
 
 def _known(index: Mapping[str, Any], name: str, written_out: str) -> tuple[str, ...]:
-    """What a name comes down to; `written_out` is the harness's name of a task defined in place."""
+    """The tasks of a name; `written_out` is the harness's name of a task defined in place."""
     return leaves(index, name) if name in index else (written_out,)
 
 
@@ -118,7 +118,7 @@ class BenchmarksAsked(NamedTuple):
 
 
 def asked(index: Mapping[str, Any], names: Sequence[str]) -> list[BenchmarksAsked]:
-    """What to run for these names, each task once: one that another name includes runs with it."""
+    """The tasks of these names, each once: one that another name includes runs with it."""
     own = {}
     for name in names:
         benchmark = BENCHMARKS.get(name, Benchmark(name))
@@ -265,7 +265,7 @@ def _by_question(samples: Sequence[Any], metric: str, chosen: str) -> dict[int, 
 
 
 def _weighting(entry: Any, metric: str) -> Weighting | None:
-    """How the harness weights a group's mean; of a single task, every question counts alike."""
+    """The harness's weighting of a group's mean; of a single task, every question counts alike."""
     listed = (entry is not None and entry.cfg.get("aggregate_metric_list")) or ()
     for own in [listed] if isinstance(listed, dict) else listed:
         if own["metric"] == metric and not own.get("weight_by_size", True):

@@ -1,4 +1,4 @@
-"""How much of what was asked for stands in a written text.
+"""The share of the expected references in a written text.
 
 These are RULER's two rules (`scripts/eval/synthetic/constants.py` of NVIDIA/RULER): a reference
 counts wherever the text holds it, also inside a longer word, and whatever the case.

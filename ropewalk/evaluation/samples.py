@@ -220,7 +220,7 @@ def _last_line(prompt: str) -> str:
 
 
 def _shared(first: IntArray, second: IntArray) -> int:
-    """How many tokens at the beginning are the same."""
+    """The length of the common beginning."""
     count = min(len(first), len(second))
     same = first[:count] == second[:count]
     return count if same.all() else int(np.argmin(same))

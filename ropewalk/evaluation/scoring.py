@@ -1,4 +1,4 @@
-"""How likely a model finds given tokens, without its logits of a whole text ever existing.
+"""Log-probabilities of given tokens, without the logits of a whole text ever existing.
 
 The logits of 131,072 positions over a vocabulary of 128,256 take 63 GiB. So the model runs without
 its head, and the head is applied to the rows that are asked for, some at a time. No mask is passed:
@@ -78,7 +78,7 @@ class Scorer:
     def log_probabilities(
         self, sequence: IntArray, ends: Sequence[int]
     ) -> Iterator[NDArray[np.float64]]:
-        """What may follow each of these beginnings of a sequence, in order of rising ends.
+        """The distribution after each of these beginnings of a sequence, in order of rising ends.
 
         One row over the vocabulary each, made as it is taken.
         """

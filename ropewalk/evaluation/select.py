@@ -42,7 +42,7 @@ class Losses(NamedTuple):
     """One schedule on some documents, in nats per token; infinite where the model failed."""
 
     objective: NDArray[np.float64]
-    """What the search minimises."""
+    """The value that the search minimises."""
     text: NDArray[np.float64]
     answers: NDArray[np.float64]
     texts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How sure a measured number is: intervals for rates and means, and paired comparisons. No torch.
+"""Intervals for rates and means, and paired comparisons. No torch.
 
 Samples that read the same stretch of text are not independent, so every interval is made over
 clusters: the stretches of text, or whatever else was drawn independently. Fewer than five clusters
@@ -213,7 +213,7 @@ def _numbered(count: int, clusters: Sequence[Hashable] | None) -> tuple[NDArray[
 
 @lru_cache(maxsize=4096)
 def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors an interval reaches to each side, by bisection."""
+    """The reach of an interval to each side in standard errors, by bisection."""
     low, high = 0.0, 1.0
     while _t_beyond(high, degrees) > 1 - confidence:
         high *= 2
@@ -301,7 +301,7 @@ class _Effective(NamedTuple):
     share: float
     """Of the samples."""
     z: float | None
-    """How many standard errors an interval reaches; None for the normal distribution's."""
+    """The reach of an interval in standard errors; None for the normal distribution's."""
 
 
 def _effective(

@@ -20,7 +20,7 @@ ANSWERING = "assistant"
 
 
 class TemplateTalks:
-    """What rows of tokens and of conversations need to know of a model (`rows.Talks`)."""
+    """A model's template and tokens, as rows of data need them (`rows.Talks`)."""
 
     def __init__(self, tokenizer: Any, vocabulary: int) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary

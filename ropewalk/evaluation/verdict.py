@@ -69,7 +69,7 @@ def look(tasks: Rates) -> Look:
 
 
 def blocks(samples: int, looks: int = LOOKS) -> Sequence[int]:
-    """How many samples of each task every look sees."""
+    """The number of samples of each task in every look."""
     return [samples * 2**i for i in range(looks)]
 
 

@@ -1,4 +1,4 @@
-"""What a model loses where its runtime can only approximate the plan, measured in transformers."""
+"""The loss of a runtime's approximation of a plan, measured in transformers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def nearest(
 
 
 def warnings(approximations: Sequence[str], loss: Loss) -> tuple[str, ...]:
-    """What to tell of approximations and of their cost together."""
+    """The approximations and their cost, in words."""
     return (*(f"approximated: {said}" for said in approximations), f"approximation cost: {loss}")
 
 
 def loss_between(checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
-    """What a model loses that follows one plan in place of another."""
+    """The loss of a model that follows one plan in place of another."""
     return losses_between(checkpoint, plan, [followed])[0]
 
 

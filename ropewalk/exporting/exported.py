@@ -19,7 +19,7 @@ class Loss(Value):
     """The measured cost of an approximation."""
 
     nats: Unbounded
-    """How far the next-token distributions lie apart: mean Kullback-Leibler divergence a token."""
+    """Mean Kullback-Leibler divergence of the next-token distributions."""
     max_logit_difference: Unbounded
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ class Job:
     config: Config
     rewrite: Rewrite | None
     dtype: torch.dtype | None
-    """What the weights are rounded to; None where they stay as they are."""
+    """The type to which weights are rounded; None where they stay unchanged."""
     folded: Folded | None
 
     @property
@@ -113,7 +113,7 @@ def write(job: Job, folder: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Questions:
-    """What stock transformers is asked about the folder, in this order."""
+    """The questions to stock transformers about the folder, in this order."""
 
     to_compare: list[gate.GateAsked]
     to_measure: list[gate.GateAsked]

@@ -34,7 +34,7 @@ class Folded:
 
     plan: ContextPlan
     constant: float
-    """What multiplies all query weights: m²."""
+    """The factor of all query weights: m²."""
 
     def rewrite(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the checkpoint as it is written."""

@@ -1,4 +1,4 @@
-"""What stands between an export and its name: stock transformers computes what the plan says.
+"""The gate of an export: stock transformers must compute the planned model.
 
 The exported folder is loaded in a fresh process that knows nothing of ropewalk, and asked for the
 logits of sequences below and beyond the trained length, at once and through the cache. The source
@@ -72,7 +72,7 @@ class GateAsked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What stock transformers made of one sequence."""
+    """Stock transformers' answer to one sequence."""
 
     logits: Tensor
     frequencies: Mapping[str, Tensor]
@@ -81,7 +81,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What stock transformers made of a text."""
+    """Stock transformers' tokens of a text."""
 
     ids: tuple[int, ...] = ()
     error: str = ""
@@ -94,7 +94,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Answered:
-    """What stock transformers made of one folder."""
+    """Stock transformers' answers about one folder."""
 
     answers: list[Answer]
     """One for each sequence."""
@@ -103,7 +103,7 @@ class Answered:
 
 
 def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
-    """What to ask: short, long, and as far as the plan reaches; at once and through the cache."""
+    """The sequences to ask: short, long, and up to the plan's target; at once and cached."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
     short = _at(ids, range(min(original, target, CONTIGUOUS // 4)))
@@ -253,7 +253,7 @@ def rounding(
     *,
     by_current_length: bool = False,
 ) -> float:
-    """How far logits move where all that a model computes is rounded otherwise.
+    """The distance by which logits move if every output of the model is rounded otherwise.
 
     Every module's output is off by a unit in its last place, up or down; what the layers above make
     of that is the rounding that no comparison can look below.
@@ -296,7 +296,7 @@ def planned_logits(
     length: int | None = None,
     by_current_length: bool = False,
 ) -> Tensor:
-    """What the source model computes with the plan installed, for sequences declared to `length`.
+    """The source model's logits under the plan, for sequences declared to `length`.
 
     By current length, the plan is installed anew for the length that every piece reaches. (The
     install's own `by_current_length` does that in float64, and stock code does it in float32.)

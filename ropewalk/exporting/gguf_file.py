@@ -39,13 +39,13 @@ TARGET = "llama.cpp"
 MOST_BYTES = 2**30
 """Of a model that is run after its export."""
 MOST_TOKENS = 8192
-"""How long a sequence it is run on."""
+"""The length of the sequence on which it is run."""
 _SHORT = 64
 """The context in which a file is only loaded."""
 BEYOND = 256
 """How many positions are compared, beyond the trained length where the plan goes there."""
 SAME = 1e-3
-"""How far one llama.cpp may be from itself with the same setting as flags: angles in float32."""
+"""The tolerance between a file and the same setting as flags: angles in float32."""
 _PER_POSITION = 1e-3 / 1024
 _VERIFY = "run `ropewalk verify` on it"
 
@@ -130,7 +130,7 @@ def export(
 
 
 def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
-    """What llama.cpp makes of a plan in this file, and what an approximation costs, if measured."""
+    """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
@@ -270,7 +270,7 @@ def against_flags(
     setting: Setting,
     schedule: RotarySchedule,
 ) -> Agreement:
-    """What llama.cpp said, beside the source in llama.cpp with the setting as flags.
+    """Compare llama.cpp's answers with those of the source with the setting as flags.
 
     llama.cpp serves no more than the file states, and its bindings override no key: so the source
     is a copy that states the length, and no scaling of its own.
@@ -363,7 +363,7 @@ def _nearest(
 
 
 def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule) -> str:
-    """What following another schedule costs, in words."""
+    """The cost of following another schedule, in words."""
     if size(parts) > MOST_BYTES:
         return "its cost was not measured: the file is too large to be computed here"
     try:

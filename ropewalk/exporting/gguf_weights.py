@@ -35,7 +35,7 @@ def against_weights(
     tokens: Sequence[int],
     schedule: RotarySchedule,
 ) -> Agreement:
-    """What llama.cpp said, beside the source's dequantised weights under the schedule.
+    """Compare llama.cpp's answers with the source's dequantised weights under the schedule.
 
     llama.cpp rounds what it multiplies with quantised weights. For types of which it is not known
     how much that comes to, it is measured: on the source under its own setting, before the plan.
@@ -57,7 +57,7 @@ def against_weights(
 def _rounding(
     parts: Sequence[GGUFHeader], model: nn.Module, tokens: NDArray[np.int64], count: int
 ) -> float:
-    """How far llama.cpp is from the source's own weights under its own setting."""
+    """The distance of llama.cpp from the source's weights under the source's setting."""
     header = whole(parts)
     present = present_plan(header, header.path.name)
     if len(present.steps()) > 1:
@@ -75,7 +75,7 @@ def loss_of_nearest(
     nearest: RotarySchedule,
     tokens: Sequence[int],
 ) -> Loss:
-    """What the model loses that follows one schedule in place of another, over some tokens."""
+    """The loss of following one schedule in place of another, over some tokens."""
     model = model_of(whole(parts))
     found = []
     for own in (schedule, nearest):

@@ -66,7 +66,7 @@ MEDIAN = 1.5
 _CHOOSING = (".router", ".gate")
 """The modules that choose among experts, which a file has in F32."""
 BEYOND = 500
-"""How many positions beyond the trained length are compared."""
+"""The number of positions beyond the trained length that are compared."""
 _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
@@ -160,7 +160,7 @@ def export(
 
 
 def tolerance(dtype: str, length: int) -> float:
-    """How far log-probabilities may be off by rounding alone, in sequences of this length."""
+    """The tolerance of log-probabilities by rounding alone, in sequences of this length."""
     return max(TOLERANCES[dtype], _TOLERANCE_PER_POSITION * length)
 
 
@@ -288,7 +288,7 @@ def beside(
     *,
     check: bool = True,
 ) -> Agreement:
-    """What llama.cpp said of weights stored in a type, beside a model that follows the plan.
+    """Compare llama.cpp's answers from weights stored in a type with a model under the plan.
 
     `check` is that of `install`. It asks for weights whose attention can be seen to turn.
     """
@@ -314,7 +314,7 @@ def difference(
     *,
     check: bool = True,
 ) -> float:
-    """How far what llama.cpp said is from a model that follows the plan, at most."""
+    """The largest distance of llama.cpp's answers from a model under the plan."""
     return float(np.abs(_planned(model, plan, tokens, said, check=check) - said.values).max())
 
 
@@ -326,7 +326,7 @@ def _planned(
     *,
     check: bool = True,
 ) -> NDArray[np.float64]:
-    """What a model that follows the plan says of the tokens that llama.cpp named."""
+    """The log-probabilities of the tokens that llama.cpp named, by a model under the plan."""
     count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(

@@ -1,4 +1,4 @@
-"""What is written into an exported folder: weights, and the files that go along with them.
+"""Writes an exported folder: weights, and the files that go along with them.
 
 Weights are copied as files where nothing changes them, so that tied weights and shards stay what
 they were, and rewritten tensor by tensor where something does: one tensor is in memory at a time,

@@ -1,4 +1,4 @@
-"""What each architecture of llama.cpp honours of a rotary setting.
+"""The parts of a rotary setting that each architecture of llama.cpp honours.
 
 The table is read in llama.cpp's source by tests/external/llama_cpp_architectures.py, and its rows
 are compared with the real llama.cpp on tiny files (tests/gguf/test_architectures.py). Where a graph

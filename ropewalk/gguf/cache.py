@@ -1,4 +1,4 @@
-"""How much memory llama.cpp's cache of keys and values takes at a length."""
+"""The memory of llama.cpp's cache of keys and values at a length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model type of transformers needs to stand in a GGUF file."""
+"""The description of a model type of transformers for a GGUF file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Weights = Callable[[str], "Tensor"]
 
 @dataclass(frozen=True)
 class Part:
-    """What of a tensor of the checkpoint goes into one tensor of the file."""
+    """The part of a checkpoint's tensor that goes into one tensor of the file."""
 
     name: str
     """The name for which gguf's table has the tensor of the file."""
@@ -34,7 +34,7 @@ class Part:
     """The number of the expert, where the file has one tensor for all of them."""
 
     def of(self, source: str, weights: Weights) -> Tensor:
-        """What goes into the file, of a tensor of the checkpoint."""
+        """Take the part from a tensor of the checkpoint."""
         whole = weights(source)
         if self.take is None:
             return whole
@@ -56,10 +56,10 @@ def _no_doubt(config: Any) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of one type are written; families/ has a file for each, with its `FAMILY`."""
+    """Writes models of one type; families/ has a file for each, with its `FAMILY`."""
 
     architectures: tuple[str, ...]
-    """What llama.cpp computes it as, the plainest first; a later one takes more plans."""
+    """Its names in llama.cpp, the plainest first; a later one takes more plans."""
     activations: tuple[str, ...] = ("silu", "swish")
     """What may be stated as `hidden_act`: llama.cpp computes this one, whatever the file says."""
     windows: bool = False
@@ -97,7 +97,7 @@ class Stated:
 
 
 def expert_keys(config: Any, weights: Weights) -> Keys:
-    """How many experts there are, and how many a token is given to."""
+    """The number of experts, and of those that each token is given to."""
     return {
         "{arch}.expert_count": config.num_local_experts,
         "{arch}.expert_used_count": config.num_experts_per_tok,

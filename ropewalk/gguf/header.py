@@ -1,4 +1,4 @@
-"""What the header of a GGUF file says: its keys, and where its tensors lie.
+"""The header of a GGUF file: its keys, and the places of its tensors.
 
 A reader of our own, because the file may come from anywhere: every count and length is checked
 against what is left of the file before it is followed, and arrays (a vocabulary has hundreds of

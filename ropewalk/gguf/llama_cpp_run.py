@@ -1,4 +1,4 @@
-"""What the real llama.cpp makes of a GGUF file: its tokens, its log-probabilities, its text.
+"""The real llama.cpp on a GGUF file: its tokens, its log-probabilities, its text.
 
     with running(path, length=1024) as llama:
         llama.tokenize("Hello")
@@ -39,9 +39,9 @@ TOP = 64
 _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
-"""What llama.cpp writes before a complaint: when, and how grave it is."""
+"""The beginning of llama.cpp's complaints: when, and how grave it is."""
 _INVALID = "has invalid data"
-"""What it says of a tensor whose numbers are NaN or infinite."""
+"""Its complaint about a tensor with NaN or infinite numbers."""
 _SMALL = 64 * 2**20
 """Bytes of a file whose threads would mostly wait for each other."""
 _DYING = 1.0
@@ -85,7 +85,7 @@ def log_probabilities(
     top: int = TOP,
     flags: Flags | None = None,
 ) -> LogProbabilities:
-    """What llama.cpp says may follow each token from position `start` on."""
+    """llama.cpp's log-probabilities after each token from position `start` on."""
     with running(path, length=len(tokens) + 1, flags=flags) as llama:
         return llama.log_probabilities(tokens, start=start, top=top)
 
@@ -96,7 +96,7 @@ def available() -> bool:
 
 
 def absent() -> MissingExtra:
-    """What to raise, or to say, where it is not."""
+    """The error for a missing llama.cpp."""
     return missing("running llama.cpp", "xllamacpp")
 
 
@@ -221,7 +221,7 @@ class LlamaCpp:
     def log_probabilities(
         self, tokens: Sequence[int], *, start: int = 0, top: int = TOP
     ) -> LogProbabilities:
-        """What may follow each token from position `start` on, decoded one by one in the cache."""
+        """Log-probabilities after each token from position `start` on, decoded one by one."""
         if not 0 <= start < len(tokens):
             raise InvalidValue(
                 "start", start, f"there are {len(tokens)} tokens", "give one of their positions"

@@ -1,4 +1,4 @@
-"""What of a model stands in a GGUF file: its sizes, how it turns, and its weights.
+"""A model in a GGUF file: its sizes, its rotation, and its weights.
 
 One tensor of the file is in memory at a time, of experts those of one layer. What is peculiar to a
 model type is in its file in families/.
@@ -64,7 +64,7 @@ class GGUFModel:
     original_length: int
     dtype: str
     rewrite: Callable[[str, Tensor], Tensor] | None = None
-    """What changes a weight by its name in the checkpoint, before it is stored."""
+    """Changes a weight, by its name in the checkpoint, before it is stored."""
 
     def __post_init__(self) -> None:
         if self.dtype not in GGUF_TYPES:
@@ -91,7 +91,7 @@ class GGUFModel:
 
     @property
     def experts(self) -> int:
-        """How many of them each layer chooses among."""
+        """The number of experts in each layer."""
         return getattr(self.config, "num_local_experts", None) or 0
 
     @property
@@ -129,7 +129,7 @@ class GGUFModel:
             writer.close()
 
     def _write_general(self, writer: Any, plan: ContextPlan) -> None:
-        """What people and hubs read: whose model it is, and how large. No path of this machine."""
+        """Metadata for people and hubs: the model's origin and size. No path of this machine."""
         import gguf
 
         writer.add_type(gguf.GGUFType.MODEL)
@@ -287,7 +287,7 @@ class GGUFModel:
         )
 
     def _sources(self, stored: Iterable[str]) -> Iterator[str]:
-        """What of the checkpoint is read."""
+        """The tensors of the checkpoint that are read."""
         tied = self.config.tie_word_embeddings
         headless = not tied
         for source in stored:

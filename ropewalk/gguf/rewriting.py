@@ -28,7 +28,7 @@ Told = Callable[[float], None]
 _AT_ONCE = 64 * 2**20
 _CHUNK = 2**20
 _NOT_IN_THE_SYSTEM = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
-"""What copy_file_range says where these files cannot be copied inside the system."""
+"""Errors of copy_file_range where these files cannot be copied inside the system."""
 _SPLIT = (split.NUMBER, split.COUNT, split.TENSORS)
 _KINDS = {"<H": 2, "<I": 4, "<i": 5, "<f": 6, "<Q": 10}
 
@@ -212,7 +212,7 @@ def copy_span(
 
 
 def _copied(source: int, start: int, out: int, place: int, count: int) -> int:
-    """How many bytes were copied: some, at least, unless the source ends there."""
+    """The number of bytes copied: some, at least, unless the source ends there."""
     if hasattr(os, "copy_file_range"):
         try:
             return os.copy_file_range(source, out, count, start, place)

@@ -1,4 +1,4 @@
-"""How llama.cpp turns the heads of a GGUF file, by its rules and the file's header.
+"""The rotation of a GGUF file's heads in llama.cpp, by its rules and the file's header.
 
 The rules were found by running it: an architecture honours a tensor of factors, or does not; the
 type `yarn` truncates its ramp whatever the file says, and multiplies its own attention factor by
@@ -153,7 +153,7 @@ def _check_values(header: GGUFHeader) -> None:
 
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:
-    """What is taken for granted where the header is read."""
+    """The assumptions made in reading the header."""
     own = lengths_of(header)
     lengths = tuple(f"{header.path}: {text}" for text in (own.guess, own.doubt) if text)
     if header.number("rope.freq_base"):

@@ -1,4 +1,4 @@
-"""How a plan stands in a GGUF file, as far as the file's architecture honours it.
+"""A plan as keys of a GGUF file, as far as the file's architecture honours them.
 
 The plainest that is exact: a new base, one factor for all pairs, llama.cpp's own YaRN, and else a
 tensor of factors, which only some architectures take (architectures.py). What multiplies cos and
@@ -28,11 +28,11 @@ _REPLACED = (
     *(_LENGTH, _ORIGINAL, _BASE, _ATTENTION, _TYPE, _FACTOR, *_BETAS),
     *("rope.scale_linear", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"),
 )
-"""What the file says of its rotation, which a plan replaces as a whole."""
+"""The file's rotary keys, which a plan replaces as a whole."""
 _OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
 """The windows that llama.cpp takes where a file of these states none."""
 _CLOSE = 1e-6
-"""How far a base may be off by its float32."""
+"""The tolerance of a base stored in float32."""
 _PLAIN = "the plain frequencies"
 _MOST_LENGTH = 2**32 - 1
 _MOST_BASE = float(np.finfo(np.float32).max)
@@ -53,7 +53,7 @@ class Setting:
     betas: tuple[float, float] = (32.0, 1.0)
     factors: FloatArray | None = None
     attention: float = 1.0
-    """What multiplies cos and sin beside what YaRN multiplies them by."""
+    """The factor of cos and sin next to that of YaRN."""
     said: str = field(default="", kw_only=True)
     """The same in words."""
 
@@ -137,7 +137,7 @@ def factor_tensors(own: Architecture, setting: Setting) -> dict[str, FloatArray]
 
 
 def changes(header: GGUFHeader, setting: Setting, length: int, original: int) -> Changes:
-    """What the setting changes in a file, whatever the file says now."""
+    """The keys that the setting changes in a file, whatever they are now."""
     own = architecture(header.architecture)
     keys = stated(own, setting, length, original)
     return Changes(
@@ -156,7 +156,7 @@ def _coded(value: int | float | str) -> bytes:
 
 
 def without_scaling(header: GGUFHeader, length: int) -> Changes:
-    """What takes all scaling from a file, and states another context length."""
+    """The changes that take all scaling from a file, and state another context length."""
     key = f"{header.architecture}.{_LENGTH}"
     return Changes(
         keys={key: number("<I", length)},
@@ -252,7 +252,7 @@ def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
 
 
 def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
-    """What of the architecture keeps some layers from following the plan."""
+    """The layers that the architecture keeps from following the plan, in words."""
     own = architecture(header.architecture)
     window = _window(header)
     if own.windows == "none" or window is None:
@@ -301,7 +301,7 @@ def _usable(header: GGUFHeader) -> Architecture:
 
 
 def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> Setting:
-    """How the pairs turn; the attention scaling comes later."""
+    """The plainest setting of the frequencies; the attention scaling comes later."""
     geometry, factors = schedule.geometry, schedule.rescale_factors
     if own.freq_base and (base := schedule.geometric_base) is not None:
         return Setting(_stored(base), said=_said(geometry, base))

@@ -1,4 +1,4 @@
-"""What of a tokenizer stands in a GGUF file.
+"""A tokenizer in a GGUF file.
 
 llama.cpp tokenizes with code of its own, which it chooses by a name. So we name only what we have
 recognised piece by piece in the tokenizer that transformers runs, and refuse the rest.
@@ -57,13 +57,13 @@ class GGUFTokenizer:
     """A BPE over bytes, or one in SentencePiece's manner, as llama.cpp reads it."""
 
     pre_tokenizer: str | None
-    """How it cuts texts into words, as a BPE over bytes does. The other has None."""
+    """llama.cpp's name of its way to cut texts into words, for a BPE over bytes; else None."""
     tokens: Sequence[str]
     kinds: Sequence[int]
     merges: Sequence[str]
-    """What a BPE over bytes goes by."""
+    """For a BPE over bytes."""
     scores: Sequence[float]
-    """What the other goes by."""
+    """For the other kind."""
     begins_with_space: bool
     """True if the other puts a space before a text."""
     bos: int | None
@@ -77,7 +77,7 @@ class GGUFTokenizer:
 
     @classmethod
     def read(cls, tokenizer: Any, vocabulary: int) -> GGUFTokenizer:
-        """What transformers' tokenizer does, for a model with so many embeddings."""
+        """Read transformers' tokenizer, for a model with so many embeddings."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise Unsupported(
@@ -212,7 +212,7 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
 
 
 def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What cuts, step by step, in the words of the table above; a step of another kind as such."""
+    """The steps that cut, in the words of the table above; a step of another kind as such."""
     found = []
     for step in steps:
         match step:
@@ -245,7 +245,7 @@ def _case_warnings(pre_tokenizer: str) -> list[str]:
 def _whole_word_warnings(
     words: Sequence[str], vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """What is to be said where transformers takes words whole, and llama.cpp joins them."""
+    """Warnings where transformers takes words whole, and llama.cpp joins them."""
     from tokenizers import models
 
     rules = models.BPE(vocab=dict(vocab), merges=list(merges))

@@ -67,10 +67,10 @@ class AttentionLayer:
 
 @dataclass(frozen=True, eq=False)
 class Anatomy:
-    """What a plan can take hold of in one model."""
+    """The parts of one model that a plan changes."""
 
     present: ContextPlan
-    """What the model does by its config."""
+    """The model's plan by its config."""
     rotaries: tuple[RotaryModule, ...]
     layers: tuple[AttentionLayer, ...]
 

@@ -1,4 +1,4 @@
-"""What reading a config takes for granted: contradictions, types that are not known, keys not read.
+"""Assumptions made in reading a config: contradictions, unknown types, keys not read.
 
 A config may leave open what its model does. Where one reading is likely, it is taken and stated
 here, in a sentence that names the keys; where none is safe, reading the config is refused
@@ -56,7 +56,7 @@ _BOTH_LEVELS = (
 def assumptions(
     config: Config, file: str | Path | None = None, *, trained: int | None = None, by: str = ""
 ) -> tuple[Assumption, ...]:
-    """What is taken for granted where this config is read; each text names the file.
+    """The assumptions made in reading this config; each text names the file.
 
     `trained` is the trained length where it is known, and `by` names who else than the user knows
     it.
@@ -280,7 +280,7 @@ def _unread(reader: ConfigReader) -> Iterator[Assumption]:
 
 
 def _own_code(reader: ConfigReader) -> Iterator[Assumption]:
-    """What stock runtimes do otherwise than the model's own code."""
+    """Differences of stock runtimes from the model's own code."""
     if reader.family.scaling_flag and reader.flag(reader.family.scaling_flag[0]):
         yield Assumption(
             "own-code",

@@ -166,7 +166,7 @@ def present_plan(
 
 @contextmanager
 def named_in(file: str | Path | None) -> Iterator[None]:
-    """What is refused names the file that states it; a config without a file is `config`."""
+    """Let errors name the file that states the value; a config without a file is `config`."""
     try:
         yield
     except InvalidValue as error:
@@ -236,7 +236,7 @@ class ConfigReader:
         self.outer = config
         self.config, self.path = _text_part(config)
         self.prefix = "".join(f"{key}." for key in self.path)
-        """What stands before a key of this config in its file."""
+        """The prefix of this config's keys in its file."""
         self.model_type = str(self.config.get("model_type") or config.get("model_type") or "")
         self.family = FAMILIES.get(self.model_type, UNKNOWN)
         self._refuse_what_does_not_rotate(config)
@@ -434,7 +434,7 @@ class ConfigReader:
         return real_number(base, self.written("rope_theta")) * ratio
 
     def rotating_layers(self) -> tuple[int, int] | None:
-        """How many layers rotate, and of how many; None where the config does not say."""
+        """The number of layers that rotate, and of all; None where the config does not say."""
         if not isinstance(self.get("num_hidden_layers"), int):
             return None
         count = self._count("num_hidden_layers", MAX_WIDTH)
@@ -646,7 +646,7 @@ class ConfigReader:
             )
 
     def _log_n(self, setting: _Setting) -> LogN | None:
-        """How the family's attention scales its queries by their position."""
+        """The family's scaling of queries by position."""
         flag, form = self.family.log_n_flag or ("", None)
         if form is not None and self.flag(flag):
             return LogN(form, setting.original_length or setting.stated_length)
@@ -788,7 +788,7 @@ def _read_ntk_alpha(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, 
 
 
 def _scaled(reader: ConfigReader, setting: _Setting) -> tuple[float, Lengths, RotarySchedule]:
-    """What all scalings by one factor begin with: it, the lengths, and the plain frequencies."""
+    """The start of all scalings by one factor: it, the lengths, and the plain frequencies."""
     factor = setting.factor()
     own = setting.lengths(reader, factor)
     return factor, own, RotarySchedule.plain(reader.geometry(setting.rope, own.reference))

@@ -21,7 +21,7 @@ from ropewalk.schedule import LogNForm, PairLayout
 
 @dataclass(frozen=True)
 class Family:
-    """What a model type does that its config.json need not say."""
+    """Properties of a model type that its config.json need not state."""
 
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of its config class, for keys that publishers leave out."""
@@ -49,7 +49,7 @@ class Family:
     rotates_if: tuple[str, object] | None = None
     """A key, and the value with which alone it rotates."""
     otherwise: str = "no positions"
-    """How it tells positions apart where `rotates_if` does not hold."""
+    """Its position encoding where `rotates_if` does not hold."""
     scaling_flag: tuple[str, Mapping[str, object]] | None = None
     """A key of its own code, and the scaling that it switches on."""
     log_n_flag: tuple[str, LogNForm] | None = None

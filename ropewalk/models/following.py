@@ -120,7 +120,7 @@ def follows(
 
 @dataclass(frozen=True, eq=False)
 class _Target:
-    """What the layers of one type should do in a sequence of one length."""
+    """The expected rotation of one layer type in a sequence of one length."""
 
     plan: ContextPlan
     layer_type: str
@@ -135,7 +135,7 @@ class _Target:
 
     @cached_property
     def present(self) -> RotarySchedule:
-        """What the stock model does."""
+        """The schedule of the stock model."""
         steps = self.anatomy.present.steps(self.layer_type)
         return next((s for s in steps if self.length <= s.up_to_length), steps[-1]).schedule
 
@@ -153,7 +153,7 @@ class _Target:
         return np.stack((np.cos(angles), np.sin(angles)))
 
     def tolerance(self, dtype: torch.dtype, schedule: RotarySchedule | None = None) -> FloatArray:
-        """How far each of them may be off."""
+        """The tolerance of each."""
         rounding = 2 * FLOAT32 + torch.finfo(dtype).eps
         return rounding + (0.0 if self.exact_angles else FLOAT32) * np.abs(self._angles(schedule))
 
@@ -171,7 +171,7 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Deviation:
-    """How far a layer is from what it should do."""
+    """A layer's deviation from its target."""
 
     error: float
     tolerance: float
@@ -364,7 +364,7 @@ def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) 
 
 
 def _logit_errors(stock: Heard, heard: Heard, wanted: Tensor) -> Tensor:
-    """How far logits are off, over the largest that queries and keys could give."""
+    """The errors of logits, over the largest that queries and keys could give."""
     query_norm, key_norm = (_float64(own).norm(dim=-1) for own in (stock.query, stock.key))
     largest = query_norm[:, :, None] * key_norm[:, None, :] * stock.scaling
     error = (_all_logits(heard) - _all_logits(stock) * wanted[:, None]).abs()

@@ -212,7 +212,7 @@ class Installation:
         return {layer: scalings[layer.layer_type] for layer in self.anatomy.layers}
 
     def _logit_scaling(self, setting: Setting, layer_type: str) -> LogitScaling:
-        """What stands outside cos and sin, over what the stock model does already."""
+        """The scaling outside cos and sin, relative to that of the stock model."""
         present = self.anatomy.present.longest(layer_type)
         scalings = {
             LogitScaling(
@@ -258,7 +258,7 @@ class Installation:
         _put(rotary, self._ours[rotary])
 
     def _stock_attributes(self, rotary: RotaryModule) -> dict[str, Any]:
-        """What the model's own module held before we touched it."""
+        """The attributes of the model's own module before we changed it."""
         if rotary not in self._stock:
             names = ["rope_type"]
             for prefix in rotary.prefixes.values():

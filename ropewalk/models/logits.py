@@ -82,7 +82,7 @@ def name_of(model: Any) -> str:
 
 
 def _finishing(config: Any) -> Callable[[Tensor], Tensor]:
-    """What a family does to its logits after the head, as its config says."""
+    """A family's changes to its logits after the head, by its config."""
     config = config.get_text_config()
     factor = getattr(config, "logit_scale", None) or 1.0  # Cohere
     factor *= getattr(config, "lm_head_multiplier", None) or 1.0  # Falcon-H1

@@ -39,7 +39,7 @@ _K = 1024
 
 @dataclass(frozen=True)
 class Stated:
-    """What a config, or the header of a GGUF file, says of one setting's lengths."""
+    """The lengths of one setting, by a config or the header of a GGUF file."""
 
     model_type: str
     kind: str
@@ -237,7 +237,7 @@ def _said(stated: Stated, because: str, pair: _Pair | None = None) -> str:
 
 
 def _served(stated: Stated) -> int:
-    """How far the config lets a runtime go, where it states how far the frequencies reach.
+    """The served length of a config that states how far its frequencies reach.
 
     No formula of transformers depends on it. Which length a runtime accepts is another matter
     (runtimes/accepted.py). So:

@@ -1,4 +1,4 @@
-"""What multiplies queries and logits outside cos and sin: log-n and a softmax scaling.
+"""The scalings of queries and logits outside cos and sin: log-n and a softmax scaling.
 
 They are put where all models of transformers pass: between an attention layer and the function that
 computes its attention, after query norms and rotation, whatever the head layout. An attention layer
@@ -31,12 +31,12 @@ Listener = Callable[[nn.Module, Tensor, Tensor, float], None]
 
 @dataclass(frozen=True)
 class LogitScaling:
-    """What to multiply the logits of one layer by."""
+    """The factors of one layer's logits."""
 
     constant: float = 1.0
     log_n: LogN | None = None
     stock_log_n: LogN | None = None
-    """What the model's own attention multiplies its queries by, before ours hears them."""
+    """The factor that the model's own attention applies to its queries before ours."""
 
     @property
     def changes_nothing(self) -> bool:

@@ -22,12 +22,12 @@ from ropewalk.models.config import Config, ConfigReader
 from ropewalk.models.native import PLAIN
 
 VENDOR = "vendor"
-"""What stands for a documented extension where a method is named."""
+"""The name of a documented extension among methods."""
 RECIPE = "recipe"
 """The key of a plan's provenance that names the source of a documented extension."""
 FILE = Path(__file__).with_name("recipes.json")
 QUOTED = {"P": ", as a third party quotes it"}
-"""What is added to a source that is not the vendor's own."""
+"""The remark on a source that is not the vendor's own."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a MODEL argument means: one resolver for every verb, on the command line and in Python.
+"""The meaning of a MODEL argument: one resolver for every verb, in the shell and in Python.
 
     a path that exists      a model's folder, a config.json, a GGUF file
     bundled                 the model that ships with ropewalk; bundled:2 and bundled:3 are the
@@ -138,7 +138,7 @@ class Source:
 
     @cached_property
     def assumptions(self) -> tuple[str, ...]:
-        """What is taken for granted where the config or the GGUF header is read."""
+        """The assumptions made in reading the config or the GGUF header."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
             from ropewalk.gguf.parts import read_model
@@ -367,7 +367,7 @@ def runnable(
 
 
 def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
-    """What reading the model takes for granted: each is a warning, or an error where `strict`."""
+    """The assumptions made in reading the model: each is a warning, or an error where `strict`."""
     found = source.assumptions
     if found and strict:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a run of `extend` will take: its stages' forwards, by the model's own timing.
+"""The cost of a run of `extend`: its stages' forwards, by the model's own timing.
 
 A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the
 upper end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py
@@ -39,7 +39,7 @@ class StageCost(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Estimate(Result):
-    """What `extend` would do, and what that would cost on this machine."""
+    """The stages of `extend`, and their cost on this machine."""
 
     model: str
     target_length: int
@@ -77,12 +77,12 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
 
 
 def tokens_of(settings: ExtendSettings, window: int) -> int:
-    """What a run will read at most."""
+    """The most tokens that a run will read."""
     return sum(each.cost(window).tokens for each in stages(settings))
 
 
 def seconds_of(loaded: LoadedModel, target: int) -> Callable[[ExtendSettings], float]:
-    """How long runs will take at most, by the model's own timing, which is done once."""
+    """The most seconds that runs will take, by the model's own timing, which is done once."""
     window = loaded.present_plan.target_length
     timed = Timed.of(loaded.model, window, target)
     start = _fresh_process()

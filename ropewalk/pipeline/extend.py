@@ -279,7 +279,7 @@ def _used(directory: RunDirectory) -> tuple[float, float]:
 
 
 def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
-    """What a run took from its beginning, beside what was planned."""
+    """The cost of a run from its beginning, next to the planned one."""
     tokens, seconds = _used(directory)
     beside = " besides those of training" if settings.train_steps else ""
     return (
@@ -289,7 +289,7 @@ def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
 
 
 def training_offered(directory: RunDirectory, found: Extended) -> str | None:
-    """What a training would take where no plan works without one, by what this run took."""
+    """The cost of a training where no plan works without one, by the cost of this run."""
     settings, (tokens, seconds) = found.settings, _used(directory)
     if found.result(Judge).verdict != "does not work" or settings.train_steps or not tokens:
         return None

@@ -1,4 +1,4 @@
-"""What the stages of `extend` return: light values, which are read back without torch."""
+"""The results of `extend`'s stages: light values, which are read back without torch."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShortText(Result):
-    """What the chosen schedule costs at the lengths that the model served before."""
+    """The cost of the chosen schedule at the lengths that the model served before."""
 
     chosen: str
     differences: tuple[Difference, ...]
@@ -285,7 +285,7 @@ class Judged(Result):
 
 @dataclass(frozen=True, eq=False)
 class Exports(Result):
-    """What was written, each with its proof, and what was left out, with the reason."""
+    """The exports, each with its proof, and those left out, with the reason."""
 
     written: tuple[Exported, ...]
     left_out: Mapping[str, str]
@@ -309,7 +309,7 @@ class VerifiedFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Verified(Result):
-    """What was found in the files that were written; none of it is wrong."""
+    """The findings in the files that were written; none of them is a fault."""
 
     verified: tuple[VerifiedFile, ...]
 
@@ -334,13 +334,13 @@ def _sentence(text: str) -> str:
 
 
 def run_id(configuration: Mapping[str, object]) -> str:
-    """What a run's results carry, so that those of another are not taken for them."""
+    """The mark of a run's results, so that those of another are not taken for them."""
     text = json.dumps(configuration, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
-    """What a stage left in its file; a file of another run or stage is refused by name."""
+    """Read a stage's result; a file of another run or stage is refused by name."""
     remedy = f"remove {file.name} to have the stage done again"
     try:
         fields = Fields(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")

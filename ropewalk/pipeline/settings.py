@@ -1,4 +1,4 @@
-"""What `extend` is asked to do."""
+"""The settings of `extend`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_count, check_seed
 
 TIMES = 8
-"""How far a model is extended without a target."""
+"""The multiple of a model's length that is the target by default."""
 EVALUATIONS, SAMPLES = 24, 20
 STEPS = 200
 """Of a training that is chosen here: those of the study of training (docs/training.md)."""
@@ -33,7 +33,7 @@ class ExtendSettings:
 
     target_length: int
     evaluations: int
-    """What the search may spend."""
+    """The budget of the search."""
     samples: int
     """For each task, length and method."""
     lengths: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a stage is, and what it is given to work with."""
+"""A stage of `extend`, and the values that it works with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Forwards(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a stage will take at most."""
+    """The most that a stage will take."""
 
     forwards: tuple[Forwards, ...] = ()
     processes: int = 0
@@ -44,10 +44,10 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with, before it has a directory."""
+    """The start of a run, before it has a directory."""
 
     source: str
-    """What an export reads: a folder, or `bundled`."""
+    """The source of an export: a folder, or `bundled`."""
     loaded: LoadedModel
     target_length: int
     to_search: Sequence[Document]
@@ -71,13 +71,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Work(Start):
-    """What every stage of one run is given."""
+    """The values that every stage of one run shares."""
 
     held: RunDirectory | None
     """None on a rank that helps the first one."""
     notice: Notice
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """What the stages before this one returned, by their names."""
+    """The results of earlier stages, by their names."""
 
     @property
     def directory(self) -> RunDirectory:
@@ -92,7 +92,7 @@ class Work(Start):
         return self.loaded.present_plan
 
     def result(self, stage: type[Stage[R]]) -> R:
-        """What an earlier stage returned."""
+        """The result of an earlier stage."""
         return cast(R, self.results[stage.name])
 
 
@@ -107,7 +107,7 @@ class Stage(Generic[R]):
     """Whether all ranks run it; else the first one does, and the others wait."""
 
     def cost(self, window: int) -> Cost:
-        """What it will take, for `--dry-run`; `window` is what the model serves now."""
+        """Its cost, for `--dry-run`; `window` is the length that the model serves now."""
         return Cost()
 
     def check(self, start: Start) -> None:

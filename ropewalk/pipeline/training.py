@@ -173,7 +173,7 @@ class TrainingRun:
         return TrainedStage.from_json(told[0], "stage")
 
     def _check_before(self, job: StageJob, number: int) -> None:
-        """What would be found late, or not at all."""
+        """Refuse faults that would be found late, or not at all."""
         found = job.reading
         present = resolve(str(job.source)).present_plan
         check_documents(self.store, present.target_length, job, self.notice)

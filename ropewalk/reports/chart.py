@@ -189,7 +189,7 @@ def fractions(axis: Axis, span: Span) -> Callable[[float], float]:
 
 
 def apart(shown: Chart, span: Span) -> float:
-    """How far series stand from each other at one length: never near the next length."""
+    """The distance between series at one length: never near the next length."""
     lines = [s for s in shown.series if s.drawn == "line"]
     measured = any(m.low is not None for s in lines for m in s.marks)
     if len(lines) < 2 or not measured or (shown.x.scale, shown.x.shown) != ("log2", "length"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = ("png", "svg")
-"""What a run directory keeps of each figure."""
+"""The formats of each figure that a run directory keeps."""
 _MARKERS = "osD^vPX*"
 _METADATA = {"png": {"ropewalk": UNSIGNED}, "svg": {"Date": None, "Description": UNSIGNED}}
 

@@ -87,7 +87,7 @@ def anchored_chart(found: Findings) -> Chart | None:
 
 
 def budget_charts(found: Findings) -> list[Chart]:
-    """How far each arm's rotated pairs stray, near and far; logits by the shift."""
+    """The errors of each arm's rotated pairs, near and far; those of logits by the shift."""
     whole = [error for error in found.budget if error.step == TOGETHER]
     shifts = sorted({error.shift for error in whole})
     by_pair = [

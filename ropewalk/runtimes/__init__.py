@@ -52,7 +52,7 @@ class Runtime:
     place: int = 99
     """In tables; runtimes of one place stand in the order of their files."""
     cell: Callable[[Feature], Cell] | None = None
-    """What it makes of a feature of a plan; None for one that is only read."""
+    """Its support of a feature of a plan; None for a runtime that is only read."""
     serve: Callable[[ContextPlan, Source], Serving] | None = None
     """The lines that serve a plan."""
     writer: str = ""
@@ -66,7 +66,7 @@ class Runtime:
     loads_files: bool = False
     """It loads GGUF files."""
     server: Speech | None = None
-    """How its server says what it is."""
+    """The answers by which its server is recognised."""
 
     def write(self, *arguments: Any, **options: Any) -> Any:
         """Write an export for it."""
@@ -94,12 +94,12 @@ def rules() -> dict[str, Callable[..., Reading]]:
 
 
 def served_by(owner: str) -> Speech | None:
-    """How the server speaks that gives this as the owner of its models."""
+    """The speech of the server that gives this as the owner of its models."""
     return next((speech for speech in _speeches() if speech.owner == owner), None)
 
 
 def spoken(kind: str) -> Speech | None:
-    """How the servers of a kind speak."""
+    """The speech of a kind of server."""
     return next((speech for speech in _speeches() if speech.kind == kind), None)
 
 

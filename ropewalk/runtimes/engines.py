@@ -1,4 +1,4 @@
-"""What vLLM and SGLang have in common: rotary modules with the same names, and one class a model.
+"""Common parts of vLLM and SGLang: rotary modules of the same names, and one class a model.
 
 What a class hands to its rotary module stands in model_classes.py.
 """
@@ -62,7 +62,7 @@ _ONE_LENGTH = ("dbrx",)
 
 
 def cell(engine: Engine, attention: str, feature: Feature) -> Cell:
-    """What the rotary module makes of a feature, as far as the model's class hands it on."""
+    """The rotary module's support of a feature, as far as the model's class hands it on."""
     if feature.kind == "turning":
         return _turning(engine, feature)
     if feature.kind == "attention":
@@ -179,7 +179,7 @@ def yarn_keys(served: ModelClass) -> set[str]:
 
 
 def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
-    """What the model's class hands to its rotary module; refused where it fails on the setting."""
+    """The setting that the model's class hands to its rotary module; refused where it fails."""
     if served.scaling == "unknown":
         raise Unsupported(
             f"chooses its class by the architecture {shortened(served.architecture)}, and what "
@@ -208,7 +208,7 @@ def by_layer(reader: ConfigReader) -> bool:
 
 
 def said_of(served: ModelClass, config: Config) -> tuple[str, ...]:
-    """What is lost between the setting and the rotary module of the model's class."""
+    """The losses between the setting and the rotary module of the model's class, in words."""
     try:
         reader = ConfigReader(config)
         settings = reader.layer_settings().values()

@@ -1,4 +1,4 @@
-"""How each stock runtime supports each part of a plan: the matrix behind `export --dry-run`.
+"""Each stock runtime's support of each part of a plan: the matrix behind `export --dry-run`.
 
 A plan is taken apart into features: how its pairs turn, what scales attention, what depends on
 position or length. For each, a runtime computes exactly that (`exact`), the same numbers under
@@ -58,7 +58,7 @@ class Feature(NamedTuple):
     name: str
     kind: Literal["turning", "attention", "softmax", "growth", "switching"]
     setting: Mapping[str, object]
-    """What a stock config says of the layers that it is a part of."""
+    """The stock setting of the layers that it is a part of."""
     plan: ContextPlan
     config: Config
     nested: bool = False
@@ -129,7 +129,7 @@ def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
 
 
 def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
-    """What of a geometry another one has not."""
+    """The differences of a geometry from another one."""
     parts = {
         f"heads of {geometry.head_dim}": geometry.head_dim == other.head_dim,
         f"{geometry.rotary_dim} turning dimensions": geometry.rotary_dim == other.rotary_dim,
@@ -202,7 +202,7 @@ def expressible(
 
 
 def untold(plan: ContextPlan, config: Config, runtime: str) -> tuple[str, ...]:
-    """What nobody can say of a runtime and this plan."""
+    """Open questions about a runtime and this plan."""
     cells = (row[runtime] for row in matrix(plan, config).values())
     return tuple(dict.fromkeys(cell.how for cell in cells if cell.fit == "unknown"))
 
@@ -241,7 +241,7 @@ def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
 
 
 def _own_log_n(config: Config) -> dict[str, LogN | None]:
-    """How the model's own code scales queries by position, by layer type."""
+    """The scaling of queries by position in the model's own code, by layer type."""
     present = present_plan(config)
     return {layer_type: steps[-1].schedule.log_n for layer_type, steps in present.schedules.items()}
 
@@ -272,14 +272,14 @@ def is_dynamic(plan: ContextPlan) -> bool:
 
 
 def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, object]], bool]:
-    """What a stock config says of each layer type, and whether it says it by layer type."""
+    """The stock setting of each layer type, and whether the config has one for each."""
     written = rope_parameters(plan, config)
     nested: list[Mapping[str, object]] = [v for v in written.values() if isinstance(v, Mapping)]
     return (nested, True) if nested else ([written], False)
 
 
 def _turning(setting: Mapping[str, object]) -> str:
-    """How the pairs turn, by the rope type that a stock config needs for it."""
+    """The name of the rotation, by the rope type that a stock config needs for it."""
     kind = str(setting["rope_type"])
     if kind == "proportional":  # a name of its own: other layer types may have the plain one
         name = "another base" if setting.get("factor", 1) == 1 else "linear"
@@ -289,7 +289,7 @@ def _turning(setting: Mapping[str, object]) -> str:
 
 
 def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
-    """What depends on the position or on the length of a sequence."""
+    """The parts that depend on the position or on the length of a sequence."""
     rows: Matrix = {}
     steps = [step for own in plan.schedules.values() for step in own]
     if any(step.schedule.kept_initial_positions for step in steps):

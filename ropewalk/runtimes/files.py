@@ -28,7 +28,7 @@ from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
 
 FILE, EXTENDED = "MODEL.gguf", "extended.gguf"
-"""What stands in the lines for files of the user's."""
+"""Placeholders for the user's files in lines to paste."""
 _UNMODIFIED = f"on an unmodified GGUF file of the model, here {FILE}"
 # GGUF architectures by model type, of those that the export does not write.
 _ARCHITECTURES = {
@@ -87,7 +87,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
 
 @dataclass(frozen=True)
 class _Export:
-    """What an export to GGUF would be: the command, or why there is none."""
+    """The command of an export to GGUF, or the reason for its absence."""
 
     near: tuple[str, ...] = ()
     command: str = ""

@@ -66,7 +66,7 @@ def read(config: Config) -> Reading:
 
 
 def read_file(header: GGUFHeader) -> Reading:
-    """What llama.cpp turns by, if it follows its rules."""
+    """The rotation of llama.cpp, if it follows its rules."""
     steps = present_plan(header, str(header.path)).steps()
     context = header.count("context_length")
     layers = {FULL_ATTENTION: tuple(map(Effective.of, steps))}
@@ -94,7 +94,7 @@ def _own_base(header: GGUFHeader) -> float | None:
 
 
 def cell(feature: Feature) -> Cell:
-    """What an exported file makes it do of a feature."""
+    """Its support of a feature in an exported file."""
     plan, config = feature.plan, feature.config
     if feature.kind == "attention":
         return _attention(feature.setting, plan, config)
@@ -111,7 +111,7 @@ def cell(feature: Feature) -> Cell:
 
 
 def _factors(plan: ContextPlan, config: Config) -> Cell:
-    """How the pairs turn there, where a factor for each pair would say it."""
+    """Its support of frequencies that a factor for each pair expresses."""
     kind = ConfigReader(config).model_type
     if kind not in family_names() or FULL_ATTENTION not in plan.schedules:
         if kind in LLAMA_CPP_FACTORS:

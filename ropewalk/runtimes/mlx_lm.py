@@ -139,7 +139,7 @@ def version() -> str:
 
 
 def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
-    """What of the setting arrives, by the table; the keys that state it, and what they state."""
+    """The part of the setting that arrives, by the table; its keys, and their values."""
     kind, table = reader.model_type, _table()
     if reader.path:
         raise Unsupported(
@@ -196,7 +196,7 @@ def _place(rope: Mapping[str, object]) -> Config:
 
 
 def _row(model_type: str) -> dict[str, Any] | None:
-    """What was measured of a model type, or of the one whose class serves it."""
+    """The measured row of a model type, or of the one whose class serves it."""
     table = _table()
     served: str = table["served_as"].get(model_type, model_type)
     row: dict[str, Any] | None = table["types"].get(served)

@@ -1,4 +1,4 @@
-"""What the model classes of vLLM and SGLang hand to their rotary modules: a table, and its reader.
+"""Settings that the model classes of vLLM and SGLang hand on: a table, and its reader.
 
 The rotary modules of both engines compute what a setting says; a model class may hand them less, or
 something else. The table beside this file was read in the sources of released wheels by
@@ -145,7 +145,7 @@ class ModelClass:
 
     @property
     def remedy(self) -> str:
-        """What helps where another base in the setting does not."""
+        """The remedy where another base in the setting does not help."""
         part = _OWN_BASE.get(self.architecture)
         if self.kept:
             return f"write {' and '.join(self.kept)} next to the rope setting too (export does)"
@@ -184,7 +184,7 @@ class ModelClass:
         return ""
 
     def written_beside(self, setting: Config) -> Config:
-        """What an export writes next to the rope setting, for a class that reads it only there."""
+        """Keys that an export writes next to the rope setting, for classes that read only these."""
         return {key: setting[key] for key in self.kept if key in setting}
 
     def cuts(self, base: object) -> bool:
@@ -285,7 +285,7 @@ def model_class(
 
 
 def _own(key: str, config: Config, own: Config, kept: Config) -> float | None:
-    """What a class that reads a key next to the rope setting only finds there.
+    """The value for a class that reads a key only next to the rope setting.
 
     Of transformers' own config classes, those that SGLang asks for keep the share, and no base.
     """

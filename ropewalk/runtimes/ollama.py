@@ -59,7 +59,7 @@ def of_file(reading: Reading) -> Reading:
 
 
 def read(config: Config) -> Reading:
-    """What `ollama create` makes of a folder."""
+    """The reading of a folder by `ollama create`."""
     name = architecture(config)
     notes: list[str] = []
 
@@ -115,7 +115,7 @@ def _check_head(reader: ConfigReader) -> None:
 
 
 def _converted(name: str, scaling: Config, base: object) -> Config:
-    """What of a scaling reaches the file."""
+    """The part of a scaling that reaches the file."""
     if name in _LLAMA and scaling.get("type") == "linear":
         return {"rope_type": "linear", "factor": scaling.get("factor")}
     if name in _LLAMA and scaling.get("rope_type") == "llama3":

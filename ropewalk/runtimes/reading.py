@@ -1,4 +1,4 @@
-"""What a runtime does with a folder or a file: the values, and how a config is read by rules."""
+"""A runtime's reading of a folder or a file: the values, and the reading of a config by rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Switch = Literal["never", "by the length at hand", "by the declared length"]
 
 @dataclass(frozen=True, eq=False)
 class Effective(Value):
-    """What cos and sin are made of, in sequences up to a length."""
+    """The frequencies and factor of cos and sin, in sequences up to a length."""
 
     up_to_length: int
     inverse_frequencies: FloatArray
@@ -48,7 +48,7 @@ class Effective(Value):
 
 @dataclass(frozen=True, eq=False)
 class Reading(Value):
-    """What one runtime does with a folder or a file."""
+    """One runtime's reading of a folder or a file."""
 
     runtime: str
     source: str
@@ -56,7 +56,7 @@ class Reading(Value):
     layers: Mapping[str, tuple[Effective, ...]] = field(default_factory=dict)
     """By layer type, in order of length; the last step serves all longer sequences too."""
     switches: Switch = "never"
-    """How it chooses among the steps."""
+    """Its choice among the steps."""
     limit: int | None = None
     """The longest sequence that it accepts unless told otherwise; None: it never refuses one."""
     refused: str | None = None
@@ -64,9 +64,9 @@ class Reading(Value):
     unread: str | None = None
     """Why its behaviour is unknown."""
     notes: tuple[str, ...] = ()
-    """What its class of the model loses of the setting."""
+    """The parts of the setting that its class of the model loses."""
     remedy: str = ""
-    """What helps there, where that is neither an export anew nor another base."""
+    """The remedy, where that is neither an export anew nor another base."""
 
     @property
     def basis(self) -> Basis:
@@ -90,7 +90,7 @@ def by_rules(
     seen: Callable[[ConfigReader, Config], tuple[PlanStep, ...]],
     switches: Switch,
 ) -> Reading:
-    """What a runtime does with a config that it sees as `seen` returns it."""
+    """The reading of a config that a runtime sees as `seen` returns it."""
     layers = {}
     try:
         reader = ConfigReader(config)

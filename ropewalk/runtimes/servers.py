@@ -22,16 +22,16 @@ class Speech:
     kind: str
     """The runtime's name in words."""
     owner: str
-    """What it gives as `owned_by` of each of its models."""
+    """Its `owned_by` of each of its models."""
     tell: Callable[[Asking, Mapping[str, Any], str], dict[str, object]]
     """From its entry of a model, and that model's name: its `version`, the `length` that it serves,
     and whatever else it says of its settings."""
     takes_tokens: bool = True
     """Prompts may be tokens; else they are text alone."""
     asked: Mapping[str, object] = field(default_factory=dict)
-    """What a request needs besides OpenAI's own fields, to be answered greedily."""
+    """Fields of a request besides OpenAI's own, for a greedy answer."""
     asked_for_top: Mapping[str, object] = field(default_factory=dict)
-    """What it needs so that the alternatives of a token are named by number."""
+    """Fields that make the server name the alternatives of a token by number."""
 
 
 def members(value: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How each runtime serves a plan: exactly, approximately or not at all, with the lines to paste.
+"""Serving a plan in each runtime: exactly, approximately or not at all; the lines to paste.
 
 Only the config and the plan are read; no weights are needed, and nothing is run. What the lines
 rest on was established elsewhere: transformers and llama.cpp (with these very flags) are run in the
@@ -19,7 +19,7 @@ from ropewalk.values import Value
 
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
 MODEL = "MODEL"
-"""What stands in the lines for a folder of the user's."""
+"""Placeholder for the user's folder in lines to paste."""
 OF_GGUF = (
     "LM Studio and Jan load the same GGUF file as Ollama: set their context length, and none of "
     "their RoPE settings"

@@ -43,7 +43,7 @@ def without_todays_keys(config: Config) -> Config:
 
 
 def cell(feature: Feature) -> Cell:
-    """What its stock code makes of a feature."""
+    """Its stock code's support of a feature."""
     if feature.kind == "attention":
         return Cell("exact", "attention_factor")
     if feature.kind == "softmax":

@@ -27,7 +27,7 @@ from ropewalk.searching.space import Candidate, Space
 
 
 class Request(NamedTuple):
-    """What a strategy wants to know; it is answered by losses of [candidates, documents].
+    """A strategy's question; it is answered by losses of [candidates, documents].
 
     The losses of a candidate that failed are infinite.
     """
@@ -52,7 +52,7 @@ class Strategy(Protocol):
 
 
 class Point(NamedTuple):
-    """How far a search was when a candidate had been scored."""
+    """The state of a search after a candidate was scored."""
 
     tokens: int
     score: float
@@ -79,7 +79,7 @@ class Result(NamedTuple):
     """
     history: tuple[Point, ...]
     evaluations: float
-    """How many scores over all documents the work comes to."""
+    """The work, in scores over all documents."""
     tokens: int
 
     @property
@@ -202,7 +202,7 @@ class Ledger:
         return self._spent * self._objective.tokens_per_document
 
     def _unknown(self, request: Request) -> list[Unit]:
-        """What of a request was never scored, each candidate once."""
+        """The part of a request that was never scored, each candidate once."""
         units = []
         for candidate in dict.fromkeys(request.candidates):
             known = self._losses.get(candidate, {})

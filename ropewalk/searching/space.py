@@ -30,7 +30,7 @@ from ropewalk.untrusted import Fields
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
 HEADROOM = 2.0
-"""How far above s a factor may go. LongRoPE's 1.25 is too little at 8 times the length."""
+"""The largest factor, in multiples of s. LongRoPE's 1.25 is too little at 8 times the length."""
 KEPT_POSITIONS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 SEEDS = ("linear", "ntk", "yarn")
 LOWEST_SCALING = 0.8
@@ -213,7 +213,7 @@ class Space:
         return steps
 
     def violations(self, candidate: Candidate) -> Iterator[str]:
-        """What a candidate breaks; nothing for a point of the space."""
+        """The rules that a candidate breaks; none for a point of the space."""
         if len(candidate.factors) != self.pairs:
             yield f"{len(candidate.factors)} factors for {self.pairs} pairs"
             return

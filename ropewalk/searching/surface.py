@@ -1,4 +1,4 @@
-"""What a search believes of candidates that it has not scored: a Gaussian process.
+"""A search's estimate of candidates that it has not scored: a Gaussian process.
 
 Scores near each other are alike, over distances that the scores themselves tell. Every look is at a
 few documents only, and wrong by noise: some documents are hard for every candidate (an offset, that
@@ -24,7 +24,7 @@ IntArray = NDArray[np.int64]
 
 
 class Shape(NamedTuple):
-    """What kind of surface it is."""
+    """The kind of surface."""
 
     length: float
     """The distance over which scores are alike."""
@@ -72,7 +72,7 @@ class Surface:
         self._level, self._weights, self._amplitude = self._through(_scores(losses - self.offsets))
 
     def mean(self, points: FloatArray) -> FloatArray:
-        """What the surface is expected to be."""
+        """The expected surface."""
         known = _alike(points, self._points, self.shape.length)
         expected: FloatArray = self._level + known @ self._weights
         return expected

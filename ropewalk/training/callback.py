@@ -63,7 +63,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         self._tokenizer = tokenizer
         self._signal = _Sigterm()
         self._stops = False
-        """What all ranks agreed on: to stop after this step."""
+        """All ranks agreed to stop after this step."""
 
     def on_train_begin(
         self,

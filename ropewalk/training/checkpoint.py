@@ -168,7 +168,7 @@ def _problem(folder: Path) -> str | None:
 
 
 def load_state(folder: Path) -> dict[str, Any]:
-    """What `save` was given as `state`."""
+    """Load the `state` that `save` was given."""
     value = read_json(folder / STATE, max_bytes=_MAX_STATE)
     return Fields(value, f"{folder / STATE}: ").mapping("state")
 

@@ -131,7 +131,7 @@ class _Divided(NamedTuple):
     order: Tensor
     """Places, the anchor first, then document after document."""
     pieces: list[Tensor]
-    """What is read for each document, the anchor before it."""
+    """The tokens of each document, the anchor before it."""
     anchor: int
 
     @property
@@ -214,7 +214,7 @@ def _leaking(model: Any) -> list[str]:
 def _heard(
     model: Any, parts: list[nn.Module], ids: Tensor, positions: Tensor, layout: AttentionLayout
 ) -> dict[nn.Module, tuple[Tensor, Tensor]]:
-    """What went into each part, and what came out, where both are rows of tokens."""
+    """The input and output of each part, where both are rows of tokens."""
     heard: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def listen(part: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:

@@ -1,4 +1,4 @@
-"""How windows and weights are divided among ranks.
+"""The division of windows and weights among ranks.
 
     replicate × shard × sequence = the number of ranks
 
@@ -76,7 +76,7 @@ def shard_for_training(model: nn.Module, place: Place, *, bfloat16: bool = False
 
 
 def mixed_precision(*, bfloat16: bool) -> MixedPrecisionPolicy:
-    """What goes in is not cast: cos and sin stay as the model makes them."""
+    """Inputs are not cast: cos and sin stay as the model makes them."""
     if not bfloat16:
         return MixedPrecisionPolicy(cast_forward_inputs=False)
     return MixedPrecisionPolicy(

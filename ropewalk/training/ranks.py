@@ -1,4 +1,4 @@
-"""What ranks must agree on: whether all succeeded, what they see, and which weights they hold.
+"""Agreement of ranks: whether all succeeded, what they see, and which weights they hold.
 
 An error on one rank is raised on all of them. Otherwise the others would wait in the next
 collective call for one that has left.

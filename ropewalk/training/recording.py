@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on: its journal, its progress, and models to evaluate."""
+"""The record of a training run: its journal, its progress, and models to evaluate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training comes to: its plan, its curve by stage, and the proven export. No torch."""
+"""The result of a training: its plan, its curve by stage, and the proven export. No torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TrainedStage(Value):
     """By which the stage was planned."""
     plan_id: str
     epochs: float
-    """How many times the text was read."""
+    """The number of times that the text was read."""
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a training is asked to do, checked before a model is loaded. No torch."""
+"""The settings of a training, checked before a model is loaded. No torch."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a stage reads."""
+    """The input of a stage."""
 
     windows: Sequence[Window]
     epochs: float
@@ -320,7 +320,7 @@ def _decay(settings: TrainingSettings) -> str:
 
 
 def _identity(job: StageJob) -> dict[str, object]:
-    """What is read, for the check at a resume."""
+    """The identity of the input, for the check at a resume."""
     windows, short = asdict(job.settings.windows(job.stage)), None
     del windows["longest"]  # always None here; older checkpoints do not have it
     if job.settings.mixed_windows:

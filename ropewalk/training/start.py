@@ -1,4 +1,4 @@
-"""What a training run begins with: a model known by its content, or random weights for a config."""
+"""The start of a training run: a model known by its content, or random weights for a config."""
 
 from __future__ import annotations
 

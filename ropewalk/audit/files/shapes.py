@@ -70,7 +70,7 @@ class _Model:
     reader: ConfigReader
     tensors: Shapes
     prefix: str
-    """What stands before `layers.0`."""
+    """The prefix of `layers.0`."""
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class _Model:
             yield f"{there} layers are there, not numbered from 0 to {there - 1}"
 
     def _by_name(self) -> dict[str, tuple[int | None, ...]]:
-        """What the config gives to each name within a layer."""
+        """The shape that the config gives to each name within a layer."""
         hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
         inner, stated = self.count("intermediate_size"), self.count("head_dim")
         size = stated or (hidden // heads if hidden and heads else None)

@@ -81,7 +81,7 @@ def _because(reading: Reading) -> str:
 
 
 def beyond_stock(subject: Subject) -> Iterator[Finding]:
-    """What no stock runtime can say at all."""
+    """Find settings that no stock runtime can express at all."""
     if subject.plan is None:
         return
     for layer_type, steps in subject.plan.schedules.items():

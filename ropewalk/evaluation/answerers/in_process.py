@@ -332,7 +332,7 @@ def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sam
 
 
 def _shared(prompts: Sequence[IntArray]) -> int:
-    """How many tokens all prompts begin with, less what the shortest needs for itself."""
+    """The prompts' common beginning in tokens, minus those that the shortest needs for itself."""
     most = min(map(len, prompts)) - 1
     differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts], axis=0)
     return int(np.argmax(differs)) if differs.any() else most

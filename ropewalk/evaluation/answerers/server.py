@@ -344,7 +344,7 @@ def _dtype(info: ServerInfo) -> str:
 
 
 def _verdict(directory: RunDirectory | None) -> Verdict | None:
-    """What a run came to that goes on here."""
+    """The verdict of a run that is resumed here."""
     if directory is None or not (directory.path / VERDICT).exists():
         return None
     file = directory.path / VERDICT

@@ -1,4 +1,4 @@
-"""What a server may do to a planned model: each cause as the plan that it then follows instead."""
+"""Known faults of servers: each cause as the plan that a server then follows instead."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _with_base(own: RotarySchedule, base: float) -> RotarySchedule:
 
 
 def _computed(schedule: RotarySchedule) -> tuple[object, ...]:
-    """What a model computes under a schedule, whatever its name."""
+    """The computation of a schedule, whatever its name."""
     return (
         tuple(np.round(np.log(schedule.rescale_factors), 6)),
         round(schedule.attention_scaling, 6),

@@ -86,7 +86,7 @@ class Answers(Value):
 
 @dataclass(frozen=True, eq=False)
 class Candidate(Value):
-    """What may have happened to a model, and how it answers then."""
+    """A possible cause, and the model's answers under it."""
 
     name: str
     """The kind of cause, of which there may be several candidates."""
@@ -97,7 +97,7 @@ class Candidate(Value):
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint(Result):
-    """How a planned model answers the probes: as it should, as rounded, and under each cause."""
+    """A planned model's answers to the probes: right, rounded, and under each cause."""
 
     format: Literal["ropewalk-fingerprint-2"]
     model: str
@@ -365,7 +365,7 @@ def _refusals(
 
 
 def _counts(fingerprint: Fingerprint, observed: Sequence[Observed]) -> list[Cause]:
-    """What the counts of tokens read say: a prompt cut, or more than was sent."""
+    """The causes that token counts reveal: a prompt cut, or more than was sent."""
     both = list(zip(fingerprint.probes, observed, strict=True))
     causes = []
     sent = [(p.length, s.read) for p, s in both if p.kind != "text" and s.read is not None]

@@ -32,7 +32,7 @@ def encoder_of(
 
 
 class _Tokenizer:
-    """What an encoder asks of a tokenizer of transformers."""
+    """The part of a transformers tokenizer that an encoder uses."""
 
     eos_token_id = None
     """Nothing that is scored by its text asks for it."""

@@ -41,7 +41,7 @@ class Probe(Value):
     tokens: tuple[int, ...] = ()
     """Empty for a beginning of the fingerprint's long text."""
     text: str = ""
-    """What is sent in place of tokens, without BOS."""
+    """The text that is sent in place of tokens, without BOS."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +72,7 @@ class Draft:
 
 
 def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed: int) -> Draft:
-    """What may be asked of a model up to the target; a pure function of these and the seed."""
+    """Candidate probes up to the target; a pure function of these and the seed."""
     lengths = probe_lengths(original, target)
     asked = lengths[::2]
     name = ("fingerprint", 1, seed)

@@ -203,7 +203,7 @@ class Server:
         top: bool = False,
         check: bool = True,
     ) -> Answer:
-        """What follows these tokens, greedily, up to `count` tokens.
+        """Continue these tokens greedily, up to `count` tokens.
 
         `text` is sent in place of them, if given, as it is where a server takes no tokens. `check`:
         refuse an answer to another number of tokens.

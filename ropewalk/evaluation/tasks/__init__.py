@@ -31,7 +31,7 @@ from ropewalk.records import TASK_SCORE
 from ropewalk.registered import added
 
 QUESTIONS = 4
-"""How many questions share a context in mode shared_context, where it holds as many answers."""
+"""Questions per context in mode shared_context, where it holds as many answers."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Draft(NamedTuple):
     parts: tuple[str, ...] = ()
     """The values in the answer, in order, where it has several: each is scored for itself."""
     references: tuple[str, ...] = ()
-    """What `score` compares with: the parts, or the answer, unless told."""
+    """The references of `score`; by default the parts, or the answer."""
     distractors: tuple[str, ...] = ()
     """Some wrong answers that stand in the prompt."""
     begun: str | None = None

@@ -32,7 +32,7 @@ Request = tuple[str, str]
 @dataclass(frozen=True)
 class Form:
     needles: int
-    """How many replies there are to the request that is asked about."""
+    """The number of replies to the request that is asked about."""
 
     def draft(self, scene: Scene, units: int) -> Draft:
         """`units` further requests and replies."""

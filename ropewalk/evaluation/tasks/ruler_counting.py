@@ -12,7 +12,7 @@ from ropewalk.evaluation.vocabulary import ADJECTIVES, NAMES, NOUNS, numbered_na
 
 COMMON = 10
 EXAMPLE = 3, 1
-"""How often the common and the other words of the example occur, ten of each."""
+"""Occurrences of the common and the other words of the example, ten words of each."""
 SHORT = 4096
 """Below this a text has room for few words."""
 ZETA_2 = 1.6449340668482264

@@ -40,7 +40,7 @@ class Form:
     values: int = 1
     """Of each key."""
     queries: int = 1
-    """How many keys are asked for."""
+    """The number of keys that are asked for."""
 
     def draft(self, scene: Scene, units: int) -> Draft:
         """`units` sentences around the needles, words for a small model, or further needles."""

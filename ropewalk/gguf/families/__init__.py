@@ -26,7 +26,7 @@ def family_names() -> tuple[str, ...]:
 
 @cache
 def family(model_type: str) -> Family:
-    """How models of a type are written, or a refusal that names those that are."""
+    """The family that writes models of a type, or a refusal that names the known ones."""
     if model_type not in family_names():
         raise Unsupported(
             f"model type {model_type!r}: the export to GGUF writes {', '.join(family_names())}; "
@@ -39,7 +39,7 @@ def family(model_type: str) -> Family:
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """How a file is to turn, and by which of llama.cpp's graphs."""
+    """The rotation of a file, and the graph of llama.cpp that computes it."""
 
     architecture: Architecture
     setting: Setting
@@ -48,7 +48,7 @@ class Rotation:
 
 
 def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
-    """How a model of a family follows a plan in llama.cpp, or a refusal by name."""
+    """The rotation that makes a family follow a plan in llama.cpp, or a refusal by name."""
     schedule = plan.longest()
     geometry = schedule.geometry
     if geometry.rotary_dim != geometry.head_dim:

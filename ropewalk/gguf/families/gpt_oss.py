@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ACTIVATION = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
-"""What llama.cpp's graph has as constants."""
+"""Constants of llama.cpp's graph."""
 
 
 def _turned(weight: Tensor) -> Tensor:

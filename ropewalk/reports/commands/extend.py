@@ -67,7 +67,7 @@ def page(run: RunOnDisk) -> Page:
 
 
 def _advice(judged: Judged, short: ShortText | None) -> str:
-    """What to do with the exported model."""
+    """Advice on the exported model."""
     said = f"{judged.summary()}."
     price = "" if short is None else f"; {short.price}"
     match judged.verdict:

@@ -56,7 +56,7 @@ class Page(NamedTuple):
     facts: tuple[str, ...] = ()
     """When, for how long, on which machine, and how large the model is."""
     advice: str = ""
-    """What to do now."""
+    """The recommended action."""
     notes: tuple[str, ...] = ()
     """Where the figures come from: run directory, versions."""
     folded: tuple[str, ...] = ()

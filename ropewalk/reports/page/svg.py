@@ -30,7 +30,7 @@ from ropewalk.reports.chart import (
 from ropewalk.reports.page.markup import Markup, tag
 
 SERIES = 8
-"""How many look different; then they begin again."""
+"""The number of different looks; then they begin again."""
 WIDTH, HEIGHT = 420, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 20, 42  # above, for the names of lines
 _ROOM = 26  # units that a number in a tile needs

@@ -1,1 +1,1 @@
-"""What pages of several commands share: the run directory as read, and blocks of its results."""
+"""Parts that pages of several commands share: blocks of results, and paths as shown."""

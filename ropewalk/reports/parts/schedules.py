@@ -112,7 +112,7 @@ def _served(folder: Path) -> list[Block]:
 
 
 def sizes(folder: Path) -> tuple[str, ...]:
-    """How large the model in a folder is, by its config."""
+    """The size of the model in a folder, by its config."""
     try:
         weights = sizes_of(load_config(folder)).weights
     except RopewalkError:
@@ -122,7 +122,7 @@ def sizes(folder: Path) -> tuple[str, ...]:
 
 
 def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
-    """How each stock runtime supports each part of a plan."""
+    """Each stock runtime's support of each part of a plan."""
     try:
         rows = matrix(plan, load_config(folder))
     except RopewalkError as error:

@@ -76,7 +76,7 @@ class Adaptive:
 
 
 class Book:
-    """What the search was told, and what it cost in documents."""
+    """The losses that the search was told, and their cost in documents."""
 
     def __init__(self, documents: int, rng: np.random.Generator, share: int) -> None:
         self.documents, self.share = documents, share

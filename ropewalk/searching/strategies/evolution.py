@@ -79,7 +79,7 @@ class Nursery:
 
     @property
     def known(self) -> int:
-        """How many different individuals there have been."""
+        """The number of different individuals so far."""
         return len(self._known)
 
     def admit(self, candidate: Candidate) -> Candidate:

@@ -24,7 +24,7 @@ class TrainingRecipe:
     source: str
     """The paper, with the section or table."""
     method: str
-    """How each stage is planned where no plan is given."""
+    """The method of each stage where no plan is given."""
     layout: Arrangement
     steps: tuple[int, ...]
     """Of each stage; the last number is also that of any further stage."""
@@ -39,7 +39,7 @@ class TrainingRecipe:
     bases: Mapping[int, float] = field(default_factory=dict)
     """By length; lengths between two take the base of the longer one."""
     open: str = ""
-    """What the source does not say, and what is done about it."""
+    """Gaps in the source, and the choices made for them."""
 
     def base(self, length: int) -> float | None:
         """The base for a length; None where the safe base of the theory is to be used."""
@@ -49,7 +49,7 @@ class TrainingRecipe:
 
 
 NAMES = tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
-"""What the files of this folder are called."""
+"""The names of this folder's files."""
 
 
 def named(name: str) -> TrainingRecipe:

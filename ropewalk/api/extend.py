@@ -78,6 +78,7 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 
 def _calculated(asked: _Elsewhere) -> Cost:
     from ropewalk.pipeline.stages import stages
+    from ropewalk.pipeline.stages.evaluate import TRAINING
 
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
         rate, windows = recipe(work.sizes.weights, asked.settings.target_length)
@@ -89,6 +90,7 @@ def _calculated(asked: _Elsewhere) -> Cost:
                 operations=sum(
                     count * work.sizes.operations(length) for length, count in cost.forwards
                 ),
+                trains=stage.name == TRAINING,
             )
             for stage in stages(settings)
             if (cost := stage.cost(work.original)).forwards

@@ -224,9 +224,11 @@ def _read(work: Work, length: int, ranks: int, told: str) -> Way:
     return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
-def extending(work: Work, length: int, operations: float) -> Iterator[Way]:
-    """All its forwards, one at a time, none of them longer than `length`."""
-    parts = _forward(work, length)
+def extending(work: Work, length: int, operations: float, *, trains: bool = False) -> Iterator[Way]:
+    """All its forwards, one at a time, none of them longer than `length`; or steps of training."""
+    parts: Mapping[str, float] = _forward(work, length)
+    if trains:
+        parts = step(work, 1, 1, recompute=False, lora=False, window=length).parts
     yield Way("", parts, _computed(work, operations, 1), 1)
 
 

@@ -75,6 +75,11 @@ def test_previews_and_cost_are_one_function() -> None:
     assert isinstance(stages, Cost)
     assert sum(row.seconds or 0 for row in stages.rows) == pytest.approx(whole.seconds)
     assert max(row.bytes for row in stages.rows) == whole.bytes
+    trained = rw.extend.preview(MODEL, "512k", train_steps=10, on=ON)
+    assert isinstance(trained, Cost)
+    assert [row.breaks for row in trained.rows if row.what.startswith("train")] == [
+        "gradients and optimizer"
+    ]
 
 
 def test_an_evaluation_is_counted_by_length_and_shared_by_copies() -> None:

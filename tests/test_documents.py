@@ -16,12 +16,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        line.strip()
-        for line in make_tree.tree().splitlines()
-        if line.strip().endswith(".py") and " " not in line.strip()
-    ]
+    silent = [file.name for file in make_tree.files() if not make_tree.first_sentence(file)]
     assert silent == []
+    named = make_tree.tree()
+    assert [file.name for file in make_tree.files() if file.stem not in named] == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
 def test_the_readme_shows_what_plan_prints() -> None:
     call = re.search(r"^    \$ ropewalk (plan .+)$", README, re.MULTILINE)
     assert call is not None
-    shown = README[call.end() :].split("It ends with")[0].splitlines()
+    shown = README[call.end() :].split("The output ends with")[0].splitlines()
     result = CliRunner().invoke(command_line(["plan"]), shlex.split(call[1]))
     assert result.exit_code == 0, result.output
     printed = [line.strip() for line in result.stdout.splitlines()]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import ropewalk as rw
-from docs.figures import ROOT, Picture, Sentence, paragraph
+from docs.figures import ROOT, Picture, Sentence
 from ropewalk.api.cost import Cost, CostRow
 from ropewalk.cli.cost import duration, fits, parts
 from ropewalk.costs.estimates import Work, evaluating, serving, training

@@ -159,7 +159,8 @@ def _points(value: float, interval: Interval | None) -> str:
 def blocks() -> dict[str, str]:
     own = cells()
     count = len(kept(CELLS))
-    told = f"Measured so far: {count} of {DOCUMENTS * len(LENGTHS)} cells of its own.\n\n"
+    whole = DOCUMENTS * len(LENGTHS)
+    told = f"Measured so far: {count} of {whole} cells of its own.\n\n" if count < whole else ""
     said = "\n\n".join(paragraph(each) for each in verdicts(own)) if own else ""
     return {PAGE: f"{told}{table(own)}\n{said}\n"}
 

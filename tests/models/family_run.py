@@ -206,14 +206,17 @@ def refusal(family: str) -> str:
 _PAGE = f"""\
 # Model families
 
-This page lists the model families that a plan can be installed in, as a test run shows them: tiny
-random models of every family under every kind of plan, extended from a window of {WINDOW} to
-{TARGET}. ✓ means that the check after installation passed and that the logits of {SEQUENCE} tokens,
-computed at once and through the cache, agree with an independent float64 computation of the
-schedule to {CLOSE:g} of their standard deviation; the unchanged model differs by at least a hundred
-times as much. † means that ropewalk replaced the model's rotary module, which cannot express the
-plan. – means that installing refuses the plan by name. `python -m tests.models.family_run
-docs/families.md` writes this page.
+The model families that a plan can be installed in, as a test run shows them: tiny random models,
+extended from a window of {WINDOW} to {TARGET}. *Rotates* gives the rotating dimensions of a head,
+and how they are paired; *layers* their kinds, and how many of them rotate if not all do.
+
+- ✓: the check after installation passed, and the logits of {SEQUENCE} tokens, at once and through
+  the cache, agree with an independent float64 computation to {CLOSE:g} of their standard deviation.
+  The unmodified model differs by at least a hundred times as much.
+- †: ropewalk replaced the model's rotary module, which cannot express the plan.
+- –: installing refuses the plan by name.
+
+`python -m tests.models.family_run docs/families.md` writes this page.
 
 """
 
@@ -222,10 +225,10 @@ def _described(family: str) -> str:
     model = _model(family)
     anatomy = anatomy_of(model)
     geometry = next(iter(anatomy.present.schedules.values()))[0].schedule.geometry
-    rotates = f"{geometry.rotary_dim} of {geometry.head_dim} dimensions, {geometry.pair_layout}"
+    rotates = f"{geometry.rotary_dim}/{geometry.head_dim} {geometry.pair_layout}"
     rotating, count = len(anatomy.layers), int(model.config.num_hidden_layers)
     layers = ", ".join(anatomy.present.schedules).replace("_attention", "")
-    return f"{rotates} | {layers}" + (f", {rotating} of {count} rotate" * (rotating < count))
+    return f"{rotates} | {layers}" + (f", {rotating}/{count}" * (rotating < count))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
-from docs.figures import Sentence, paragraph
+from docs.figures import paragraph
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.statistics import mean_interval

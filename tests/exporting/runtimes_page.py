@@ -330,8 +330,8 @@ def page(measured: dict[str, Any]) -> str:
 _PAGE = """\
 # Runtimes
 
-Which parts of a plan each stock runtime can express, the settings that an export writes, and how that
-was verified. For one plan, the command shows the same matrix:
+Which parts of a plan each stock runtime can express, the settings that an export writes, and how
+that was verified. For one plan, the command shows the same matrix:
 
     ropewalk export MODEL --plan plan.json --dry-run
     ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
@@ -348,31 +348,34 @@ For a llama, from the code (`ropewalk/runtimes/features.py`); "same" repeats the
 
 {matrix}
 
-The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only heads of
-which all dimensions rotate. GGUF files of some hundred architectures can be extended directly.
+The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only
+heads of which all dimensions rotate. GGUF files of some hundred architectures can be extended
+directly.
 
 ## Settings that an export writes
 
-- **transformers.** A native rope type if one expresses the plan exactly, otherwise `longrope` with equal
-  lists and an explicit attention factor. `original_max_position_embeddings` stands inside the rope settings
-  and at the top level; `max_position_embeddings` and the tokenizer's limit are raised. `--v4-keys` writes
-  `rope_theta` and `rope_scaling`.
-- **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its longrope
-  reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its original length. It
-  multiplies `max_position_embeddings` by the factor of linear scaling, so the export keeps the original value.
-- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. In token-by-token decoding its
-  longrope rotates the position at the original length as position 0 (cos and sin off by {boundary:.1f}), so the
-  export writes the target as the original length, which no position reaches.
+- **transformers.** A native rope type if one expresses the plan exactly, otherwise `longrope` with
+  equal lists and an explicit attention factor. `original_max_position_embeddings` stands inside the
+  rope settings and at the top level; `max_position_embeddings` and the tokenizer's limit are
+  raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
+- **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
+  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
+  original length. It multiplies `max_position_embeddings` by the factor of linear scaling, so the
+  export keeps the original value.
+- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. In token-by-token
+  decoding its longrope rotates the position at the original length as position 0 (cos and sin off
+  by {boundary:.1f}), so the export writes the target as the original length, which no position
+  reaches.
 - **llama.cpp.** [gguf.md](gguf.md#what-is-written) has the keys.
-- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention scaling m, if
-  all dimensions rotate and no norm follows the projection. Weights in half precision are rounded once more, by
-  up to 0.4% each in bfloat16.
+- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
+  scaling m, if all dimensions rotate and no norm follows the projection. Weights in half precision
+  are rounded once more, by up to 0.4% each in bfloat16.
 
 ## Approximation costs
 
-Measured on the bundled model (`python -m tests.exporting.runtimes_page`). `nats per token` is the mean
-Kullback-Leibler divergence of the next-token distribution from the planned one. `--dry-run` measures it for
-your model.
+Measured on the bundled model (`python -m tests.exporting.runtimes_page`). `nats per token` is the
+mean Kullback-Leibler divergence of the next-token distribution from the planned one. `--dry-run`
+measures it for your model.
 
 {losses}
 
@@ -382,16 +385,17 @@ Dynamic NTK in transformers is measured during its export, against its own cache
 
 {versions}
 
-An export gets its final name after it has been loaded back and compared. For transformers, vLLM and SGLang, a
-fresh process without ropewalk loads the folder with `AutoModelForCausalLM.from_pretrained` and computes
-sequences below the trained length, beyond it, and with gaps up to the target, at once and through the cache.
-Its inverse frequencies must equal the plan's up to float32 rounding, and its logits those of the planned model,
-rotated by exactly these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
+An export gets its final name after it has been loaded back and compared. For transformers, vLLM and
+SGLang, a fresh process without ropewalk loads the folder with
+`AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it,
+and with gaps up to the target, at once and through the cache. Its inverse frequencies must equal
+the plan's up to float32 rounding, and its logits those of the planned model, rotated by exactly
+these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
 
-If they differ by up to a hundred times that, the model's own rounding is measured: the output of every module
-is moved by one unit in the last place, and logits may differ by four times the effect. The output then names
-both tolerances. A fault that moves logits by less than the model's own rounding passes: [how small a planted
-fault is found](verify.md#the-smallest-fault-that-is-found).
+If they differ by up to a hundred times that, the model's own rounding is measured: the output of
+every module is moved by one unit in the last place, and logits may differ by four times the effect.
+The output then names both tolerances. A fault that moves logits by less than the model's own
+rounding passes: [how small a planted fault is found](verify.md#the-smallest-fault-that-is-found).
 
 These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
@@ -400,25 +404,27 @@ These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
 ## Model classes
 
-The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of it on.
-This list was read in the sources of the released wheels. If a class loses something, `export` refuses it by
-name and `verify` finds it. Other classes pass the whole setting on.
+The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of
+it on. This list was read in the sources of the released wheels. If a class loses something,
+`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on.
 
 {classes}
 
-The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]}, SGLang
-{requirement[sglang]}. Under transformers 5.23, classes of SGLang that read `partial_rotary_factor` next to the
-setting (StableLM, Phi, Persimmon, Llama and its relatives) rotate whole heads, and EXAONE 4 and EXAONE MoE use
-their own default base. One command reads newer wheels and shows the changes; `--write` stores them:
+The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
+SGLang {requirement[sglang]}. Under transformers 5.23, classes of SGLang that read
+`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its relatives)
+rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads newer
+wheels and shows the changes; `--write` stores them:
 
     python -m tests.external.model_classes [--write] [WHEEL ...]
 
 ## mlx-lm and Ollama
 
-mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes read only
-`rope_theta` and `rope_scaling`: `ropewalk export --runtime transformers --v4-keys` writes these, and `ropewalk
-verify OUT --runtime mlx-lm` shows the effect. Its YaRN and longrope compute their own attention factor, so
-searched schedules are not followed. It checks no length. Classes that were run:
+mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes
+read only `rope_theta` and `rope_scaling`: `ropewalk export --runtime transformers --v4-keys` writes
+these, and `ropewalk verify OUT --runtime mlx-lm` shows the effect. Its YaRN and longrope compute
+their own attention factor, so searched schedules are not followed. It checks no length. Classes
+that were run:
 
 {mlx}
 
@@ -427,10 +433,11 @@ The first command fetches mlx-lm without installing it, the second compares a ne
     pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
     python -m tests.external.mlx_lm_classes MLX [--write]
 
-Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's `context_length`. Without
-`PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, depending on the memory
-of the graphics cards, and silently truncates longer prompts. `ollama create` from a folder uses its own converter,
-which keeps linear and llama3 for Llama alone: check with `ropewalk verify OUT --runtime ollama`.
+Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
+`context_length`. Without `PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves
+4k, 32k or 256k, depending on the memory of the graphics cards, and silently truncates longer
+prompts. `ollama create` from a folder uses its own converter, which keeps linear and llama3 for
+Llama alone: check with `ropewalk verify OUT --runtime ollama`.
 """
 
 

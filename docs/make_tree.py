@@ -14,7 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 FOLDERS = ("ropewalk", "examples", "benchmarks", "studies", "docs")
-NAMED = ("ropewalk/api", "ropewalk/cli", "benchmarks", "studies", "docs")
+NAMED = (
+    *("ropewalk/api", "ropewalk/cli", "ropewalk/scaling", "ropewalk/evaluation/tasks"),
+    *("ropewalk/audit/files", "ropewalk/audit/traps", "ropewalk/gguf/families"),
+    *("ropewalk/pipeline/stages", "ropewalk/reports/commands", "ropewalk/reports/parts"),
+    *("ropewalk/training/recipes", "benchmarks", "studies", "docs"),
+)
 """Folders whose files are listed by name alone: the name says it, or a page shows the result."""
 BEGIN, END = "<!-- written by docs/make_tree.py -->\n", "<!-- until here -->\n"
 NAME, FEW = 3, 8

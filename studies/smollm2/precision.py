@@ -195,9 +195,13 @@ def spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 UNSHOWN = (
     ("shifts", "bf16, given"),
-    *(("all arms", f"{arm}, given") for arm in ("fp32", "bf16", "bf16_tables", "bf16_frequencies")),
+    ("random weights", "bf16, initial"),
+    *(
+        ("all arms", f"{arm}, given")
+        for arm in ("fp64", "fp32", "bf16", "bf16_tables", "bf16_frequencies", "bf16_rotation")
+    ),
 )
-"""Rows that say what others say already."""
+"""Rows that say what others say already; results.json has them."""
 
 
 def blocks() -> dict[str, str]:

@@ -107,13 +107,15 @@ def table() -> str:
         rates = [_rate(_all(own[LARGE])), _rate(_all(own[WITHIN]))]
         difference, samples = _power(np.subtract(yarn, linear))
         if not samples:
-            others.append(f"{task} ({', '.join(rates)}, {_rate(yarn)})")
+            floor = {*rates, _rate(yarn)} == {"0%"}
+            others.append(task if floor else f"{task} ({', '.join(rates)}, {_rate(yarn)})")
             continue
         chance = f"{CHANCE.get(task, 0):.0%}"
         shown = [chance, *rates, _rate(yarn), _rate(linear), difference, samples]
         lines.append(f"| {task} | {' | '.join(shown)} |")
     told = (
-        f"No difference was shown in {len(others)} tasks (SmolLM2, bundled, YaRN at 2k): "
+        f"No difference was shown in {len(others)} tasks (SmolLM2, bundled, YaRN at 2k; all 0% "
+        "if no rates are given): "
         f"{', '.join(others)}."
     )
     return "\n".join([*lines, "", paragraph(told)])

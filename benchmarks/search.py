@@ -64,6 +64,8 @@ UNSHOWN = tuple(
         ("covariance", "as published"),
         ("covariance", "evolution"),
         ("random", "adaptive"),
+        ("random", "yarn"),
+        ("covariance", "yarn"),
     )
 )
 """Comparisons that are counted, and that a reader decides nothing by."""

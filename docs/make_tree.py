@@ -17,7 +17,7 @@ FOLDERS = ("ropewalk", "examples", "benchmarks", "studies", "docs")
 NAMED = (
     *("ropewalk/api", "ropewalk/cli", "ropewalk/scaling", "ropewalk/evaluation/tasks"),
     *("ropewalk/audit/files", "ropewalk/audit/traps", "ropewalk/gguf/families"),
-    *("ropewalk/pipeline/stages", "ropewalk/reports/commands", "ropewalk/reports/parts"),
+    *("ropewalk/pipeline/stages", "ropewalk/reports"),
     *("ropewalk/training/recipes", "benchmarks", "studies", "docs"),
 )
 """Folders whose files are listed by name alone: the name says it, or a page shows the result."""

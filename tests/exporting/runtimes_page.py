@@ -189,12 +189,14 @@ def matrix_table() -> str:
     lines.append(row_of("query growth in layers that do not rotate (Llama 4)", temperature()))
     lines += ["", "Models that differ:", ""]
     for name in OTHERS:
-        for feature, row in matrix_of(name).items():
-            lines += [
-                f"- {name}, {feature}, {runtime}: {row[runtime]}"
-                for runtime in targets()
-                if row[runtime] != base[feature][runtime]
-            ]
+        differing = matrix_of(name)
+        for runtime in targets():
+            other: dict[str, list[str]] = {}
+            for feature, row in differing.items():
+                if row[runtime] != base[feature][runtime]:
+                    other.setdefault(str(row[runtime]), []).append(feature)
+            told = [f"{', '.join(features)}: {cell}" for cell, features in other.items()]
+            lines += [f"- {name} in {runtime}: {'; '.join(told)}"] * bool(told)
     return "\n".join(lines)
 
 

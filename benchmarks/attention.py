@@ -398,25 +398,11 @@ def blocks() -> dict[str, str]:
         for r in found
         if r.layout in ("full", "anchor")
     ]
-    at = {(r.what, r.layout, r.documents, r.length): r for r in found}
-    lengths = sorted({r.length for r in found})
-    ours = [at["per_document", "anchor", "512", length] for length in lengths]
-    dense = [r for r in found if (r.what, r.documents) == ("sdpa, dense mask", "512")]
-    longest = at["per_document", "anchor", "512", dense[-1].length]
-
-    def sizes(records: list[Record]) -> str:
-        return ", ".join(f"{r.peak_bytes / 2**20:.0f}" for r in records)
-
     lines += [
         "",
         paragraph(
             f"{measured_on(results['machine'], 'python -m benchmarks.attention cpu')}; each time "
-            f"is the median of {results['sizes']['repeats']} passes. "
-            f"At {dense[-1].length} tokens in documents of 512, `per_document` takes "
-            f"{longest.seconds:.2f} s and SDPA with a dense mask {dense[-1].seconds:.2f} s, "
-            f"{dense[-1].seconds / longest.seconds:.0f} times as long. `per_document` adds "
-            f"{sizes(ours)} MiB at {', '.join(map(str, lengths))} tokens, the dense mask "
-            f"{sizes(dense)} MiB at {', '.join(str(r.length) for r in dense)}."
+            f"is the median of {results['sizes']['repeats']} passes."
         ),
     ]
     return {"docs/attention.md": "\n".join(lines)}

@@ -9,6 +9,7 @@ extended by YaRN and searched at its own window, as `ropewalk search … --recov
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -68,25 +69,26 @@ def blocks() -> dict[str, str]:
     if not RESULTS.exists():
         return {}
     results = json.loads(RESULTS.read_text())
-    said = [_of_search(name, value) for name, value in results["searches"].items()]
-    return {"docs/search.md": "\n\n".join([*said, measured_on(results["machine"], COMMAND) + "."])}
+    lines = [
+        "| `ropewalk search` | evaluations | plan follows: perplexity, retrieval "
+        "| best searched minus it, score | it minus unmodified at 512, score |",
+        "|---" * 5 + "|",
+        *(_of_search(name, value) for name, value in results["searches"].items()),
+    ]
+    told = "\n".join(lines)
+    return {"docs/search.md": f"{told}\n\n{measured_on(results['machine'], COMMAND)}."}
 
 
 def _of_search(name: str, value: dict[str, Any]) -> str:
     model = "bundled" if name != RECOVERED else "EXTENDED"
-    documents = max(row["documents"] for row in value["rows"].values())
-    lines = [
-        f"`ropewalk search {model} {name}` ({value['evaluations']:.4g} evaluations, "
-        f"{value['tokens']:,} tokens; {documents} report documents):",
-        "",
-        "| | score | perplexity | retrieval |",
-        "|---|---|---|---|",
-    ]
-    for method, row in sorted(value["rows"].items(), key=lambda item: -item[1]["score"]):
-        lines.append(
-            f"| {method} | {row['score']:.3f} | {row['perplexity']:.2f} | {row['retrieval']:.1%} |"
-        )
-    return "\n".join([*lines, "", value["summary"]])
+    [chosen] = re.findall(r"The plan follows (\S+)\.", value["summary"])
+    row = value["rows"][chosen]
+    searched, *short = re.findall(r"[-+][0-9.]+ \([^,)]*", value["summary"])
+    differences = [f"{each})" for each in (searched, *short)] + ["–"]
+    return (
+        f"| `{model} {name}` | {value['evaluations']:.4g} | {chosen}: {row['perplexity']:.2f}, "
+        f"{row['retrieval']:.1%} | {differences[0]} | {differences[1]} |"
+    )
 
 
 if __name__ == "__main__":

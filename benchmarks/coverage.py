@@ -416,12 +416,12 @@ def sentences() -> list[Sentence]:
 
 
 def table(found: dict[str, float]) -> str:
-    """The rows of a kind and case share a line."""
-    lines = ["| interval | samples | clusters: coverage of 95% intervals |", "|---|---|---|"]
-    for kind, case in dict.fromkeys((row.kind, row.case) for row in ROWS):
-        own = [row for row in ROWS if (row.kind, row.case) == (kind, case)]
-        cells = ", ".join(f"{row.clusters}: {found[row.name]:.1%}" for row in own)
-        lines.append(f"| {kind} | {case} | {cells} |")
+    """The least and the most covered case of each kind of interval."""
+    lines = ["| interval | cases | lowest coverage | highest |", "|---|---|---|---|"]
+    for kind in dict.fromkeys(row.kind for row in ROWS):
+        own = sorted((row for row in ROWS if row.kind == kind), key=lambda row: found[row.name])
+        ends = (f"{found[r.name]:.1%} ({r.case}, {r.clusters})" for r in (own[0], own[-1]))
+        lines.append(f"| {kind} | {len(own)} | {' | '.join(ends)} |")
     return "\n".join(lines)
 
 

@@ -101,13 +101,13 @@ def _readme(results: dict[str, Any]) -> str:
     if evaluated.chosen == SEARCHED:
         shown += ", and the searched schedule"
     return (
-        f"Its last lines, from `{results['command']}` "
+        f"The last lines of `{results['command']}` "
         f"({sum(results['seconds'].values()):.0f} s after installation; "
         f"{measured_on(results['machine'], 'python -m benchmarks.demo')}):\n\n"
         f"{lines}\n\n"
         "![Retrieval and perplexity of the bundled model by context length: unchanged, and under "
         f"{shown}](docs/images/extend.png)\n\n"
-        "The run's [page](docs/sample_report.html) has all of it ([how it looks](docs/report.md))."
+        "The run also writes [a page](docs/sample_report.html) ([how it looks](docs/report.md))."
     )
 
 

@@ -205,30 +205,24 @@ def _makers(tokenizer: Any, length: int, count: int) -> dict[str, Callable[[], o
 
 
 def block(found: dict[str, Any]) -> str:
-    """One row a task, ropewalk's seconds before the harness's."""
-    lines = [
-        "| task | making | model | overhead | score |",
-        "|---|---|---|---|---|",
-    ]
+    """All tasks together, ropewalk's seconds before the harness's."""
     keys = ("made", "model", "overhead")
     total = {
         key: sum(row[key] for row in found["tasks"])
         for own in keys
         for key in (own, f"harness_{own}")
     }
-    for row in found["tasks"]:
-        cells = [f"{row[key]:.1f} / {row[f'harness_{key}']:.1f} s" for key in keys]
-        scores = f"{row['score']:.0%} / {row['harness_score']:.0%}"
-        lines.append(f"| {row['task']} | {' | '.join(cells)} | {scores} |")
-    cells = [f"{total[key]:.1f} / {total[f'harness_{key}']:.1f} s" for key in keys]
-    lines.append(f"| all | {' | '.join(cells)} | |")
+    cells = [f"{key} {total[key]:.1f} / {total[f'harness_{key}']:.1f} s" for key in keys]
+    equal = sum(row["score"] == row["harness_score"] for row in found["tasks"])
     own, other = (total[f"{whose}made"] + total[f"{whose}overhead"] for whose in ("", "harness_"))
     told = (
-        f"{found['samples']} samples a task at {format_length(found['length'])}, processor time on "
-        f"one thread, ropewalk / lm-evaluation-harness {found['harness']}. Without the model: "
-        f"{own:.1f} / {other:.1f} s, a share of {own / other:.2f}."
+        f"{found['samples']} samples of {len(found['tasks'])} tasks at "
+        f"{format_length(found['length'])}, processor time on one thread, ropewalk / "
+        f"lm-evaluation-harness {found['harness']}: {', '.join(cells)}. Without the model: "
+        f"{own:.1f} / {other:.1f} s, a share of {own / other:.2f}. Scores are equal in {equal} of "
+        f"{len(found['tasks'])} tasks."
     )
-    return "\n".join([*lines, "", paragraph(told)])
+    return paragraph(told)
 
 
 if __name__ == "__main__":

@@ -518,39 +518,40 @@ class _Judged:
 
 
 def table() -> str:
+    """A row for each outcome: the faults, and how far off the server was with each model."""
     found = _results()
     judged = _Judged(found)
-    lines = [
-        "| fault | " + " | ".join(f"{m}, {method}" for m, method in REPORTED) + " |",
-        "|---|---|---|",
-    ]
-    names = dict.fromkeys(row["setup"] for row in found["faults"])
-    for name in names:
-        cells = []
-        for model, _ in REPORTED:
-            rows = [r for r in found["faults"] if (r["setup"], r["model"]) == (name, model)]
-            cells.append(_cell(judged, rows[0]) if rows else "–")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    models = " and ".join(f"{model} under {method}" for model, method in REPORTED)
+    rows: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row["setup"] for row in found["faults"]):
+        own = [row for row in found["faults"] if row["setup"] == name]
+        outcomes = dict.fromkeys(_outcome(judged, row) for row in own)
+        off = [_off(row) for row in own if not row["miscounted"]]
+        rows.setdefault(" / ".join(outcomes), []).append(
+            f"{name} ({', '.join(off)})" if off else name
+        )
+    lines = [f"| | faults, and how far off ({models}) |", "|---|---|"]
+    lines += [f"| {outcome} | {'; '.join(told)} |" for outcome, told in rows.items()]
     return "\n".join([*lines, "", _told(judged), "", _new(judged)])
 
 
 _NAMED = {
-    "right": "cause named",
-    "nearest": "its cause named as the nearest",
-    "unknown": "of unknown cause",
-    "misled": "another cause named as the nearest",
-    "wrong": "**another cause named**",
+    "right": "detected, cause named",
+    "nearest": "detected, its cause named as the nearest",
+    "unknown": "detected, of unknown cause",
+    "misled": "detected, another cause named as the nearest",
+    "wrong": "detected, **another cause named**",
 }
 
 
-def _cell(judged: _Judged, row: dict[str, Any]) -> str:
-    digits = 0 if row["ratio"] >= 1 else 1
-    off = "" if row["miscounted"] else f", {row['ratio']:,.{digits}f}×"
-    if not judged.moved(row):
-        off += ", within the healthy spread"
-    if row["status"] != "deviates":
-        return f"not detected{off}"
-    return f"detected{off}: {_NAMED[judged.named(row)]}"
+def _outcome(judged: _Judged, row: dict[str, Any]) -> str:
+    if row["status"] == "deviates":
+        return _NAMED[judged.named(row)]
+    return "not detected" if judged.moved(row) else "not detected, within the healthy spread"
+
+
+def _off(row: dict[str, Any]) -> str:
+    return f"{row['ratio']:,.{0 if row['ratio'] >= 1 else 1}f}×"
 
 
 def _told(judged: _Judged) -> str:

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import machine, measured_on
-from docs.figures import Sentence
 from ropewalk.data import store
 from ropewalk.data.corpora import MANIFEST
 from ropewalk.data.packing import IntArray, pack
@@ -180,25 +179,6 @@ def blocks() -> dict[str, str]:
     return {"docs/training.md": f"{table(found)}\n\n{measured_on(found['machine'], COMMAND)}."}
 
 
-def sentences() -> list[Sentence]:
-    if not RESULTS.exists():
-        return []
-    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
-    own, other = (rows[name] for name in ALIKE)
-    return [
-        Sentence(
-            "docs/training.md",
-            "ropewalk takes {} of processor time and {} of memory, TRL {} and {}.",
-            (
-                f"{own['cpu_seconds']:.2g} s",
-                f"{own['mib']:,.0f} MiB",
-                f"{other['cpu_seconds']:.2g} s",
-                f"{other['mib']:,.0f} MiB",
-            ),
-        )
-    ]
-
-
 def table(found: dict[str, Any]) -> str:
     lines = [
         f"{found['documents']:,} documents, {found['tokens']:,} tokens, windows of {WINDOW}:",
@@ -206,11 +186,11 @@ def table(found: dict[str, Any]) -> str:
         "| | windows | filled | tokens dropped | CPU seconds | memory |",
         "|---|---|---|---|---|---|",
     ]
-    alike = {name: found["rows"][name] for name in ALIKE}  # what does the same work comes first
+    rows = found["rows"]
     lines += [
         f"| {name} | {row['windows']:,} | {row['filled']:.2%} | {row['dropped']:.2%} | "
         f"{row['cpu_seconds']:.2g} | {row['mib']:,.0f} MiB |"
-        for name, row in (alike | found["rows"]).items()
+        for name, row in ((name, rows[name]) for name in ALIKE)
     ]
     return "\n".join(lines)
 

@@ -153,6 +153,8 @@ def table(found: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
+        if row["length"] not in (LENGTHS[0], LENGTHS[-1]):
+            continue
         length, window = row["length"], row["window"]
         beyond = row["scorer"]["bytes"] - (row["cache"] if length > AT_ONCE else 0)
         small, large = (

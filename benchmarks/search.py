@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -65,6 +65,18 @@ RESULTS = Path(__file__).with_name("results") / "search.json"
 SEEDS = 5
 REFERENCES = ("as published", "evolution", "adaptive")
 CONTROL, CONTROLLED = "random", "evolution"
+UNSHOWN = tuple(
+    f"{one} against {other}"
+    for one, other in (
+        ("random", "as published"),
+        ("covariance", "as published"),
+        ("covariance", "evolution"),
+        ("random", "adaptive"),
+        ("random", "yarn"),
+        ("covariance", "yarn"),
+    )
+)
+"""Comparisons that are counted, and that a reader decides nothing by."""
 """Where the first is not behind the second, a model cannot tell searches apart."""
 
 Finished = dict[Run, dict[str, Any]]
@@ -342,12 +354,22 @@ def _curve(lines: dict[int, Any]) -> list[list[float]]:
 
 
 def page(value: dict[str, Any]) -> str:
-    """Two tables for each model: what each strategy came to, and the comparisons."""
+    """What each strategy came to on each model, and the comparisons."""
     if not value["rows"]:
         return "No run is finished yet."
-    unseen = on_unseen(value)
+    lines = ["| model, target | | tokens | score | perplexity | retrieval |", "|---" * 6 + "|"]
+    lines += [line for row in value["rows"] for line in _of_subject(row)]
+    lines += ["", "| model | comparison | score | retrieval, points |", "|---" * 4 + "|"]
+    for row in value["rows"]:
+        lines += [
+            f"| {row['subject']} | {name} | {in_words(found['at_the_end'], 3)} | "
+            f"{in_words(found['retrieval_at_the_end'], 1, percent=True)} |"
+            for name, found in row["compared"].items()
+            if name not in UNSHOWN
+        ]
+    remarks = [remark for row in value["rows"] for remark in _remarks(row)]
     picture = "![Held-out score against tokens, by model](images/search.png)"
-    return "\n\n".join([*map(_of_subject, value["rows"]), *unseen, several(value), picture])
+    return "\n\n".join(["\n".join(lines), *remarks, *on_unseen(value), several(value), picture])
 
 
 def on_unseen(value: dict[str, Any]) -> list[str]:
@@ -400,49 +422,27 @@ def _p_value(differences: Sequence[float]) -> float | None:
     return compare_means(differences, [0.0] * count, [1.0] * count).p_value if count else None
 
 
-def _of_subject(row: dict[str, Any]) -> str:
-    count = max(map(len, row["seeds"].values()))
-    lines = [
-        f"**{row['subject']}** to {row['target']} tokens, searches of {count} seeds, "
-        f"{row['held_out_documents']} held-out documents each.",
-        "",
-        "| | tokens | score | perplexity | retrieval |",
-        "|---|---|---|---|---|",
-    ]
+def _of_subject(row: dict[str, Any]) -> Iterator[str]:
     best = min(row["by_hand"], key=lambda name: row["by_hand"][name]["score"]["mean"], default=None)
-    told = f"{best}, the best of {len(row['by_hand'])} by hand"
-    shown = {} if best is None else {told: (row["by_hand"][best], None)}
+    shown = {} if best is None else {best: (row["by_hand"][best], None)}
     shown |= {name: (reached, row["spent"][name]) for name, reached in row["reached"].items()}
     for name, (reached, share) in shown.items():
-        spent = "" if share is None else f"{share:.1%}"
-        lines.append(
-            f"| {name} | {spent} | {_cell(reached['score'], 3)} | "
-            f"{_cell(reached['perplexity'], 2)} | {_cell(reached['retrieval'], 1, percent=True)} |"
+        spent = "" if share is None else f"{share:.0%}"
+        yield (
+            f"| {row['subject']}, {row['target']} | {name} | {spent} | "
+            f"{_cell(reached['score'], 3)} | {_cell(reached['perplexity'], 2)} | "
+            f"{_cell(reached['retrieval'], 1, percent=True)} |"
         )
-    lines += [
-        "",
-        "| score less that of the other | at equal tokens | at the end "
-        "| retrieval at the end, points | as good from (searches) |",
-        "|---|---|---|---|---|",
-    ]
-    for name, found in row["compared"].items():
-        reach, reached = found["median_sustained_reach"], found["sustained_reach"]
-        said = "never" if reach is None else f"{reach:.1%}"
-        lines.append(
-            f"| {name} | {in_words(found['at_equal_tokens'], 3)}, {found['share']:.0%} | "
-            f"{in_words(found['at_the_end'], 3)} | "
-            f"{in_words(found['retrieval_at_the_end'], 1, percent=True)} | "
-            f"{said} ({len(reached) - reached.count(None)} of {len(reached)}) |"
-        )
+
+
+def _remarks(row: dict[str, Any]) -> Iterator[str]:
     if row["tells_searches_apart"] is False:
-        lines += [
-            "",
+        yield paragraph(
             f"This model was not shown to tell searches apart: {CONTROL} search with a quarter of "
-            f"the tokens is not clearly behind {CONTROLLED} on it.",
-        ]
+            f"the tokens is not clearly behind {CONTROLLED} on {row['subject']}."
+        )
     for name, seeds in row["incomplete"].items():
-        lines += ["", f"Not finished: {name}, seeds {', '.join(map(str, seeds))}."]
-    return "\n".join(lines)
+        yield f"Not finished: {name}, seeds {', '.join(map(str, seeds))}."
 
 
 def _cell(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:

@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.machine import machine
-from docs.figures import Sentence
+from docs.figures import Sentence, paragraph
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, read_documents
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.encoding import Encoder
@@ -108,17 +108,15 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def table(found: dict[str, Any]) -> str:
-    """One row a task; seconds of processor time."""
-    lines = ["| task | making | encoding once | ratio |", "|---|---|---|---|"]
-    total = {key: sum(row[key] for row in found["tasks"]) for key in ("made", "encoded", "tokens")}
-    for row in [*found["tasks"], {"task": "all", **total}]:
-        made, encoded = row["made"], row["encoded"]
-        lines.append(f"| {row['task']} | {made:.1f} s | {encoded:.1f} s | {made / encoded:.2f} |")
-    lines.append(
-        f"\n{found['samples']} samples of {format_length(found['length'])} each, "
-        f"{total['tokens'] / 1e6:.1f}M tokens, peak memory {found['peak_mib']:.0f} MiB"
+    """All tasks together; seconds of processor time."""
+    made, encoded, tokens = (
+        sum(row[key] for row in found["tasks"]) for key in ("made", "encoded", "tokens")
     )
-    return "\n".join(lines)
+    return paragraph(
+        f"{found['samples']} samples of {format_length(found['length'])} for each of "
+        f"{len(found['tasks'])} tasks, {tokens / 1e6:.1f}M tokens: {made:.1f} s, next to "
+        f"{encoded:.1f} s of encoding; peak memory {found['peak_mib']:.0f} MiB."
+    )
 
 
 if __name__ == "__main__":

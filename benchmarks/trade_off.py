@@ -225,8 +225,8 @@ def blocks() -> dict[str, str]:
             )
         )
     if missing:
-        told = ", ".join(f"{c.strategy} at {c.factor} times ({c.model})" for c in missing)
-        parts.append(paragraph(f"Searches not run yet: {told}."))
+        told = ", ".join(sorted({cell.strategy for cell in missing}))
+        parts.append(f"Not run yet: {len(missing)} of {len(every_cell())} searches ({told}).")
     machines = {json.dumps(line["machine"]): line for line in lines()}
     parts += [
         f"{measured_on({**line['machine'], 'torch': line['torch']}, COMMAND)}."

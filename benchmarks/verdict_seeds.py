@@ -84,8 +84,8 @@ def blocks() -> dict[str, str]:
         "turn):",
         "\n".join(
             [
-                "| seed | model | schedule | verdict | retrieval (99%) | samples | price | s |",
-                "|---|---|---|---|---|---|---|---|",
+                "| seed | model | verdict | retrieval (99%) | samples | price in perplexity | s |",
+                "|---|---|---|---|---|---|---|",
                 *map(_row, sorted(found, key=lambda line: line["seed"])),
             ]
         ),
@@ -104,8 +104,9 @@ def blocks() -> dict[str, str]:
 def _row(line: dict[str, Any]) -> str:
     look = line["look"]
     rate = f"{look['rate']:.0%} ({100 * look['low']:.0f} to {look['high']:.0%})"
-    cells = (line["seed"], line["model"], line["method"], line["verdict"], rate, look["samples"])
-    return f"| {' | '.join(map(str, cells))} | {line['price']} | {line['seconds']} |"
+    price = line["price"].removeprefix("it costs ").replace(" of perplexity up to 512", "")
+    cells = (line["seed"], line["model"], line["verdict"], rate, look["samples"], price)
+    return f"| {' | '.join(map(str, cells))} | {line['seconds']} |"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 
 import ropewalk as rw
 from benchmarks.machine import machine
+from docs.figures import paragraph
 from ropewalk.evaluation import tasks
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.config import BUNDLED_FOLDERS
@@ -78,15 +79,16 @@ def blocks() -> dict[str, str]:
 
 
 def table() -> str:
-    """One row a task."""
+    """One row for each task that tells YaRN from linear scaling; the others below them."""
     if not RESULTS.exists():
         return "Not measured yet."
     parts = json.loads(RESULTS.read_text("utf-8"))["parts"]
     lines = [
         "| task | chance | SmolLM2 at 2k | bundled at 512 | YaRN at 2k | linear at 2k "
-        "| YaRN less linear | samples for 80% power |",
+        "| YaRN minus linear | samples for 80% power |",
         "|---" * 8 + "|",
     ]
+    others: list[str] = []
     for task in tasks.names():
         own = {
             part: [
@@ -102,16 +104,21 @@ def table() -> str:
             for sample in each["yarn"]
         ]
         yarn, linear = zip(*pairs, strict=True) if pairs else ((), ())
-        shown = [
-            f"{CHANCE.get(task, 0):.0%}",
-            _rate(_all(own[LARGE])),
-            _rate(_all(own[WITHIN])),
-            _rate(yarn),
-            _rate(linear),
-            *_power(np.subtract(yarn, linear)),
-        ]
+        rates = [_rate(_all(own[LARGE])), _rate(_all(own[WITHIN]))]
+        difference, samples = _power(np.subtract(yarn, linear))
+        if not samples:
+            floor = {*rates, _rate(yarn)} == {"0%"}
+            others.append(task if floor else f"{task} ({', '.join(rates)}, {_rate(yarn)})")
+            continue
+        chance = f"{CHANCE.get(task, 0):.0%}"
+        shown = [chance, *rates, _rate(yarn), _rate(linear), difference, samples]
         lines.append(f"| {task} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+    told = (
+        f"No difference was shown in {len(others)} tasks (SmolLM2, bundled, YaRN at 2k; all 0% "
+        "if no rates are given): "
+        f"{', '.join(others)}."
+    )
+    return "\n".join([*lines, "", paragraph(told)])
 
 
 def _all(found: Sequence[Scores]) -> list[float]:
@@ -131,7 +138,7 @@ def _power(differences: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[str, str
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
     shown = f"{100 * mean:+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
     if low <= 0 <= high:
-        return shown, f"not told by {len(differences)}"
+        return shown, ""
     return shown, f"{max(1, np.ceil(((1.96 + 0.84) * spread / mean) ** 2)):.0f}"
 
 

@@ -22,6 +22,8 @@ MODELS = {
 LENGTHS = (32 * 1024, 128 * 1024)
 # Bytes a value: F16, and Q8_0 with a scale of two bytes for 32 values.
 CACHES = {"F16": 2.0, "Q8_0": 34 / 32}
+MANY = 60
+"""Architectures of a kind from which on only those that were run are named."""
 
 
 def blocks() -> dict[str, str]:
@@ -80,7 +82,9 @@ def _architectures() -> str:
         "",
     ]
     for said, belongs in groups:
-        names = [_named(row, tested) for row in known if belongs(row)]
+        own = [row for row in known if belongs(row)]
+        names = [_named(row, tested) for row in own if row.name in tested or len(own) < MANY]
+        names += [f"and {len(own) - len(names)} that were read alone"] * (len(names) < len(own))
         lines += [f"- {said}: {', '.join(names)}"]
     features: Groups = (
         ("an attention factor has no effect", lambda a: not a.attn_factor),
@@ -97,9 +101,8 @@ def _architectures() -> str:
     )
     for said, belongs in features:
         lines += [f"- {said}: {', '.join(_named(row, tested) for row in known if belongs(row))}"]
-    still = ", ".join(row.name for row in rows if row.known and not row.rotates)
     unknown = ", ".join(row.name for row in rows if not row.known)
-    return "\n".join([*lines, f"- no rotation: {still}", f"- not known: {unknown}"])
+    return "\n".join([*lines, f"- not known: {unknown}"])
 
 
 def _named(row: Architecture, tested: set[str]) -> str:

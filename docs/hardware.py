@@ -102,10 +102,7 @@ def days() -> list[str]:
 def blocks() -> dict[str, str]:
     model, length, on = EXAMPLE
     found = rw.cost(model, length, on=on)
-    told = paragraph(
-        f"`ropewalk cost {model} --to {length} --on {on}` says so: by formulas, "
-        f"{'; '.join(found.assumptions)}."
-    )
+    told = f"`ropewalk cost {model} --to {length} --on {on}` prints this, with its assumptions."
     return {
         "README.md": "\n".join([*table(found), "", told]),
         "docs/cost.md": "\n".join([*farthest(), "", f"![{SHOWN}](images/cost.png)", "", *days()]),

@@ -9,7 +9,7 @@ from typing import Any
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import FILE
 
-_BASIS = {"V": "vendor", "C": "code", "P": "third party"}
+_BASIS = {"C": "code", "P": "third party"}
 
 
 def blocks() -> dict[str, str]:
@@ -19,28 +19,33 @@ def blocks() -> dict[str, str]:
 
 def _recipes(table: Mapping[str, Any]) -> str:
     lines = [
-        "| models | model types | stated length | documented | note | source | read at |",
-        "|---|---|---|---|---|---|---|",
+        "| models | stated length | documented | note | source |",
+        "|---" * 5 + "|",
     ]
     for row in table["recipes"]:
         stated = ", ".join(f"{length:,}" for length in row["stated"])
-        types = ", ".join(f"`{name}`" for name in row["model_type"])
         told = [
             f"{format_length(each['target'])}: {each['method']} "
             + ", ".join(f"{key} {value:g}" for key, value in each["parameters"].items())
             + f" over {row['reference']:,}"
             for each in row["extensions"]
         ]
+        source = (
+            row["source"] if row["basis"] == "V" else f"{_BASIS[row['basis']]}: {row['source']}"
+        )
         cells = (
-            *(f"{row['vendor']}: {row['models']}", types, stated, "; ".join(told) or "none"),
-            *(row.get("note", ""), row["source"], _BASIS[row["basis"]]),
+            *(f"{row['vendor']}: {row['models']}", stated, "; ".join(told) or "none"),
+            *(row.get("note", ""), source),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _otherwise(table: Mapping[str, Any]) -> str:
-    lines = ["| models | documented | what `plan` does, and why |", "|---|---|---|"]
-    for row in table["otherwise"]:
-        lines.append(f"| {row['models']} | {row['documented']} | {row['why']} |")
+    """Models of which the same is to be said share a row."""
+    lines = ["| models: what is documented | what `plan` does, and why |", "|---|---|"]
+    for why in dict.fromkeys(row["why"] for row in table["otherwise"]):
+        own = [row for row in table["otherwise"] if row["why"] == why]
+        told = "; ".join(f"{row['models']}: {row['documented']}" for row in own)
+        lines.append(f"| {told} | {why} |")
     return "\n".join(lines)

@@ -16,12 +16,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        line.strip()
-        for line in make_tree.tree().splitlines()
-        if line.strip().endswith(".py") and " " not in line.strip()
-    ]
+    silent = [file.name for file in make_tree.files() if not make_tree.first_sentence(file)]
     assert silent == []
+    named = make_tree.tree()
+    assert [file.name for file in make_tree.files() if file.stem not in named] == []
 
 
 @pytest.mark.parametrize(
@@ -50,7 +48,7 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
 def test_the_readme_shows_what_plan_prints() -> None:
     call = re.search(r"^    \$ ropewalk (plan .+)$", README, re.MULTILINE)
     assert call is not None
-    shown = README[call.end() :].split("It ends with")[0].splitlines()
+    shown = README[call.end() :].split("The output ends with")[0].splitlines()
     result = CliRunner().invoke(command_line(["plan"]), shlex.split(call[1]))
     assert result.exit_code == 0, result.output
     printed = [line.strip() for line in result.stdout.splitlines()]

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
-from docs.figures import Sentence, paragraph
+from docs.figures import paragraph
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.statistics import mean_interval
@@ -215,50 +215,23 @@ def current() -> list[dict[str, Any]]:
     return [line for line in lines() if {key: line[key] for key in known[0]} in known]
 
 
-def sentences() -> list[Sentence]:
-    """What the page says of the newest methods."""
-    finished = current()
-    shares = {
-        (row.methods[0], factor): row.retrieved
-        for factor in FACTORS
-        for row in rows_of(finished, factor)
-    }
-
-    def told(method: str, *factors: int) -> tuple[str, ...]:
-        return tuple(f"{100 * shares[method, factor]:.0f}%" for factor in factors)
-
-    return [
-        Sentence(
-            PAGE,
-            "CoPE alone retrieves {} at 2 times the window, {} at 4 and {} at 8 (no method: {}, "
-            "{} and {}), and after YaRN no more than YaRN does.",
-            told("cope", 2, 4, 8) + told(NONE, 2, 4, 8),
-            all(shares["yarn+cope", f] - shares["yarn", f] < 0.02 for f in FACTORS),
-        ),
-        Sentence(
-            PAGE,
-            "LongRoPE2 with the theory's pair (8 of 16) retrieves {}, {} and {} at 2, 4 and 8 "
-            "times the window, and with pair 6 less: {}, {} and {}; YaRN retrieves {}, {} and {}.",
-            told("longrope2", 2, 4, 8) + told(CRITICAL, 2, 4, 8) + told("yarn", 2, 4, 8),
-            all(shares[CRITICAL, f] < shares["longrope2", f] < shares["yarn", f] for f in FACTORS),
-        ),
-    ]
-
-
 def page(finished: Sequence[Mapping[str, Any]]) -> str:
-    """A table a factor; a method is shown when all models have it."""
-    parts = []
-    for factor in sorted(FACTORS):
-        rows = sorted(rows_of(finished, factor), key=lambda row: -row.retrieved)
-        if rows:
-            parts.append(f"At {factor} times the window, {factor * WINDOW:,} tokens:")
-            head = ["method", "retrieved", "text loss", "retrieved at 512", "text loss at 512"]
-            table = [
-                head,
-                ["---"] * len(head),
-                *([", ".join(row.methods), *row.cells] for row in rows),
-            ]
-            parts.append("\n".join(f"| {' | '.join(row)} |" for row in table))
+    """One table for all factors; a method is shown when all models have it."""
+    found = {
+        factor: {row.methods: row for row in rows_of(finished, factor)}
+        for factor in sorted(FACTORS)
+    }
+    best = {row.methods: row.retrieved for rows in found.values() for row in rows.values()}
+    between = found[BETWEEN]
+    best |= {methods: row.retrieved for methods, row in between.items()}
+    head = ["method", *(f"retrieved at {factor}×" for factor in found)]
+    head += [f"text loss at {BETWEEN}×", f"text loss at 512 under {BETWEEN}×"]
+    table = [head, ["---"] * len(head)]
+    for methods in sorted(best, key=lambda methods: -best[methods]):
+        cells = [rows[methods].cells[0] if methods in rows else "–" for rows in found.values()]
+        losses = between[methods].cells[1::2] if methods in between else ("–", "–")
+        table.append([", ".join(methods), *cells, *losses])
+    parts = ["\n".join(f"| {' | '.join(row)} |" for row in table)]
     missing = unfinished(finished)
     if missing:
         parts.append(paragraph(f"Not measured yet: {'; '.join(missing)}."))
@@ -268,6 +241,10 @@ def page(finished: Sequence[Mapping[str, Any]]) -> str:
         for line in machines.values()
     ]
     return "\n\n".join(parts)
+
+
+BETWEEN = 4
+"""The factor whose text losses are shown."""
 
 
 class Row(NamedTuple):

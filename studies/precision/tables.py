@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.figures import Picture, Sentence
-from ropewalk.number_formats.arms import ARMS, SUMMARIES
+from ropewalk.number_formats.arms import ARMS
 from ropewalk.number_formats.results import Estimate
 from ropewalk.reports.precision import drawn_figure
 from studies.precision import cost
@@ -170,14 +170,14 @@ def _every(results: Results) -> str:
     rows = []
     for name in ARMS:
         if name in measured:
-            rows.append([f"`{name}`", SUMMARIES[name], *_found(measured[name])])
+            rows.append([f"`{name}`", *_found(measured[name])])
         else:
             why = results["refused_arms"].get(name, "no longer measured")
-            rows.append([f"`{name}`", SUMMARIES[name], f"not measured: {why}", "–", "–", "–", "–"])
+            rows.append([f"`{name}`", f"not measured: {why}", "–", "–", "–", "–"])
     for arm in part["arms"]:
         if arm["weights"] != "given":
-            rows.append([f"`{arm['arm']}`", f"{arm['weights']} random weights", *_found(arm)])
-    return _table(["arm", "formats", *FOUND], rows)
+            rows.append([f"`{arm['arm']}`, {arm['weights']} random weights", *_found(arm)])
+    return _table(["arm", *FOUND], rows)
 
 
 def _joined(sections: list[tuple[str, str]]) -> str:
@@ -249,13 +249,11 @@ def _sinks(results: Results) -> str:
                 f"{rank} ({highest} to {lowest})",
                 _shown(arm["first_token_ratio"]),
                 _shown(arm["first_token_share"], percent=True),
-                _shown(arm["first_token_flow"], percent=True),
-                f"{arm['logit_by_length'][-1][1][0]:.2g}",
                 _shown(arm["growth"]),
             ]
         )
-    columns = ["model", "attention to it", "rank", "over the median token", "share of D", "flow"]
-    return _table([*columns, "D_logit", "growth"], rows)
+    columns = ["model", "attention to it", "rank", "over the median token", "share of D", "growth"]
+    return _table(columns, rows)
 
 
 def _shifts(part: dict[str, Any]) -> str:

@@ -98,15 +98,14 @@ def far_less_near(own: Sequence[Cell], beyond: int, share: float) -> tuple[float
 
 def table(own: Sequence[Cell]) -> str:
     rows = [
-        f"| length | documents | all facts | nearer than {EFFECTIVE:,} | from there to {WINDOW:,} "
+        f"| length | all facts | nearer than {EFFECTIVE:,} | from there to {WINDOW:,} "
         f"| beyond {WINDOW:,} | loss of the text |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for length in sorted({cell.length for cell in own}):
         here = [cell for cell in own if cell.length == length]
         parts = [
             f"{length:,}",
-            str(len(here)),
             str(retrieved(here, lambda distance: True)),
             str(retrieved(here, lambda distance: distance <= EFFECTIVE)),
             str(retrieved(here, lambda distance: EFFECTIVE < distance <= WINDOW)),
@@ -159,7 +158,8 @@ def _points(value: float, interval: Interval | None) -> str:
 def blocks() -> dict[str, str]:
     own = cells()
     count = len(kept(CELLS))
-    told = f"Measured so far: {count} of {DOCUMENTS * len(LENGTHS)} cells of its own.\n\n"
+    whole = DOCUMENTS * len(LENGTHS)
+    told = f"Measured so far: {count} of {whole} cells of its own.\n\n" if count < whole else ""
     said = "\n\n".join(paragraph(each) for each in verdicts(own)) if own else ""
     return {PAGE: f"{told}{table(own)}\n{said}\n"}
 

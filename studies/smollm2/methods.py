@@ -179,14 +179,14 @@ def first_figure(cells: Sequence[Cell]) -> str:
 
     apart = mean(cells, "yarn", TARGET, "right", "linear")
     return (
-        "SmolLM2-135M-Instruct (135 million parameters, Q4_1, window 8k) read at 16k without "
-        f"training: the loss of the text is {shown(text['none'], 1, '.2f')} nats per token as the "
-        f"model is, {shown(text['linear'], 1, '.2f')} under linear scaling, and "
-        f"{shown(text['yarn'], 1, '.2f')} under YaRN, which retrieves "
-        f"{shown(facts['yarn'], 100, '.0f', '%')} of {8 * DOCUMENTS} hidden facts; YaRN less "
-        f"linear: {shown(apart, 100, '+.0f')} points. {DOCUMENTS} documents, 95% intervals over "
-        "texts; `make real`, then `python -m studies.smollm2.methods` repeats it "
-        "([all of it](docs/smollm2.md))."
+        f"**Measured.** SmolLM2-135M-Instruct (Q4_1, window 8k) on {DOCUMENTS} documents of 16k, "
+        f"without training: the loss of the text is {shown(text['none'], 1, '.2f')} nats per token "
+        f"unmodified, {shown(text['linear'], 1, '.2f')} under linear scaling and "
+        f"{shown(text['yarn'], 1, '.2f')} under YaRN. YaRN retrieves "
+        f"{shown(facts['yarn'], 100, '.0f', '%')} of {8 * DOCUMENTS} hidden facts, "
+        f"{shown(apart, 100, '+.0f')} points compared with linear scaling. Intervals are 95%, over "
+        "texts ([all figures](docs/smollm2.md): `make real`, then `python -m "
+        "studies.smollm2.methods`)."
     )
 
 

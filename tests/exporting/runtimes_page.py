@@ -154,7 +154,12 @@ _BESIDE = ("kept initial positions", "log-n")
 
 
 def row_of(feature: str, cells: dict[str, Cell]) -> str:
-    return f"| {feature} | {' | '.join(str(cells[r]) for r in (*targets(), mlx_lm.NAME))} |"
+    """A reason is given once, for the first of the runtimes next to each other that share it."""
+    own = [cells[runtime] for runtime in (*targets(), mlx_lm.NAME)]
+    shown = [
+        "same" if i and cell.how and cell == own[i - 1] else str(cell) for i, cell in enumerate(own)
+    ]
+    return f"| {feature} | {' | '.join(shown)} |"
 
 
 def matrix_table() -> str:
@@ -184,12 +189,14 @@ def matrix_table() -> str:
     lines.append(row_of("query growth in layers that do not rotate (Llama 4)", temperature()))
     lines += ["", "Models that differ:", ""]
     for name in OTHERS:
-        for feature, row in matrix_of(name).items():
-            lines += [
-                f"- {name}, {feature}, {runtime}: {row[runtime]}"
-                for runtime in targets()
-                if row[runtime] != base[feature][runtime]
-            ]
+        differing = matrix_of(name)
+        for runtime in targets():
+            other: dict[str, list[str]] = {}
+            for feature, row in differing.items():
+                if row[runtime] != base[feature][runtime]:
+                    other.setdefault(str(row[runtime]), []).append(feature)
+            told = [f"{', '.join(features)}: {cell}" for cell, features in other.items()]
+            lines += [f"- {name} in {runtime}: {'; '.join(told)}"] * bool(told)
     return "\n".join(lines)
 
 
@@ -280,11 +287,10 @@ def versions(ran: dict[str, str]) -> str:
         own = serving[engine]
         refused = sum("refused" in line for line in own["checks"])
         lines.append(
-            f"- {name} {own['version']}: the rotary modules of the released wheel compute the "
-            f"plan's cos and sin in {len(own['checks']) - refused} of {len(own['checks'])} cases "
-            f"(families × methods), and {refused} are refused by name; the worst error is "
-            f"{own['worst']:.0%} of the float32 tolerance. The engine and its length checks were "
-            "reviewed in the source, not run."
+            f"- {name} {own['version']}: rotary modules of the released wheel equal the plan in "
+            f"{len(own['checks']) - refused} of {len(own['checks'])} cases (families × methods), "
+            f"{refused} are refused by name; worst error {own['worst']:.0%} of the float32 "
+            "tolerance. The engine was reviewed in the source, not run."
         )
     mlx = json.loads(MLX.read_text(encoding="utf-8"))
     off = [line["logits"] for line in mlx["lines"] if isinstance(line.get("logits"), float)]
@@ -326,8 +332,8 @@ def page(measured: dict[str, Any]) -> str:
 _PAGE = """\
 # Runtimes
 
-This page shows which parts of a plan each stock runtime can express, how that was verified, and the
-settings that an export writes. For one plan, the command shows the same matrix:
+Which parts of a plan each stock runtime can express, the settings that an export writes, and how
+that was verified. For one plan, the command shows the same matrix:
 
     ropewalk export MODEL --plan plan.json --dry-run
     ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
@@ -338,7 +344,44 @@ settings that an export writes. For one plan, the command shows the same matrix:
 - `refused`: the runtime has nothing close to it, or its class of this model loses it.
 - `unknown`: the source of that class leaves it open.
 
-`make figures` writes this page; the matrix comes from the code (`ropewalk/runtimes/features.py`).
+## The matrix
+
+For a llama, from the code (`ropewalk/runtimes/features.py`); "same" repeats the reason to the left:
+
+{matrix}
+
+The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only
+heads of which all dimensions rotate. GGUF files of some hundred architectures can be extended
+directly.
+
+## Settings that an export writes
+
+- **transformers.** A native rope type if one expresses the plan exactly, otherwise `longrope` with
+  equal lists and an explicit attention factor. `original_max_position_embeddings` stands inside the
+  rope settings and at the top level; `max_position_embeddings` and the tokenizer's limit are
+  raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
+- **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
+  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
+  original length. It multiplies `max_position_embeddings` by the factor of linear scaling, so the
+  export keeps the original value.
+- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. In token-by-token
+  decoding its longrope rotates the position at the original length as position 0 (cos and sin off
+  by {boundary:.1f}), so the export writes the target as the original length, which no position
+  reaches.
+- **llama.cpp.** [gguf.md](gguf.md#what-is-written) has the keys.
+- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
+  scaling m, if all dimensions rotate and no norm follows the projection. Weights in half precision
+  are rounded once more, by up to 0.4% each in bfloat16.
+
+## Approximation costs
+
+Measured on the bundled model (`python -m tests.exporting.runtimes_page`). `nats per token` is the
+mean Kullback-Leibler divergence of the next-token distribution from the planned one. `--dry-run`
+measures it for your model.
+
+{losses}
+
+Dynamic NTK in transformers is measured during its export, against its own cached decoding.
 
 ## Verification
 
@@ -348,108 +391,55 @@ An export gets its final name after it has been loaded back and compared. For tr
 SGLang, a fresh process without ropewalk loads the folder with
 `AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it,
 and with gaps up to the target, at once and through the cache. Its inverse frequencies must equal
-the plan's up to float32 rounding. Its logits must equal those of the planned model, rotated by
-exactly these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
+the plan's up to float32 rounding, and its logits those of the planned model, rotated by exactly
+these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
 
-If they differ by more, but by less than a hundred times that, the model's own rounding is measured:
-the output of every module is moved by one unit in the last place, and logits may differ by four
-times the effect. The output then names both tolerances and the reason (`usual` in the JSON). A
-fault that moves logits by less than the model's own rounding passes. Planted faults of about 10, 30
-and 90 times the tolerance fail in a tiny Llama, and those of 30 and 90 times in a tiny phimoe
-(`python -m pytest tests/exporting/test_gate.py`). Most tested families agree to the last bit.
+If they differ by up to a hundred times that, the model's own rounding is measured: the output of
+every module is moved by one unit in the last place, and logits may differ by four times the effect.
+The output then names both tolerances. A fault that moves logits by less than the model's own
+rounding passes: [how small a planted fault is found](verify.md#the-smallest-fault-that-is-found).
 
 These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
 
-## The matrix
-
-For a llama:
-
-{matrix}
-
-The export of a folder to GGUF writes only the model types that [gguf.md](gguf.md) lists, and only
-heads of which all dimensions rotate. GGUF files of some hundred architectures can be extended
-directly.
-
 ## Model classes
 
 The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of
 it on. This list was read in the sources of the released wheels. If a class loses something,
-`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on, and
-models without a class use transformers' code.
+`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on.
 
 {classes}
 
 The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
-SGLang {requirement[sglang]}. Classes of SGLang that read `partial_rotary_factor` next to the
-setting (StableLM, Phi, Persimmon, Llama and its relatives) rotate whole heads under transformers
-5.23, which keeps nothing there; under 5.19 they read the key that an export writes. transformers 5
-keeps no `rope_theta` there either: a class that reads it uses its own default (EXAONE 4 and EXAONE
-MoE: 1,000,000), unless the engine's config class keeps it (Granite 4 hybrid, Qwen3-Next), for which
-an export writes it. SGLang's class for Gemma 3 drops the scaling on a CPU with AMX.
-
-If the source leaves a class open, the matrix says `unknown`, and `verify` reports the runtime as
-not established. One command reads newer wheels and shows the changes; `--write` stores them:
+SGLang {requirement[sglang]}. Under transformers 5.23, classes of SGLang that read
+`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its relatives)
+rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads newer
+wheels and shows the changes; `--write` stores them:
 
     python -m tests.external.model_classes [--write] [WHEEL ...]
 
 ## mlx-lm and Ollama
 
 mlx-lm loads an export for transformers if its class of the model reads the setting. Most classes
-read only `rope_theta` and `rope_scaling`, ignore `rope_parameters`, and then use a default base of
-their own. `ropewalk export --runtime transformers --v4-keys` writes the keys that they read, and
-`ropewalk verify OUT --runtime mlx-lm` shows the effect on a folder. Its YaRN and longrope compute
+read only `rope_theta` and `rope_scaling`: `ropewalk export --runtime transformers --v4-keys` writes
+these, and `ropewalk verify OUT --runtime mlx-lm` shows the effect. Its YaRN and longrope compute
 their own attention factor, so searched schedules are not followed. It checks no length. Classes
 that were run:
 
 {mlx}
 
-Other classes were not tested. The first command fetches mlx-lm without installing it, the second
-compares a newer release, and `--write` stores the result:
+The first command fetches mlx-lm without installing it, the second compares a newer release:
 
     pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
     python -m tests.external.mlx_lm_classes MLX [--write]
 
 Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
-`context_length`, which is the target. Without `PARAMETER num_ctx` in the Modelfile (or
-OLLAMA_CONTEXT_LENGTH) it serves 4k, 32k or 256k, depending on the memory of the graphics cards, and
-silently truncates longer prompts. `plan` and `export` print the lines that set it. `ollama create`
-from a folder uses Ollama's own converter, which keeps linear and llama3 for Llama alone, in the
-keys of transformers 4: check with `ropewalk verify OUT --runtime ollama`.
-
-## Approximation costs
-
-Measured on the bundled model, over the sequences that each export is compared on
-(`python -m tests.exporting.runtimes_page`). `nats per token`
-is the mean Kullback-Leibler divergence of the next-token distribution from the planned one. The
-cost depends on the model: `--dry-run` measures it for yours.
-
-{losses}
-
-Dynamic NTK in transformers is measured during its export, against its own cached decoding.
-
-## Settings that an export writes
-
-- **transformers.** A native rope type where one expresses the plan exactly, otherwise `longrope`
-  with equal lists and an explicit attention factor. `original_max_position_embeddings` is written
-  both inside the rope settings and at the top level, `head_dim` is explicit, and
-  `max_position_embeddings` and the tokenizer's limit are raised. `--v4-keys` writes `rope_theta`
-  and `rope_scaling`.
-- **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
-  longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
-  original length. vLLM multiplies `max_position_embeddings` by the factor of linear scaling, so the
-  export keeps the original value there.
-- **SGLang.** `attn_factor` with YaRN, since SGLang reads no `attention_factor`. Its longrope looks
-  up the position at the original length past the end of the short table: in token-by-token
-  decoding, that position is rotated as position 0 (cos and sin off by {boundary:.1f}). The export
-  therefore writes the target as the original length, which no position reaches.
-- **llama.cpp.** See `ropewalk/exporting/llama_cpp.py`.
-- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
-  scaling m, where all dimensions rotate and no norm follows the projection.
-  Weights in half precision are thereby rounded once more, by up to 0.4% each in bfloat16. The
-  comparison is made in float64, with a planned model whose weights are rounded alike.
+`context_length`. Without `PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves
+4k, 32k or 256k, depending on the memory of the graphics cards, and silently truncates longer
+prompts. `ollama create` from a folder uses its own converter, which keeps linear and llama3 for
+Llama alone: check with `ropewalk verify OUT --runtime ollama`.
 """
 
 

@@ -62,6 +62,8 @@ PLANS: Mapping[str, Callable[[ContextPlan], ContextPlan]] = {
     "n̂ = 8": lambda present: _random(present, kept_initial_positions=8),
     "log-n": lambda present: _plan(present, "ntk", log_n="everywhere"),
 }
+FACTORS = ("linear", "YaRN", "NTK-mixed", "random λ")
+"""The plans that share a column of the page."""
 
 
 @cache
@@ -175,8 +177,9 @@ def _reference(model: Any, plan: ContextPlan) -> Iterator[None]:
 
 def table() -> str:
     """The page of the docs."""
-    header = f"| family | rotates | layers | {' | '.join(PLANS)} |"
-    lines = [*_PAGE.splitlines(), header, f"|---|---|---|{'---|' * len(PLANS)}"]
+    apart = [name for name in PLANS if name not in FACTORS]
+    header = f"| family | rotates | layers | factors | {' | '.join(apart)} |"
+    lines = [*_PAGE.splitlines(), header, "|---" * (4 + len(apart)) + "|"]
     return "\n".join((*lines, *map(row, (*FAMILIES, *RECENT)), *_refusals())) + "\n"
 
 
@@ -186,11 +189,13 @@ def _refusals() -> list[str]:
 
 def row(family: str) -> str:
     """One line of the table, from a run."""
-    outcomes = [outcome(family, name) for name in PLANS]
-    cells = [
-        "–" if own is None else ("✓" if own.works else "✗") + "†" * own.our_rotary
-        for own in outcomes
-    ]
+    cells = []
+    for names in (FACTORS, *((name,) for name in PLANS if name not in FACTORS)):
+        told = {
+            "–" if own is None else ("✓" if own.works else "✗") + "†" * own.our_rotary
+            for own in (outcome(family, name) for name in names)
+        }
+        cells.append(" ".join(sorted(told)))
     return f"| {family} | {_described(family)} | {' | '.join(cells)} |"
 
 
@@ -206,14 +211,18 @@ def refusal(family: str) -> str:
 _PAGE = f"""\
 # Model families
 
-This page lists the model families that a plan can be installed in, as a test run shows them: tiny
-random models of every family under every kind of plan, extended from a window of {WINDOW} to
-{TARGET}. ✓ means that the check after installation passed and that the logits of {SEQUENCE} tokens,
-computed at once and through the cache, agree with an independent float64 computation of the
-schedule to {CLOSE:g} of their standard deviation; the unchanged model differs by at least a hundred
-times as much. † means that ropewalk replaced the model's rotary module, which cannot express the
-plan. – means that installing refuses the plan by name. `python -m tests.models.family_run
-docs/families.md` writes this page.
+The model families that a plan can be installed in, as a test run shows them: tiny random models,
+extended from a window of {WINDOW} to {TARGET}. *Rotates* gives the rotating dimensions of a head,
+and how they are paired; *layers* their kinds, and how many of them rotate if not all do.
+
+- *Factors*: linear, YaRN, NTK-mixed and random λ, with one mark if they agree.
+- ✓: the check after installation passed, and the logits of {SEQUENCE} tokens, at once and through
+  the cache, agree with an independent float64 computation to {CLOSE:g} of their standard deviation.
+  The unmodified model differs by at least a hundred times as much.
+- †: ropewalk replaced the model's rotary module, which cannot express the plan.
+- –: installing refuses the plan by name.
+
+`python -m tests.models.family_run docs/families.md` writes this page.
 
 """
 
@@ -222,10 +231,10 @@ def _described(family: str) -> str:
     model = _model(family)
     anatomy = anatomy_of(model)
     geometry = next(iter(anatomy.present.schedules.values()))[0].schedule.geometry
-    rotates = f"{geometry.rotary_dim} of {geometry.head_dim} dimensions, {geometry.pair_layout}"
+    rotates = f"{geometry.rotary_dim}/{geometry.head_dim} {geometry.pair_layout}"
     rotating, count = len(anatomy.layers), int(model.config.num_hidden_layers)
     layers = ", ".join(anatomy.present.schedules).replace("_attention", "")
-    return f"{rotates} | {layers}" + (f", {rotating} of {count} rotate" * (rotating < count))
+    return f"{rotates} | {layers}" + (f", {rotating}/{count}" * (rotating < count))
 
 
 if __name__ == "__main__":

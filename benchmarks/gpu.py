@@ -63,7 +63,7 @@ class Scale:
     windows: tuple[int, ...]
     evaluated: int
     arms: tuple[str, ...]
-    measured: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     """How much is measured of number formats, where less than usual."""
     compared: int = 512
     """The length at which engines are compared with the reference."""

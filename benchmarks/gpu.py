@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ class Scale:
     windows: tuple[int, ...]
     evaluated: int
     arms: tuple[str, ...]
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """How much is measured of number formats, where less than usual."""
     compared: int = 512
     """The length at which engines are compared with the reference."""
 
@@ -75,7 +77,8 @@ SCALES = {
     ),
     "cpu": Scale(
         "cpu", TOY, attention.SIZES["cpu"]._replace(lengths=(256,), repeats=1),
-        (torch.bfloat16, torch.float32), (1,), (128,), 4608, ("fp32", "bf16"), compared=64,
+        (torch.bfloat16, torch.float32), (1,), (128,), 4608, ("fp32", "bf16"),
+        {"length": 128, "sequences": 1}, compared=64,
     ),
 }  # fmt: skip
 
@@ -248,7 +251,9 @@ def evaluated(scale: Scale) -> dict[str, Any]:
 
 def formats(scale: Scale) -> dict[str, Any]:
     """The number formats that the device has, on the bundled model."""
-    found = rw.precision("bundled", quick=True, arms=scale.arms, device=scale.device)
+    found = rw.precision(
+        "bundled", quick=True, arms=scale.arms, device=scale.device, **scale.measured
+    )
     return {"summary": found.summary(), "result": found.to_json()}
 
 

@@ -35,6 +35,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
+from ropewalk.outputs import write_atomically
 from ropewalk.training.loss import prepare_loss, summed_loss
 
 RESULTS = Path(__file__).with_name("results") / "gpu.json"
@@ -280,7 +281,7 @@ def run(scale: Scale, out: Path) -> None:
         raise SystemExit(f"{out} is of another machine ({kept['machine']}); move it away first")
     kept = kept or {"machine": where, "parts": {}}
     for part in parts(scale):
-        if part.name in kept["parts"]:
+        if "failed" not in kept["parts"].get(part.name, {"failed": "not run"}):
             continue
         if time.monotonic() - began + 60 * part.minutes > LIMIT:
             print(f"{part.name}: would end after {LIMIT // 60} minutes; run this again", flush=True)
@@ -294,7 +295,7 @@ def run(scale: Scale, out: Path) -> None:
         except Exception as error:  # one part's failure is a result too
             found = {"failed": f"{type(error).__name__}: {error}"[:2000]}
         kept["parts"][part.name] = {"took": round(time.monotonic() - start, 1), **found}
-        out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        write_atomically(out, json.dumps(kept, indent=1) + "\n")
         print(f"{part.name}: {kept['parts'][part.name]['took']} s", flush=True)
 
 

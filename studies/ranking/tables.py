@@ -230,9 +230,8 @@ def trained(value: Mapping[str, Any]) -> str:
     each = ", ".join(f"{name} {gain:+.2f}" for name, gain in found["by_subject"].items())
     low, high = found["interval"]
     return paragraph(
-        "The [study of the ranking](../studies/ranking/README.md) points the other way: "
-        f"retrieval under `base_change` after {found['steps']} steps, less that under YaRN without "
-        f"training, at {found['factor']} times the window, is {found['mean']:+.3f} "
+        "The [study of the ranking](../studies/ranking/README.md) measured the base change too: "
+        f"retrieval after {found['steps']} steps minus that under YaRN without training, at {found['factor']} times the window, is {found['mean']:+.3f} "
         f"({low:+.3f} to {high:+.3f}) over {len(found['by_subject'])} models ({each}). The models "
         "were not drawn at random, and each was trained once. YaRN trained as long is in the "
         "study's tables, where it is finished."

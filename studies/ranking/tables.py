@@ -231,7 +231,8 @@ def trained(value: Mapping[str, Any]) -> str:
     low, high = found["interval"]
     return paragraph(
         "The [study of the ranking](../studies/ranking/README.md) measured the base change too: "
-        f"retrieval after {found['steps']} steps minus that under YaRN without training, at {found['factor']} times the window, is {found['mean']:+.3f} "
+        f"retrieval after {found['steps']} steps minus that under YaRN without training, at "
+        f"{found['factor']} times the window, is {found['mean']:+.3f} "
         f"({low:+.3f} to {high:+.3f}) over {len(found['by_subject'])} models ({each}). The models "
         "were not drawn at random, and each was trained once. YaRN trained as long is in the "
         "study's tables, where it is finished."

@@ -268,6 +268,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU here; --device cpu --out FILE runs a toy")
+    if asked.device == "cpu" and asked.out == RESULTS:
+        parser.error("the toy needs a file of its own: --out FILE")
+    if not asked.out.parent.is_dir():
+        parser.error(f"{asked.out.parent} is no folder; make it, or give another --out")
     run(SCALES[asked.device], asked.out)
 
 
@@ -276,7 +280,10 @@ def run(scale: Scale, out: Path) -> None:
     where: dict[str, Any] = {**machine(), "torch": torch.__version__}
     if scale.device == "cuda":
         where["gpu"] = torch.cuda.get_device_name()
-    kept: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.exists() else {}
+    try:
+        kept: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.exists() else {}
+    except ValueError as error:
+        raise SystemExit(f"{out} is damaged ({error}); move it away first") from None
     if kept and kept["machine"] != where:
         raise SystemExit(f"{out} is of another machine ({kept['machine']}); move it away first")
     kept = kept or {"machine": where, "parts": {}}
@@ -297,6 +304,8 @@ def run(scale: Scale, out: Path) -> None:
         kept["parts"][part.name] = {"took": round(time.monotonic() - start, 1), **found}
         write_atomically(out, json.dumps(kept, indent=1) + "\n")
         print(f"{part.name}: {kept['parts'][part.name]['took']} s", flush=True)
+    if failed := [name for name, found in kept["parts"].items() if "failed" in found]:
+        raise SystemExit(f"failed: {', '.join(failed)}; the reasons are in {out}")
 
 
 def blocks() -> dict[str, str]:

@@ -84,7 +84,7 @@ FAULTS = {
     ),
     "a rank that failed leaves before the others have read of it": Fault(
         "ropewalk/models/ranks.py",
-        "while ended == 1 and waits and looks:",
+        "while ended == 1 and waits and monotonic() < until:",
         "while False:",
         ("tests/searching/model/test_ranks.py",),
     ),
@@ -731,13 +731,13 @@ FAULTS = {
         ("tests/api/test_evaluate_server.py",),
     ),
     "an interval's ends are swapped in a page": Fault(
-        "ropewalk/reports/parts/measured.py",
-        "return Mark(point.length, point.value, point.low, point.high)",
-        "return Mark(point.length, point.value, point.high, point.low)",
+        "ropewalk/reports/evaluation.py",
+        "Mark(r.length, r.value, r.low, r.high)",
+        "Mark(r.length, r.value, r.high, r.low)",
         REPORT,
     ),
     "the curves of later stages begin at 0 again": Fault(
-        "ropewalk/reports/parts/training.py",
+        "ropewalk/reports/training.py",
         "            before += own[-1].tokens\n",
         "",
         REPORT,
@@ -1110,10 +1110,10 @@ UNSEEN: dict[str, Fault] = {
         ("tests/reports/parts/test_schedules.py",),
     ),
     "a search is held against the worst method": Fault(
-        "ropewalk/reports/parts/schedules.py",
-        "in hand_designed[:1])",
-        "in hand_designed[-1:])",
-        ("tests/reports/parts/test_schedules.py",),
+        "ropewalk/reports/search.py",
+        "closest = min([s for s, _ in known]",
+        "closest = max([s for s, _ in known]",
+        ("tests/reports/test_search.py",),
     ),
     "a tokenizer that cuts at the length itself is told": Fault(
         "ropewalk/audit/traps/lengths.py",

@@ -12,12 +12,14 @@ from ropewalk.costs.estimates import GIB, Row, Way, Work
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
+from ropewalk.models.dividing import check_heads
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
+    from ropewalk.pipeline.settings import ExtendSettings
 
 
 SERVING, TRAINING = "serve", "train, a step"
@@ -68,7 +70,7 @@ class Cost(Result):
     assumptions: tuple[str, ...]
 
     def summary(self) -> str:
-        fitting = [row.what.partition(",")[0] for row in self.rows if row.fits]
+        fitting = [row.what.partition(", ")[0] for row in self.rows if row.fits]
         told = ", ".join(fitting) if fitting else "nothing"
         return (
             f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
@@ -146,27 +148,47 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
         "evaluate, a forward": estimates.evaluating,
     }
     if work.length > present.target_length:
+        from ropewalk.pipeline.settings import settings_for
         from ropewalk.searching.model.forwards import most_forwards
         from ropewalk.searching.model.settings import SearchSettings
 
         count = most_forwards(SearchSettings(work.length), work.length)
-        ways[f"search, {count} forwards"] = estimates.searching(count)
-        ways["extend"] = _extending(work, present)
+        ways[f"search, {count} forwards"] = estimates.searching([(work.length, count)])
+        settings = settings_for(present, work.length)
+        ways["extend"] = estimates.extending(lambda n: stage_ways(settings, work, n).values())
     ways[TRAINING] = estimates.training
     return ways
 
 
-def _extending(work: Work, present: ContextPlan) -> Callable[[Work], Iterator[Way]]:
-    """All stages with their defaults, on one device."""
-    from ropewalk.pipeline.settings import settings_for
+def stage_ways(
+    settings: ExtendSettings, work: Work, ranks: int
+) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    """Each stage of `extend` that runs the model on the devices, and how it does."""
     from ropewalk.pipeline.stages import stages
+    from ropewalk.pipeline.stages.search import Search
+    from ropewalk.pipeline.stages.train import Train
 
-    window = present.target_length
-    costs = [each.cost(window) for each in stages(settings_for(present, work.length))]
-    operations = sum(
-        work.sizes.operations(length) * times for each in costs for length, times in each.forwards
-    )
-    return lambda own: estimates.extending(own, own.length, operations)
+    found: dict[str, Callable[[Work], Iterator[Way]]] = {}
+    for stage in stages(settings):
+        forwards = [each for each in stage.cost(work.original).forwards if each.times]
+        told = f"{stage.name}, {sum(times for _, times in forwards):,} forwards"
+        if isinstance(stage, Train):
+            stage.settings  # noqa: B018  refuses what no training takes
+            windows = settings.train_steps * settings.batch
+            told = f"{stage.name}, {settings.train_steps:,} steps"
+            found[told] = estimates.training_alone(windows, settings.target_length)
+        elif forwards and stage.name == Search.name:
+            found[told] = estimates.searching(forwards, ranks)
+        elif forwards and stage.over_ranks:
+            found[told] = estimates.answering(forwards, ranks)
+    return found
+
+
+def check_divided(work: Work, ranks: int) -> None:
+    """Refuse ranks that do not divide the heads, where keys and values are divided at all."""
+    own = work.sizes
+    if ranks > 1 and not any(layer.kind == "latent" for layer in own.layers):
+        check_heads([(own.heads, "query"), (own.key_heads, "key")], ranks)
 
 
 def _row(work: Work, row: Row) -> CostRow:
@@ -193,7 +215,7 @@ def _measured(row: CostRow, config: dict[str, Any], work: Work) -> CostRow:
 
 
 def _change(work: Work, way: Way) -> Change:
-    more = way.devices != work.machine.devices and way.devices > 1
+    more = way.devices > work.machine.devices
     devices = [f"{way.devices} devices"] if more else []
     return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
 

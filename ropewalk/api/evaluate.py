@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -30,11 +30,11 @@ from ropewalk.api.common import (
     as_path,
     as_plan,
 )
-from ropewalk.api.cost import Cost, calculated
+from ropewalk.api.cost import Cost, calculated, check_divided
 from ropewalk.api.fingerprint import as_fingerprint, as_name
 from ropewalk.api.report import keep_report
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import answering
+from ropewalk.costs.estimates import Way, Work, answering
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
@@ -71,18 +71,17 @@ def _preview(previewed: _Previewed) -> Cost:
     devices = machine(HERE if previewed.on is None else previewed.on).devices
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
-    return calculated(
-        source,
-        max(settings.lengths),
-        previewed.on,
-        lambda _: {
+
+    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+        check_divided(work, asked.ranks_per_copy)
+        return {
             f"{count:,} forwards at {format_length(length)}": answering(
-                count, length, asked.ranks_per_copy
+                [(length, count)], asked.ranks_per_copy
             )
             for length in settings.lengths
-        },
-        asked.dtype,
-    )
+        }
+
+    return calculated(source, max(settings.lengths), previewed.on, ways, asked.dtype)
 
 
 class _Previewed(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -27,10 +26,11 @@ from ropewalk.api.common import (
     as_lengths,
     as_path,
 )
-from ropewalk.api.cost import Cost, calculated
+from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget
-from ropewalk.costs.estimates import Way, Work, extending
+from ropewalk.costs.estimates import Way, Work
+from ropewalk.costs.machines import machine
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
@@ -77,27 +77,19 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 
 
 def _calculated(asked: _Elsewhere) -> Cost:
-    from ropewalk.pipeline.stages import stages
-    from ropewalk.pipeline.stages.evaluate import TRAINING
-
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+        check_divided(work, asked.ranks_per_copy)
         rate, windows = recipe(work.sizes.weights, asked.settings.target_length)
-        settings = replace(asked.settings, learning_rate=rate, batch=asked.batch or windows)
-        return {
-            f"{stage.name}, {sum(count for _, count in cost.forwards):,} forwards": partial(
-                extending,
-                length=max(length for length, _ in cost.forwards),
-                operations=sum(
-                    count * work.sizes.operations(length) for length, count in cost.forwards
-                ),
-                trains=stage.name == TRAINING,
-            )
-            for stage in stages(settings)
-            if (cost := stage.cost(work.original)).forwards
-        }
+        settings = replace(
+            asked.settings,
+            learning_rate=rate if asked.learning_rate is None else asked.learning_rate,
+            batch=windows if asked.batch is None else asked.batch,
+        )
+        return stage_ways(settings, work, asked.ranks_per_copy)
 
     length = asked.settings.target_length
-    return calculated(asked.source, length, asked.on, ways, asked.dtype)
+    found = calculated(asked.source, length, asked.on, ways, asked.dtype)
+    return replace(found, assumptions=(*found.assumptions, WHOLE))
 
 
 @previewed_by(_estimate)
@@ -190,14 +182,15 @@ def extend(
     """
     with called("extend", extend, locals()):
         check_previewed(on)
-        check_ranks(ranks_per_copy, "extend")
+        there = None if on is None else machine(on).devices
+        check_ranks(ranks_per_copy, "extend", there)
         if is_preview():
             check_alone("the estimate of extend")
         if not first():
             progress, notice, done = silent, unheard, lambda *_: None
         given = None if run is None else as_path(run, "run")
         limit = None if budget is None else as_budget(budget)
-        if started() > 1:
+        if started() > 1 or (on is not None and ranks_per_copy > 1):
             _check_over_ranks(limit, train_steps)
         documents = as_documents(corpus, field, notice)
         found = runnable(
@@ -220,6 +213,11 @@ def extend(
             train_steps=train_steps,
             short_limit=short_limit,
         )
+        to_train: Sequence[Document] = ()
+        if train_corpus is not None:
+            if not train_steps:
+                raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
+            to_train = as_documents(train_corpus, field, notice)
         if on is not None:
             if limit is not None and limit.unit != "evaluations":
                 raise InvalidValue(
@@ -230,12 +228,9 @@ def extend(
                 )
             if limit is not None:
                 settings = replace(settings, evaluations=int(limit.amount))
-            preview_ends(_Elsewhere(found, settings, batch, dtype, on))
-        to_train: Sequence[Document] = ()
-        if train_corpus is not None:
-            if not train_steps:
-                raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
-            to_train = as_documents(train_corpus, field, notice)
+            preview_ends(
+                _Elsewhere(found, settings, learning_rate, batch, dtype, on, ranks_per_copy)
+            )
         from ropewalk.data.corpora import corpus_digest
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
@@ -387,14 +382,19 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
     )
 
 
+WHOLE = "export and verify run on the CPU of the first rank, in room for the whole model"
+
+
 class _Elsewhere(NamedTuple):
     """What a run on another machine depends on."""
 
     source: Source
     settings: ExtendSettings
+    learning_rate: float | None
     batch: int | None
     dtype: str
     on: str
+    ranks_per_copy: int
 
 
 class _Asked(NamedTuple):

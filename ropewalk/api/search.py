@@ -69,7 +69,7 @@ def _preview(asked: _Asked) -> Cost:
         asked.on,
         lambda _: {
             f"{count:,} forwards at {format_length(length)}": searching(
-                count, length, asked.ranks_per_copy
+                [(length, count)], asked.ranks_per_copy
             )
             for length, count in forwards
         },
@@ -214,8 +214,8 @@ def search(
                 "how many forwards a time holds is only known on the machine that runs them",
                 "give evaluations (40), or tokens such as 1e9tok",
             )
-        preview_ends(_Asked(source, settings, ranks_per_copy, dtype, on))
         texts = as_documents(corpus, field, notice)
+        preview_ends(_Asked(source, settings, ranks_per_copy, dtype, on))
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load

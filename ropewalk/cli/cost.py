@@ -7,6 +7,7 @@ from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
 from ropewalk.costs.estimates import duration
 from ropewalk.costs.machines import GIB
+from ropewalk.torchrun import first
 
 EXAMPLE = "ropewalk cost llama-3.1-8b --to 1M --on 8xh100"
 
@@ -18,7 +19,9 @@ def command(call: Call[Cost], *, as_json: JsonOption = False) -> None:
 
 
 def show_cost(found: Cost, *, as_json: bool) -> None:
-    """Also the preview of other commands."""
+    """Also the preview of other commands; of several ranks, one shows it."""
+    if not first():
+        return
     if as_json:
         print_json(found)
         return

@@ -8,7 +8,7 @@ published figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
 BYTES = {"float16": HALF, "bfloat16": HALF, "float32": SINGLE}
 SHORTEST = 1024
+Forwards = Sequence[tuple[int, int]]
+"""Lengths, and how many forwards at each."""
 TRAINING, RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
 
@@ -108,13 +110,14 @@ def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Ite
 def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
     """The first way that fits, on as many devices, or on twice, four times… as many."""
     count = work.machine.devices
-    while count <= MOST_DEVICES:
+    while True:
         larger = replace(work, machine=replace(work.machine, devices=count))
         for way in ways(larger):
             if way.bytes <= work.machine.memory:
                 return way
         count *= 2
-    return None
+        if count > MOST_DEVICES:
+            return None
 
 
 # --- serving ---------------------------------------------------------------------------------
@@ -202,16 +205,27 @@ def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
         length //= 2
 
 
-def answering(forwards: int, length: int, ranks: int) -> Callable[[Work], Iterator[Way]]:
-    """So many forwards at a length, shared by copies that so many ranks hold each."""
+def answering(forwards: Forwards, ranks: int) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards at each length, shared by copies that so many ranks hold each."""
 
     def ways(work: Work) -> Iterator[Way]:
-        for way in evaluating(replace(work, length=length), ranks):
+        for way in evaluating(replace(work, length=_longest(forwards)), ranks):
             copies = max(1, work.machine.devices // way.devices)
-            seconds = None if way.seconds is None else way.seconds * math.ceil(forwards / copies)
-            yield way._replace(seconds=seconds)
+            yield way._replace(seconds=_shared(work, forwards, copies, way.devices))
 
     return ways
+
+
+def _longest(forwards: Forwards) -> int:
+    return max(length for length, _ in forwards)
+
+
+def _shared(work: Work, forwards: Forwards, copies: int, ranks: int) -> float | None:
+    """Seconds of forwards that copies of so many ranks each share: none is shorter than one."""
+    operations = sum(
+        math.ceil(times / copies) * work.sizes.operations(length) for length, times in forwards
+    )
+    return _computed(work, operations, ranks)
 
 
 def _divides(own: Sizes, ranks: int) -> bool:
@@ -224,33 +238,49 @@ def _read(work: Work, length: int, ranks: int, told: str) -> Way:
     return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
-def extending(work: Work, length: int, operations: float, *, trains: bool = False) -> Iterator[Way]:
-    """All its forwards, one at a time, none of them longer than `length`; or steps of training."""
-    parts: Mapping[str, float] = _forward(work, length)
-    if trains:
-        parts = step(work, 1, 1, recompute=False, lora=False, window=length).parts
-    yield Way("", parts, _computed(work, operations, 1), 1)
-
-
-def searching(
-    forwards: int, length: int | None = None, first: int = 1
+def extending(
+    stages: Callable[[int], Iterable[Callable[[Work], Iterator[Way]]]],
 ) -> Callable[[Work], Iterator[Way]]:
-    """So many forwards (at the length of the work, or at another), shared by all devices; each copy
-    over some of them, by its heads where these can be divided, else by its layers."""
+    """All stages in turn, by so many ranks to a copy: the largest peak, and the sum of times."""
 
     def ways(work: Work) -> Iterator[Way]:
-        work = work if length is None else replace(work, length=length)
-        for ranks in (n for n in _divisors(work.machine.devices) if n >= first):
+        for ranks in _divisors(work.machine.devices):
+            if ranks > 1 and not _divides(work.sizes, ranks):
+                continue
+            each = [next(ways(work)) for ways in stages(ranks)]
+            largest = max(each, key=lambda way: way.bytes)
+            times = [way.seconds for way in each if way.seconds is not None]
+            told = f"--ranks-per-copy {ranks}" if ranks > 1 else ""
+            yield largest._replace(told=told, seconds=sum(times) if times else None)
+
+    return ways
+
+
+def searching(forwards: Forwards, first: int = 1) -> Callable[[Work], Iterator[Way]]:
+    """So many forwards at each length, shared by all devices; each copy over some of them, by its
+    heads where these can be divided, else by its layers."""
+
+    def ways(work: Work) -> Iterator[Way]:
+        work, devices = replace(work, length=_longest(forwards)), work.machine.devices
+        for ranks in (n for n in _divisors(devices) if n >= first):
             told = "" if ranks == first else f"--ranks-per-copy {ranks}"
-            operations = forwards * work.sizes.operations(work.length)
-            seconds = _computed(work, operations, work.machine.devices)
-            by_heads = ranks > 1 and _divides(work.sizes, ranks)
-            parts = (
-                reading(work, in_chunks=True, ranks=ranks)
-                if by_heads
-                else _forward(work, work.length, ranks)
-            )
-            yield Way(told, parts, seconds, work.machine.devices)
+            if ranks > 1 and _divides(work.sizes, ranks):
+                parts = reading(work, in_chunks=True, ranks=ranks)
+                seconds = _shared(work, forwards, devices // ranks, ranks)
+            else:  # each rank has a document of its own
+                parts = _forward(work, work.length, ranks)
+                seconds = _shared(work, forwards, devices, 1)
+            yield Way(told, parts, seconds, devices)
+
+    return ways
+
+
+def training_alone(windows: int, window: int) -> Callable[[Work], Iterator[Way]]:
+    """Steps that read so many windows together, on one device, as `extend` trains."""
+
+    def ways(work: Work) -> Iterator[Way]:
+        one = step(work, 1, 1, recompute=False, lora=False, window=window)
+        yield one._replace(seconds=None if one.seconds is None else one.seconds * windows)
 
     return ways
 

@@ -13,9 +13,9 @@ from ropewalk.errors import InvalidValue
 
 FILE = Path(__file__).with_name("machines.json")
 HERE = "here"
-_WRITTEN = re.compile(r"(?:([0-9]{1,5})\s*x\s*)?(.+)", re.IGNORECASE)
+_WRITTEN = re.compile(r"(?:([0-9]{1,9})\s*x\s*)?(.+)", re.IGNORECASE)
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*g(?:i?b)?", re.IGNORECASE)
-GIB = 2**30
+GIB, MOST = 2**30, 100_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def machine(text: str) -> Machine:
     count, kind = (int(match[1] or 1), match[2].strip()) if match else (0, "")
     if count < 1:
         raise _unknown(text)
+    if count > MOST:
+        raise InvalidValue("on", text, f"must be at most {MOST:,} devices", "give fewer")
     if kind.lower() == HERE and count == 1:
         return _here()
     if (memory := _MEMORY.fullmatch(kind)) and float(memory[1]) > 0:

@@ -7,6 +7,7 @@ the same text in step, and get the same hidden states. What a class does not div
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
@@ -36,21 +37,27 @@ def check_divides(config: Any, ranks: int) -> str:
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
         counts = getattr(own, key, None) or []
         heads += [(n, name) for n in ([counts] if isinstance(counts, int) else counts)]
-    other = [f"{n} {name}" for n, name in heads if n % ranks]
-    if other and _divides_keys(plan):
-        common = gcd(*(n for n, _ in heads))
-        fit = [str(n) for n in range(1, common + 1) if common % n == 0]
-        raise InvalidValue(
-            "ranks_per_copy",
-            ranks,
-            f"{other[0]} heads cannot be divided over so many ranks",
-            f"give {' or '.join(fit)}; more ranks are further copies",
-        )
-    if not _divides_keys(plan):
+    if _divides_keys(plan):
+        check_heads(heads, ranks)
+    else:
         return "keys and values are not divided by this class: each rank keeps the whole cache"
     if "linear_attention" in (getattr(own, "layer_types", None) or ()):
         return "recurrent states are not divided by this class: each rank keeps all of them"
     return ""
+
+
+def check_heads(heads: Sequence[tuple[int, str]], ranks: int) -> None:
+    """Refuse ranks that do not divide these numbers of heads, each with what they are."""
+    if not (other := [f"{n} {name}" for n, name in heads if n % ranks]):
+        return
+    common = gcd(*(n for n, _ in heads))
+    fit = [str(n) for n in range(1, common + 1) if common % n == 0]
+    raise InvalidValue(
+        "ranks_per_copy",
+        ranks,
+        f"{other[0]} heads cannot be divided over so many ranks",
+        f"give {' or '.join(fit)}; more ranks are further copies",
+    )
 
 
 def by_heads(config: Any, ranks: int) -> bool:

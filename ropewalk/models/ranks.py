@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import cache
 from itertools import count
+from time import monotonic, sleep
 from typing import Any, Self
 
 import torch
@@ -23,8 +23,6 @@ from torch.distributed.rendezvous import rendezvous
 from ropewalk.errors import RopewalkError, Unsupported
 
 _FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
-_LOOK = timedelta(seconds=5)
-"""How long to wait before looking whether somebody failed."""
 
 _CALLS = count()
 
@@ -91,15 +89,14 @@ class Ranks:
         except dist.DistNetworkError:
             return self._failed() == str(self.rank)
         # Others may still be importing, or wait in a collective, which breaks when this one leaves.
-        looks = 2 if dist.is_initialized() else 6
-        while ended == 1 and waits and looks:
-            try:
-                self._store.wait([_ALL_END], _LOOK)
-                break
-            except dist.DistStoreError:
-                looks -= 1
-            except (dist.DistNetworkError, KeyboardInterrupt):  # what failed is told, not this
-                break
+        until = monotonic() + (10 if dist.is_initialized() else 30)
+        try:
+            while ended == 1 and waits and monotonic() < until:
+                if self._store.check([_ALL_END]):
+                    break
+                sleep(0.05)
+        except (dist.DistNetworkError, KeyboardInterrupt):  # what failed is told, not this
+            pass
         return bool(ended == 1)
 
     def meet(self, device: torch.device) -> DeviceMesh:
@@ -153,14 +150,16 @@ class Ranks:
 
     def awaited(self, key: str) -> str:
         key = f"{self._prefix}/{key}"
-        while True:
+        pause = 0.001
+        while True:  # the store's own wait warns each time that it ends, and this may take hours
             try:
-                self._store.wait([key], _LOOK)
-                text: str = self._store.get(key).decode()
-                return text
-            except (dist.DistStoreError, dist.DistNetworkError):
-                # Not yet there, for a forward may take longer than that; or never.
-                self._end_with_the_failed()
+                if self._store.check([key]):
+                    return str(self._store.get(key).decode())
+            except dist.DistNetworkError:
+                pass  # the store is gone, and who held it
+            self._end_with_the_failed()
+            sleep(pause)
+            pause = min(2 * pause, 0.05)
 
     def _end_with_the_failed(self) -> None:
         failed = self._failed()

@@ -52,7 +52,7 @@ class ExtendSettings:
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples", "batch"):
-            check_count(getattr(self, key), key)
+            check_count(getattr(self, key), key, usual=8 if key == "batch" else 20)
         if self.train_steps:
             check_count(self.train_steps, "train_steps")
         check_measured(self.target_length, "to")

@@ -168,7 +168,7 @@ def two_servers(followed: ContextPlan, engine: str) -> tuple[str, ...]:
     return (
         f"this server turns short text by the long list too; another, of the same weights, with "
         f"--max-model-len {border} takes the short list, and sequences that stay within {border} "
-        "belong there",
+        "belong there (`fingerprint` tells which list a server takes, and calls it a deviation)",
     )
 
 

@@ -96,11 +96,44 @@ def test_an_evaluation_is_counted_by_length_and_shared_by_copies() -> None:
     ]
     assert (eight.rows[0].breaks, eight.rows[1].breaks) == (None, "cache")
     assert eight.rows[1].change is not None
-    assert eight.rows[1].change.told == "2 devices, --ranks-per-copy 2"
+    assert eight.rows[1].change.told == "--ranks-per-copy 2"
+    assert eight.summary().endswith("what fits unchanged: 100 forwards at 128k.")
     assert preview(ON, ranks_per_copy=2).rows[1].fits
     one, two = preview("h100").rows[0].seconds, preview("2xh100").rows[0].seconds
     assert one is not None
     assert one == 2 * (two or 0)
+
+
+def test_an_extension_is_counted_as_its_stages_read(tmp_path: Path) -> None:
+    """The evaluation holds a cache, a training its optimizer; copies share both."""
+
+    def preview(on: str, **given: Any) -> dict[str, Any]:
+        found = rw.extend.preview(MODEL, "512k", on=on, **given)
+        assert isinstance(found, Cost)
+        return {row.what.partition(",")[0]: row for row in found.rows}
+
+    own = preview(ON)
+    read = rw.evaluate.preview(MODEL, to="512k", methods=["linear"], lengths=["512k"], on=ON)
+    assert own["evaluate"].breaks == read.rows[-1].breaks == "cache"
+    assert own["evaluate"].bytes == read.rows[-1].bytes
+    divided = preview(ON, ranks_per_copy=8)
+    assert all(row.fits for row in divided.values())
+    one = preview("h100")
+    assert one["search"].seconds > 7 * own["search"].seconds
+    trained = preview(ON, train_steps=10)["train"]
+    assert trained.what == "train, 10 steps"
+    assert trained.parts["gradients and optimizer"] > trained.parts["weights"]
+
+
+def test_no_machine_is_so_large_that_a_search_takes_less_than_a_forward() -> None:
+    rows = {row.what: row for row in rw.cost(MODEL, "1M", on="2000xh100").rows}
+    [search] = [row for what, row in rows.items() if what.startswith("search")]
+    one = rows["evaluate, a forward"].seconds
+    assert one is not None
+    assert search.seconds == pytest.approx(one)
+    change = rows["evaluate, a forward"].change
+    assert change is not None
+    assert change.told.startswith("--ranks-per-copy")
 
 
 def test_a_training_is_counted_for_the_machine_and_its_division() -> None:
@@ -133,6 +166,28 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: rw.evaluate.preview(MODEL, on=ON, ranks_per_copy=3),
         "ranks_per_copy = 3: the number of ranks must be a multiple of it, and is 8",
     ),
+    (
+        lambda: rw.evaluate.preview(MODEL, on="3xh100", ranks_per_copy=3),
+        "ranks_per_copy = 3: 32 query heads cannot be divided .* give 1 or 2 or 4 or 8",
+    ),
+    (
+        lambda: rw.extend.preview(MODEL, "512k", on="16xh100", ranks_per_copy=16),
+        "ranks_per_copy = 16: 8 key heads cannot be divided",
+    ),
+    (
+        lambda: rw.extend.preview(MODEL, "512k", on=ON, train_steps=3, learning_rate=-5.0),
+        "learning_rate = -5.0: must be above 0",
+    ),
+    (
+        lambda: rw.extend.preview(MODEL, "512k", on=ON, train_steps=3, batch=-3),
+        "batch = -3: .*; 8 is a usual number",
+    ),
+    (
+        lambda: rw.extend.preview(MODEL, "512k", on=ON, train_steps=3, train_corpus="/nonexistent"),
+        "/nonexistent",
+    ),
+    (lambda: rw.search.preview(MODEL, "512k", on=ON, corpus="/nonexistent"), "/nonexistent"),
+    (lambda: rw.cost(MODEL, on="1000000xh100"), "on = '1000000xh100': .* 100,000 devices"),
     (
         lambda: rw.search.preview(MODEL, "512k", on=ON, ranks_per_copy=5),
         "ranks_per_copy = 5: the number of ranks must be a multiple",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from math import gcd
 
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.untrusted import whole_number
@@ -69,6 +71,20 @@ def check_ranks(per_copy: int, command: str, size: int | None = None) -> None:
             f"the number of ranks must be a multiple of it, and is {size}",
             f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
         )
+
+
+def check_heads(heads: Sequence[tuple[int, str]], ranks: int) -> None:
+    """Refuse ranks that do not divide these numbers of heads, each with what they are."""
+    if not (other := [f"{n} {name}" for n, name in heads if n % ranks]):
+        return
+    common = gcd(*(n for n, _ in heads))
+    fit = [str(n) for n in range(1, common + 1) if common % n == 0]
+    raise InvalidValue(
+        "ranks_per_copy",
+        ranks,
+        f"{other[0]} heads cannot be divided over so many ranks",
+        f"give {' or '.join(fit)}; more ranks are further copies",
+    )
 
 
 def check_alone(command: str) -> None:

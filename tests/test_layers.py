@@ -73,6 +73,7 @@ ROOMS = {
         lazily=("huggingface_hub",),
     ),
     "models.catalogue": Row(("errors",)),
+    "models.dividing": Row(("errors", "torchrun"), lazily=("transformers",)),
     "models.families": Row((*VALUES, "context_plan")),
     "models.native": Row(("errors", "lengths", "untrusted")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families", "models.native")),

@@ -12,9 +12,9 @@ from ropewalk.costs.estimates import GIB, Row, Way, Work
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
-from ropewalk.models.dividing import check_heads
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called
+from ropewalk.torchrun import check_heads
 from ropewalk.values import Result
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ the same text in step, and get the same hidden states. What a class does not div
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import gcd
 from typing import Any
 
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.torchrun import check_heads
 
 _KEYS = ("k_proj", "qkv_proj", "query_key_value")
 """The projections that make keys, alone or with others."""
@@ -44,20 +43,6 @@ def check_divides(config: Any, ranks: int) -> str:
     if "linear_attention" in (getattr(own, "layer_types", None) or ()):
         return "recurrent states are not divided by this class: each rank keeps all of them"
     return ""
-
-
-def check_heads(heads: Sequence[tuple[int, str]], ranks: int) -> None:
-    """Refuse ranks that do not divide these numbers of heads, each with what they are."""
-    if not (other := [f"{n} {name}" for n, name in heads if n % ranks]):
-        return
-    common = gcd(*(n for n, _ in heads))
-    fit = [str(n) for n in range(1, common + 1) if common % n == 0]
-    raise InvalidValue(
-        "ranks_per_copy",
-        ranks,
-        f"{other[0]} heads cannot be divided over so many ranks",
-        f"give {' or '.join(fit)}; more ranks are further copies",
-    )
 
 
 def by_heads(config: Any, ranks: int) -> bool:

@@ -22,6 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from ropewalk.errors import RopewalkError, Unsupported
 
+_STAYS, _STAYS_MET = 30.0, 10.0
+"""Seconds for which the rank that failed waits for the others; the second with a process group."""
 _FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
 
 _CALLS = count()
@@ -89,7 +91,7 @@ class Ranks:
         except dist.DistNetworkError:
             return self._failed() == str(self.rank)
         # Others may still be importing, or wait in a collective, which breaks when this one leaves.
-        until = monotonic() + (10 if dist.is_initialized() else 30)
+        until = monotonic() + (_STAYS_MET if dist.is_initialized() else _STAYS)
         try:
             while ended == 1 and waits and monotonic() < until:
                 if self._store.check([_ALL_END]):

@@ -67,13 +67,12 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "models.config", "models.placement"),
-            *("agreement", "models.logits", "models.source"),
+            *("agreement", "models.logits", "models.source", "torchrun"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
     ),
     "models.catalogue": Row(("errors",)),
-    "models.dividing": Row(("errors", "torchrun"), lazily=("transformers",)),
     "models.families": Row((*VALUES, "context_plan")),
     "models.native": Row(("errors", "lengths", "untrusted")),
     "models.config": Row((*VALUES, "context_plan", "scaling", "models.families", "models.native")),

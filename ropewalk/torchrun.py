@@ -66,8 +66,8 @@ def check_ranks(per_copy: int, command: str, size: int | None = None) -> None:
         raise InvalidValue(
             "ranks_per_copy",
             per_copy,
-            f"the number of ranks must be a multiple of it, and is {size}",
-            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
+            f"the number of ranks must be a multiple of it, but is {size}",
+            f"start that many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
         )
 
 

@@ -30,7 +30,7 @@ def check_divides(config: Any, ranks: int) -> str:
     if not plan:
         raise Unsupported(
             f"transformers has no plan to divide a model of type {own.model_type!r} over ranks; "
-            "run it with one rank to a copy (`ranks_per_copy` 1): copies share the samples"
+            "run it with one rank to a copy (`ranks_per_copy` 1), so that copies share the samples"
         )
     heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
@@ -44,7 +44,7 @@ def check_divides(config: Any, ranks: int) -> str:
             "ranks_per_copy",
             ranks,
             f"{other[0]} heads cannot be divided over so many ranks",
-            f"give {' or '.join(fit)}; more ranks are further copies",
+            f"give {' or '.join(fit)}; further ranks hold further copies",
         )
     if not _divides_keys(plan):
         return "keys and values are not divided by this class: each rank keeps the whole cache"

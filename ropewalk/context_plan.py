@@ -89,8 +89,8 @@ class ContextPlan:
                 raise InvalidValue(
                     key,
                     [step.up_to_length for step in steps],
-                    "must share one pretrained geometry",
-                    "create all of them from the same start",
+                    "must all have the same pretrained geometry",
+                    "create all of them from the same model",
                 )
         ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
         if len(set(ends.values())) > 1:

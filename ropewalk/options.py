@@ -112,8 +112,8 @@ def check_previewed(on: str | None) -> None:
     """Refuse another machine for a run: it is for what a preview calculates."""
     if on is not None and not is_preview():
         raise InputError(
-            "a run takes place on this machine, and another (`on`) is for its preview "
-            "(`--dry-run`); leave it out"
+            "a run takes place on this machine, and another machine (`on`) is only for its preview "
+            "(`--dry-run`); leave `on` out"
         )
 
 

@@ -45,7 +45,7 @@ def add(kind: Kind, name: str, made: Any, code: Callable[..., object]) -> None:
     """Keep something under its name. The same name again replaces it, as in a notebook."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         rule = "must be a name of small letters, digits, - and _"
-        raise InvalidValue(f"name of the {kind}", name, rule, "name the function so")
+        raise InvalidValue(f"name of the {kind}", name, rule, "rename the function")
     _ALL[kind][name] = Registered(made, *_origin_of(code))
 
 
@@ -77,7 +77,7 @@ def load(path: Path) -> None:
     except RopewalkError as error:
         raise InputError(f"{path}: {error}") from None
     except Exception as error:
-        raise InputError(f"{path}: failed with {type(error).__name__}: {error}; mend it") from error
+        raise InputError(f"{path}: failed with {type(error).__name__}: {error}; fix it") from error
     if before == {kind: set(own) for kind, own in _ALL.items()} and not again:
         raise InputError(f"{path}: registers nothing; decorate a function with @rw.register(…)")
 

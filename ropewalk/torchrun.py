@@ -68,8 +68,8 @@ def check_ranks(per_copy: int, command: str, size: int | None = None) -> None:
         raise InvalidValue(
             "ranks_per_copy",
             per_copy,
-            f"the number of ranks must be a multiple of it, and is {size}",
-            f"start so many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
+            f"the number of ranks must be a multiple of it, but is {size}",
+            f"start that many: torchrun --nproc-per-node {per_copy} -m -- ropewalk {command} …",
         )
 
 
@@ -83,7 +83,7 @@ def check_heads(heads: Sequence[tuple[int, str]], ranks: int) -> None:
         "ranks_per_copy",
         ranks,
         f"{other[0]} heads cannot be divided over so many ranks",
-        f"give {' or '.join(fit)}; more ranks are further copies",
+        f"give {' or '.join(fit)}; further ranks hold further copies",
     )
 
 

@@ -106,7 +106,7 @@ def parse_json(text: str, *, source: str) -> object:
     except json.JSONDecodeError as error:
         raise InputError(
             f"{source}: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
-            "check that it is the right file, and whole"
+            "check that it is the right file, and complete"
         ) from None
     except RecursionError:
         raise InputError(
@@ -272,7 +272,7 @@ def truth_value(value: object, path: str) -> bool:
 
 def whole_number(value: object, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidValue(path, value, "must be a whole number", "drop the point or the quotes")
+        raise InvalidValue(path, value, "must be a whole number", "write only digits")
     return value
 
 

@@ -190,7 +190,7 @@ class TestValue:
             (
                 {"a": (PlanStep(16, PLAIN), PlanStep(64, RotarySchedule.plain(
                     RotaryGeometry(8, 8, 100.0, 16))))},
-                "share one pretrained geometry",
+                "all have the same pretrained geometry",
             ),
         ],
     )  # fmt: skip

@@ -165,8 +165,8 @@ def bound(
                 raise InvalidValue(
                     "only",
                     only,
-                    "leaves out a bound that a list of islands needs",
-                    "omit one of the two",
+                    "a list of islands (`islands`) needs both bounds",
+                    "leave out `only` or `islands`",
                 )
         if rotary_dim is not None:
             whole_number(rotary_dim, "rotary_dim")

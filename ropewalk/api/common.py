@@ -60,7 +60,11 @@ MethodNames: TypeAlias = Annotated[
 Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
 CorpusToUse: TypeAlias = Annotated[
     Corpus,
-    Option("Text to use: a file, a folder, .jsonl, .parquet, `python` or `held-out`.", "FILE"),
+    Option(
+        "Text to use: a file, a folder, .jsonl, .parquet, `python` (its standard library) or "
+        "`held-out` (text that ships with ropewalk).",
+        "FILE",
+    ),
 ]
 TextField: TypeAlias = Annotated[
     str,
@@ -72,8 +76,8 @@ TextField: TypeAlias = Annotated[
 WeightsField: TypeAlias = Annotated[
     str | None,
     Option(
-        "The field of .jsonl and .parquet that says what predicting parts of the text weighs: "
-        "[[start, end, weight], …] in characters; the rest weighs 1.",
+        "The field of .jsonl and .parquet with the loss weights of parts of the text: [[start, "
+        "end, weight], …] in characters; the rest weighs 1.",
         "NAME",
         advanced=True,
     ),
@@ -81,8 +85,8 @@ WeightsField: TypeAlias = Annotated[
 ShortLimit: TypeAlias = Annotated[
     float,
     Option(
-        "The most that a schedule may cost within the original length, in nats a token of text; "
-        "one that costs more is taken only if all do.",
+        "The most loss that a schedule may add within the original length, in nats per token; one "
+        "that adds more is chosen only if all do.",
         "NATS",
     ),
 ]
@@ -90,7 +94,9 @@ Dtype: TypeAlias = Annotated[
     str, Option("Number format of the model: auto, float32, bfloat16 or float16.", "FORMAT")
 ]
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
-AllowDownload: TypeAlias = Annotated[bool, Option("Fetch from the hub what is given by its id.")]
+AllowDownload: TypeAlias = Annotated[
+    bool, Option("Allow downloads from the hub, for models and data sets given by their id.")
+]
 OwnTokenizer: TypeAlias = Annotated[
     str | Path | None,
     Option("The folder with the tokenizer of the planned model.", "DIR", group=SERVER),
@@ -105,18 +111,19 @@ Timeout: TypeAlias = Annotated[
     float, Option("The longest time for one request.", "SECONDS", group=SERVER)
 ]
 RanksPerCopy: TypeAlias = Annotated[
-    int, Option("Under torchrun: how many ranks hold one copy of the model.", advanced=True)
+    int, Option("Under torchrun: number of processes for one copy of the model.", advanced=True)
 ]
 OnMachine: TypeAlias = Annotated[
     str | None,
     Option(
-        "Of a preview: the machine to calculate for, such as 8xh100 (default: this one).",
+        "The machine that a preview (--dry-run) calculates for, such as 8xh100 (default: this "
+        "one).",
         "MACHINE",
         advanced=True,
     ),
 ]
 Strict: TypeAlias = Annotated[
-    bool, Option("Refuse a model whose config leaves open how it rotates.")
+    bool, Option("Refuse a model whose config does not state its rotation completely.")
 ]
 
 

@@ -176,8 +176,8 @@ def compare_methods(
         if behind := [each.method for each in candidates if each.is_beyond_runtimes]:
             resting, pairs = first.schedule.geometry.resting_pairs, first.schedule.geometry.pairs
             notice(
-                f"{source.name}: {resting} of {pairs} pairs rest, which no stock runtime can "
-                f"combine with {', '.join(behind)}, so these rank last"
+                f"{source.name}: {resting} of {pairs} pairs do not rotate (frequency 0), which no "
+                f"stock runtime can combine with {', '.join(behind)}, so these rank last"
             )
         for found in first.measured:
             if found.is_refuted and (not found.steps or after_training):

@@ -82,7 +82,7 @@ def _read(path: Path) -> _Run:
     run = _Run.read(path)
     if run.command != "evaluate":
         raise InputError(
-            f"{path}: is a run of {run.command}, not of evaluate; give one of evaluate"
+            f"{path}: is a run of {run.command}, not of evaluate; give a run of evaluate"
         )
     found = run.result(RESULTS, Evaluated)
     if found is None:

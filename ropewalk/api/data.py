@@ -129,9 +129,9 @@ def build_data(
     corpora: Annotated[
         Corpus | Mapping[str, Corpus],
         Option(
-            "A file, a folder, .jsonl, .parquet, .npy, what `datasets` saved, hub:NAME for a data "
-            "set of the hub, or `python`, the standard library of this Python; with the name of "
-            "its domain where there are several. Repeatable.",
+            "A file, a folder, .jsonl, .parquet, .npy, a data set saved by `datasets`, hub:NAME "
+            "for one of the hub, or `python` for the standard library of this Python. With several "
+            "domains, name the domain of each. Repeatable.",
             "[DOMAIN=]FILE",
             shell=("--corpus",),
         ),
@@ -139,7 +139,7 @@ def build_data(
     folder: Annotated[
         str | Path,
         RunFolder(
-            "The folder to build, or to go on building.",
+            "The folder to build, or whose interrupted build to finish.",
             "DIR",
             shell=("--output", "-o"),
             command="data build",
@@ -202,12 +202,12 @@ def describe_data(
     length: Annotated[
         Length | None, Option("Also show how an epoch fills windows of this length.")
     ] = None,
-    layout: Annotated[Arrangement, Option("How documents stand in a window.")] = "anchor",
+    layout: Annotated[Arrangement, Option("How documents are placed in a window.")] = "anchor",
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "Share of the tokens of an epoch by domain, repeatable; or a paper's, such as "
-            "prolong-64k.",
+            "Share of a domain in the tokens of an epoch, repeatable; or the mixture of a paper, "
+            "such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
         ),
@@ -216,11 +216,11 @@ def describe_data(
         float | None,
         Option("Share of the tokens of each domain that long documents get, such as 0.7.", "SHARE"),
     ] = None,
-    long_from: Annotated[Length, Option("The length from which a document is long.")] = 4096,
-    tokens: Annotated[int | None, Option("Tokens of an epoch (default: all, once).")] = None,
+    long_from: Annotated[Length, Option("Length from which a document counts as long.")] = 4096,
+    tokens: Annotated[int | None, Option("Tokens of an epoch (default: each token once).")] = None,
     target: Annotated[
         Length | None,
-        Option("The length up to which positions skip, with --layout skip.", advanced=True),
+        Option("With --layout skip: the length that positions reach.", advanced=True),
     ] = None,
     filling: Annotated[
         Filling, Option("Longest documents first, or documents in their order.", advanced=True)
@@ -247,7 +247,7 @@ def describe_data(
         asked = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
         if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
             raise InvalidValue(
-                "length", length, "must be given with settings of windows", "write '32k'"
+                "length", length, "is needed with settings of windows", "write '32k'"
             )
         return _described(store)
     settings = WindowSettings(

@@ -106,10 +106,10 @@ def evaluate(
     tasks: Annotated[
         Sequence[str] | None,
         Option(
-            "Some of passkey, needle, lines, kv, perplexity (default: all of them; of a server or "
-            "a GGUF file, all but perplexity); or ruler-syn, RULER's thirteen; or ruler, the same "
-            "with --official; or mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; or auto, all "
-            "that the model can do within its window."
+            "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
+            "or a GGUF file, all but perplexity); ruler-syn, RULER's thirteen tasks; ruler, the "
+            "same on the inputs of --official; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; "
+            "or auto, all that the model can do within its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -119,14 +119,14 @@ def evaluate(
     samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
     budget: Annotated[
         int | str | None,
-        Option("Instead of samples: 200 answers in all, 1e9tok tokens, or 30m.", "BUDGET"),
+        Option("Instead of --samples: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
     ] = None,
     mode: Annotated[
         Mode | None,
         Option(
-            "Feed the answer and check that it was expected (default), generate it (default of a "
-            "server or a GGUF file), or generate several answers on each context, which is read "
-            "once.",
+            "Feed the answer and check that the model expected it (default); generate the answer "
+            "(default for a server or a GGUF file); or read each context once and generate several "
+            "answers on it.",
             advanced=True,
         ),
     ] = None,
@@ -160,7 +160,7 @@ def evaluate(
         ),
     ] = None,
     concurrency: Annotated[
-        int, Option("Requests to a server at a time.", group=SERVER)
+        int, Option("Number of simultaneous requests to a server.", group=SERVER)
     ] = CONCURRENCY,
     timeout: Timeout = TIMEOUT,
     corpus: CorpusToUse = "held-out",
@@ -169,7 +169,8 @@ def evaluate(
     official: Annotated[
         str | Path | None,
         Option(
-            "RULER's own inputs, with a manifest.json of their hashes (mode generate).",
+            "Folder of RULER's own inputs, with a manifest.json of their hashes (needs --mode "
+            "generate).",
             "DIR",
             advanced=True,
         ),
@@ -177,7 +178,7 @@ def evaluate(
     run: Annotated[
         str | Path | None,
         RunFolder(
-            "Keep records and figures here, and resume (default: keep nothing).",
+            "Keep records and figures here, and resume from here (default: keep nothing).",
             "DIR",
             command="evaluate",
         ),

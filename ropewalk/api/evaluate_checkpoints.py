@@ -107,7 +107,7 @@ def evaluate_checkpoints(
     """
     check_count(last, "last")
     if settings.get("server") is not None:
-        raise InputError("checkpoints are evaluated in process; leave out `server`")
+        raise InputError("checkpoints are evaluated in this process; leave out `server`")
     place = as_path(model, "model")
     found = checkpoints_of(place, last)
     if len(found) < last:
@@ -136,7 +136,7 @@ def evaluate_checkpoints(
     shared = spreads((*own.results, *own.means) for own in evaluated)
     if not shared:
         raise InputError(
-            f"{place}: no task, length and method was scored for all of "
+            f"{place}: no task was scored at the same length and under the same method for all of "
             f"{', '.join(path.name for path in found)}, so there is no mean; give lengths that all "
             "of them can be measured at, or fewer checkpoints"
         )

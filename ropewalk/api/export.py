@@ -129,8 +129,8 @@ def export(
     out: Annotated[
         str | Path | None,
         Option(
-            "The folder, or GGUF file, to write. A split GGUF file becomes one file where OUT "
-            "ends in .gguf, and else a folder of its parts.",
+            "The folder, or GGUF file, to write. A split GGUF file becomes one file if OUT ends in "
+            ".gguf, otherwise a folder of its parts.",
             "OUT",
             shell=("--output", "-o"),
         ),
@@ -143,7 +143,7 @@ def export(
         str | None,
         Option(
             "float32, bfloat16 or float16 (default: the checkpoint's own); for llama.cpp F32, F16, "
-            "BF16 or Q8_0 (default: F32). A GGUF file keeps its own.",
+            "BF16 or Q8_0 (default: F32). A GGUF file keeps its own formats.",
             "FORMAT",
         ),
     ] = None,
@@ -183,18 +183,20 @@ def export(
             preview_ends(_Asked(source, given, progress))
         if runtime is None or out is None:
             raise InputError(
-                "an export needs a runtime and a place to write to (`runtime`, `out`); what each "
-                "runtime supports the plan is shown without them too (`preview`)"
+                "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "
+                "how each runtime supports the plan, ask for a `preview`"
             )
         if runtime not in targets():
             raise UnknownName("runtime", runtime, targets())
         if v4_keys and runtime != "transformers":
             raise InputError(
-                f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys"
+                f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys; "
+                "leave it out"
             )
         if fold and runtime == LLAMA_CPP:
             raise InputError(
-                "`fold` is not for llama.cpp, which has an attention factor of its own"
+                "`fold` is not for llama.cpp, which has an attention factor of its own; leave it "
+                "out"
             )
         if dtype is not None:
             _check_dtype(dtype, runtime)
@@ -233,8 +235,8 @@ def _of_file(
 
     if dtype is not None:
         raise InputError(
-            f"`dtype` is not for a GGUF file, whose weights are copied as they are; {dtype} needs "
-            "the folder that it was converted from"
+            f"`dtype` is not for a GGUF file, whose weights are copied unchanged; for {dtype}, "
+            "give the folder that it was converted from"
         )
     assert source.path is not None
     return gguf_file.export(

@@ -113,8 +113,8 @@ def extend(
     budget: Annotated[
         int | str | None,
         Option(
-            "Evaluations of the search (40), or what the whole run may take: 1e9tok, 30m "
-            f"(default: {EVALUATIONS}).",
+            "Evaluations of the search (40), or a limit of the whole run: 1e9tok, 30m (default: "
+            f"{EVALUATIONS}).",
             "BUDGET",
         ),
     ] = None,
@@ -128,21 +128,24 @@ def extend(
     train_steps: Annotated[
         int | str,
         Option(
-            "Also train, so many steps, under the chosen schedule; auto trains where no schedule "
-            "works without (default: no training).",
+            "Also train N steps under the chosen schedule; auto trains only if no schedule works "
+            "without training (default: no training).",
             "N",
         ),
     ] = 0,
     train_corpus: Annotated[
         Corpus | None,
-        Option("Training text; evaluation text is excluded (default: the search's).", "FILE"),
+        Option(
+            "Training text, without the text of the evaluation (default: the text of the search).",
+            "FILE",
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        Option("Learning rate of the training (default: by the model's size).", "RATE"),
+        Option("Learning rate of the training (default: set by the model's size).", "RATE"),
     ] = None,
     batch: Annotated[
-        int | None, Option("Windows of a training step (default: by the model's size).")
+        int | None, Option("Windows of a training step (default: set by the model's size).")
     ] = None,
     short_limit: ShortLimit = SHORT_LIMIT,
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
@@ -216,15 +219,16 @@ def extend(
         to_train: Sequence[Document] = ()
         if train_corpus is not None:
             if not train_steps:
-                raise InputError("`train_corpus` is for a training: give its steps (`train_steps`)")
+                raise InputError("`train_corpus` needs a training: give its steps (`train_steps`)")
             to_train = as_documents(train_corpus, field, notice)
         if on is not None:
             if limit is not None and limit.unit != "evaluations":
                 raise InvalidValue(
                     "budget",
                     str(limit),
-                    "a run is planned to fit a budget where it takes place, not elsewhere (`on`)",
-                    "give evaluations (40), or leave it out",
+                    "settings that fit tokens or a time are found only on the machine of the run, "
+                    "not for another (`on`)",
+                    "give evaluations (40), or leave `budget` out",
                 )
             if limit is not None:
                 settings = replace(settings, evaluations=int(limit.amount))
@@ -300,12 +304,15 @@ def _check_over_ranks(limit: Budget | None, train_steps: int | str) -> None:
     """Refuse what ranks cannot do together, before anything is loaded."""
     if limit is not None and limit.unit == "seconds":
         raise InvalidValue(
-            "budget", str(limit), "ranks differ in time", "give tokens, such as 1e9tok"
+            "budget",
+            str(limit),
+            "under a limit of time, processes would stop at different points",
+            "give tokens, such as 1e9tok",
         )
     if train_steps:
         raise Unsupported(
-            "extend does not train over ranks; leave `train_steps` out, and train under the plan "
-            "that it finds: torchrun … ropewalk train MODEL --plan RUN/plan.json"
+            "extend does not train under torchrun; leave `train_steps` out, and train under the "
+            "plan that it finds: torchrun … ropewalk train MODEL --plan RUN/plan.json"
         )
 
 
@@ -345,7 +352,7 @@ def _within(
         return replace(settings, **whole)
     else:
         found = planned(settings, budget, seconds_of(loaded, settings.target_length))
-        notice("a budget in time depends on this machine; elsewhere the plan may be another")
+        notice("these settings fit the time on this machine; on another, the plan may differ")
     notice(
         f"within {budget}: up to {found.evaluations} evaluations of the search, {found.samples} "
         f"samples for each task at {', '.join(map(format_length, found.lengths))}, and up to "
@@ -354,7 +361,7 @@ def _within(
     )
     if settings.train_steps and not found.train_steps:
         needed = tokens_of(least(settings), window)
-        notice(f"no training fits, and none will be done; with one, it takes {needed:,} tokens")
+        notice(f"no training will be done: with it, the run takes at least {needed:,} tokens")
     return found
 
 

@@ -42,10 +42,12 @@ def fingerprint(
     ],
     *,
     plan: Annotated[
-        PlanLike | None, Option("The plan that is served (default: the unmodified model's).")
+        PlanLike | None,
+        Option("The plan that the server follows (default: none, the unmodified model)."),
     ] = None,
     length: Annotated[
-        Length | None, Option("The longest probe (default: up to the plan's target).")
+        Length | None,
+        Option("Length of the longest probe, in tokens (default: at most the target of the plan)."),
     ] = None,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",

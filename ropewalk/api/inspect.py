@@ -128,7 +128,8 @@ def inspect(
     model: ModelToRead,
     *,
     measure: Annotated[
-        bool, Option("Run the model, and weigh the theory by the variances of its queries.")
+        bool,
+        Option("Run the model, and weight the theory by the measured variances of its queries."),
     ] = False,
     corpus: Annotated[Corpus, Option("The text to measure on.", "FILE")] = "held-out",
     field: str = "text",

@@ -131,9 +131,9 @@ def plan(
     method: Annotated[
         str | None,
         Option(
-            "A method of `ropewalk methods`, or several: yarn+resonance; vendor is what the "
-            "model's vendor documents. Without one, all are compared, and -o writes the one that "
-            "ranks first.",
+            "A method of `ropewalk methods`, or several joined by +, as in yarn+resonance; vendor "
+            "is the extension that the model's vendor documents. Without a method, all are "
+            "compared, and -o writes the one that ranks first.",
             "METHOD",
         ),
     ] = None,
@@ -143,11 +143,12 @@ def plan(
         Option("A parameter of the method; repeatable.", "KEY=VALUE", shell=("--set",)),
     ] = None,
     log_n: Annotated[
-        LogNForm | None, Option("Scale queries by log n: everywhere, or only beyond.")
+        LogNForm | None,
+        Option("Scale queries by log n: everywhere, or only beyond the original length."),
     ] = None,
     kept_initial_positions: Annotated[
         int | None,
-        Option("Positions below N keep the plain angles, which no stock runtime can do.", "N"),
+        Option("Keep the plain angles at positions below N (no stock runtime supports this).", "N"),
     ] = None,
     layers: Annotated[
         Sequence[str] | None,
@@ -161,8 +162,7 @@ def plan(
         Option("The length that the model was trained at, where its config leaves that open."),
     ] = None,
     after_training: Annotated[
-        bool,
-        Option("Rank for use after fine-tuning at the target length, not without training."),
+        bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
     ] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -259,7 +259,7 @@ def plan(
                 trained_at = format_length(before.geometry.original_length)
                 notice(
                     f"warning: {source.name}: {name} needs training: the model is of no use under "
-                    f"this plan until it was trained under {name} at its original length of "
+                    f"this plan until it has been trained under {name} at its original length of "
                     f"{trained_at} (a plan to {trained_at}), which ropewalk has not measured"
                 )
             found = measured(name, scale, trained=after_training)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def precision(
     model: ModelToRun,
     *,
-    quick: Annotated[bool, Option("Few shifts and sequences, and no random weights.")] = False,
+    quick: Annotated[bool, Option("Measure few shifts and sequences, no random weights.")] = False,
     length: Annotated[
         Length | None,
         Option("Tokens per sequence (default: the window, up to 4k, or 512 with --quick)."),
@@ -52,14 +52,14 @@ def precision(
     arms: Annotated[
         Sequence[str] | None,
         Option(
-            "Number formats to compare: some of fp64, fp32, bf16, fp16 (default: all, with those "
-            "below).",
+            "Number formats to compare: some of fp64, fp32, bf16, fp16, or their variants "
+            "(default: all).",
         ),
     ] = None,
     shifts: Annotated[
         Sequence[int] | None,
         Option(
-            "Shifts of all positions to measure, 0 among them (default: the article's).",
+            "Shifts of all positions to measure, including 0 (default: those of the article).",
             advanced=True,
         ),
     ] = None,
@@ -79,14 +79,13 @@ def precision(
     run: Annotated[
         str | Path | None,
         RunFolder(
-            "Keep measurements here, and resume (default: keep nothing).",
+            "Keep measurements here, and resume from here (default: keep nothing).",
             "DIR",
             command="precision",
         ),
     ] = None,
     dtype: Annotated[
-        str,
-        Option("How to load the model; the formats compared are their own.", advanced=True),
+        str, Option("Number format to load in, whichever formats are compared.", advanced=True)
     ] = "float32",
     device: Device = "auto",
     allow_download: AllowDownload = False,

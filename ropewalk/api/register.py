@@ -65,5 +65,5 @@ def _made(
     except TypeError as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
     if name in known:
-        raise InputError(f"{kind} {name}: ropewalk has one of that name; name yours otherwise")
+        raise InputError(f"{kind} {name}: ropewalk has one of that name; choose another")
     return name, made

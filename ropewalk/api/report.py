@@ -47,7 +47,7 @@ def report(
     out: Annotated[
         str | Path | None,
         Option(
-            "The page. Default: report.html in the run (index.html for an index).",
+            "The page to write (default: report.html in the run, index.html for an index).",
             shell=("--output", "-o"),
         ),
     ] = None,
@@ -91,7 +91,8 @@ def report(
         page = page_of(folders[0])
     if not page.sections:
         raise InputError(
-            f"{paths[0]}: has no results yet; start the same command again to go on with it"
+            f"{paths[0]}: has no results yet; run the same command again to continue where it "
+            "stopped"
         )
     page = places.shareable(page, paths)
     content = document(page)

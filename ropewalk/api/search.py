@@ -95,8 +95,8 @@ def search(
     budget: Annotated[
         int | str | None,
         Option(
-            "Evaluations of all documents (40), tokens (1e9tok) or time (30m) of the search "
-            "(default: the strategy's own).",
+            "Limit of the search: evaluations on all documents (40), tokens (1e9tok) or time (30m) "
+            "(default: the strategy's own number of evaluations).",
             "BUDGET",
         ),
     ] = None,
@@ -105,7 +105,7 @@ def search(
         str | Own,
         Option(
             "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
-            "(mixed), or an objective of one's own (--plugin).",
+            "(mixed), or with an objective of your own (--plugin).",
             "NAME",
             advanced=True,
         ),
@@ -116,8 +116,8 @@ def search(
     beyond_critical: Annotated[
         bool,
         Option(
-            "Search only factors of at least s for pairs without a full turn in the trained "
-            "length, as LongRoPE2 does.",
+            "Search only factors of at least s, the extension factor, for pairs without a full "
+            "turn in the trained length, as LongRoPE2 does.",
             advanced=True,
         ),
     ] = False,
@@ -211,7 +211,7 @@ def search(
             raise InvalidValue(
                 "budget",
                 str(limit),
-                "how many forwards a time holds is only known on the machine that runs them",
+                "how many forwards fit into a time is only known on the machine that runs them",
                 "give evaluations (40), or tokens such as 1e9tok",
             )
         texts = as_documents(corpus, field, notice)
@@ -247,7 +247,10 @@ def search(
             if limit is not None and limit.unit == "seconds":
                 if ranks is not None:
                     raise InvalidValue(
-                        "budget", str(limit), "ranks differ in time", "give tokens, such as 1e9tok"
+                        "budget",
+                        str(limit),
+                        "under a limit of time, processes would stop at different points",
+                        "give tokens, such as 1e9tok",
                     )
                 settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
             check_search(loaded, texts, settings, ranks)
@@ -314,9 +317,9 @@ def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
 
     if by_heads(load_stock_config(source.folder), ranks.per_copy):
         ranks.by_heads = True
-        notice("each rank holds its heads, and their part of the cache")
+        notice("each rank holds its share of the heads, and their part of the cache")
     else:
-        notice("each rank holds its part of every layer; a rank reads a whole document")
+        notice("each rank holds its part of every layer, and reads whole documents")
 
 
 def _tokens_in(

@@ -156,13 +156,13 @@ def train(
     corpus: Annotated[
         Corpus | Mapping[str, Corpus] | None,
         Option(
-            "Text to train on, as `ropewalk data build` takes it, or the folder that it built; "
-            "with the name of its domain where there are several. Repeatable.",
+            "Text to train on, as `ropewalk data build` takes it, or the folder that it built. "
+            "With several domains, name the domain of each. Repeatable.",
             "[DOMAIN=]FILE",
         ),
     ] = None,
     to: Annotated[
-        Length | None, Option("Target length, such as 32k (default: the plan's).")
+        Length | None, Option("Target length, such as 32k (default: that of the plan).")
     ] = None,
     plan: Annotated[
         PlanLike | Sequence[PlanLike] | None,
@@ -171,22 +171,22 @@ def train(
     method: Annotated[
         str | None,
         Option(
-            "Plan by a method of `ropewalk methods`, or by `search` (default: the recipe's, or "
-            "what `ropewalk plan --after-training` ranks first).",
+            "Plan by a method of `ropewalk methods`, or by `search` (default: that of the recipe, "
+            "or the one that `ropewalk plan --after-training` ranks first).",
             "METHOD",
         ),
     ] = None,
     recipe: Annotated[
         Literal["anchor", "base-bound", "longrope-llama", "longrope-mistral"] | None,
-        Option("A paper's values for all that is not given."),
+        Option("Use this paper's values for all options that are not given."),
     ] = None,
     steps: Annotated[
         int | Sequence[int] | None,
-        Option("Steps, for all stages or for each (default: the recipe's).", "N[,N…]"),
+        Option("Steps, one number for all stages or for each (default: the recipe's).", "N[,N…]"),
     ] = None,
     stages: Annotated[
         Sequence[Length] | None,
-        Option("Train at these lengths in turn; each stage's plan composes on the one before."),
+        Option("Train at these lengths in turn; each stage's plan builds on the one before."),
     ] = None,
     run: Annotated[
         str | Path | None,
@@ -203,7 +203,8 @@ def train(
         ),
     ] = None,
     batch: Annotated[
-        int | None, Option("Windows of a step, over all ranks (default: the recipe's, or 8).")
+        int | None,
+        Option("Windows of a step, on all ranks together (default: the recipe's, or 8)."),
     ] = None,
     learning_rate: Annotated[
         float | None, Option("Learning rate (default: the recipe's, or 2e-5).", "RATE")
@@ -211,7 +212,7 @@ def train(
     lora: Annotated[
         int | None,
         Option(
-            "Train adapters of this rank instead of the weights; the export has them merged.",
+            "Train LoRA adapters of this rank instead of the weights; the export merges them.",
             "RANK",
         ),
     ] = None,
@@ -226,8 +227,7 @@ def train(
         ),
     ] = None,
     warmup: Annotated[
-        int,
-        Option("Steps over which the learning rate rises to its value.", "STEPS", advanced=True),
+        int, Option("Steps until the learning rate has its full value.", "STEPS", advanced=True)
     ] = 0,
     weight_decay: Annotated[
         float | None,
@@ -243,7 +243,7 @@ def train(
     mixed_windows: Annotated[
         bool,
         Option(
-            "Every other step reads documents of at most the original length, each by itself, "
+            "Every second step reads documents of at most the original length, each by itself, "
             "under the original frequencies.",
             advanced=True,
         ),
@@ -251,7 +251,7 @@ def train(
     search_between: Annotated[
         bool,
         Option(
-            "Search the schedule of each stage after the first, on the model so far.",
+            "Search the schedule of each stage after the first, on the model as trained so far.",
             advanced=True,
         ),
     ] = False,
@@ -261,7 +261,8 @@ def train(
     budget: Annotated[
         int | str | None,
         Option(
-            "Evaluations (40) or tokens (1e9tok) of each search (default: the strategy's own).",
+            "Limit of each search: evaluations (40) or tokens (1e9tok) (default: the strategy's "
+            "own number of evaluations).",
             "BUDGET",
             advanced=True,
         ),
@@ -269,8 +270,8 @@ def train(
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read, repeatable; or a paper's, such as "
-            "prolong-64k.",
+            "The share of a domain in the tokens that are read, repeatable; or the mixture of a "
+            "paper, such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
             advanced=True,
@@ -281,7 +282,7 @@ def train(
         Option("The share of long documents in the tokens of each domain.", "SHARE", advanced=True),
     ] = None,
     long_from: Annotated[
-        Length, Option("From how many tokens on a document counts as long.", advanced=True)
+        Length, Option("The number of tokens from which a document counts as long.", advanced=True)
     ] = 4096,
     tokenizer: Annotated[
         Model | None,
@@ -294,14 +295,15 @@ def train(
     sequence_parallel: Annotated[
         int,
         Option(
-            "Under torchrun: ranks that share each window, by stretches of it (Ulysses).",
+            "Under torchrun: number of ranks that share each window, one stretch each (Ulysses).",
             advanced=True,
         ),
     ] = 1,
     replicate: Annotated[
         int,
         Option(
-            "Under torchrun: copies of the weights; the other ranks share each copy.",
+            "Under torchrun: number of copies of the weights, each shared by an equal part of the "
+            "ranks.",
             advanced=True,
         ),
     ] = 1,
@@ -405,8 +407,8 @@ def train(
             _check_method(method, known, len(lengths), served, notice)
         if tokenizer is not None and not from_config:
             raise InputError(
-                "another tokenizer (`tokenizer`) is for random weights (`from_config`); leave it "
-                "out: trained weights know the model's own"
+                "another tokenizer (`tokenizer`) is only for random weights (`from_config`), since "
+                "trained weights know the model's own; leave it out"
             )
         words = source if tokenizer is None else resolve(tokenizer, allow_download=allow_download)
         check_domains(shares or {}, text.domains)
@@ -567,8 +569,8 @@ class _Asked:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
         if self.searches and self.execution.ranks > 1:
             raise Unsupported(
-                "a training under torchrun does not search; search first (`ropewalk search`, under "
-                "torchrun too), and give the plan of each stage (`plan`)"
+                "a training under torchrun does not search; search first (`ropewalk search`, which "
+                "can run under torchrun), and give the plan of each stage (`plan`)"
             )
 
 
@@ -603,7 +605,7 @@ class _Text:
                     "weights",
                     weights,
                     f"{corpus} was built without weights",
-                    "build it with them (`ropewalk data build`), or leave this out",
+                    "build it with them (`ropewalk data build`), or leave `weights` out",
                 )
             return cls({}, field, weights, Path(corpus), store.with_text, allow_download)
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
@@ -661,13 +663,13 @@ def _check_method(
         raise InvalidValue(
             "method",
             method,
-            f"the model serves {format_length(served)} already, so nothing is planned",
+            f"the model serves {format_length(served)} already, so there is nothing to plan",
             "leave the method out, give a plan (`plan`), or train at a longer length",
         )
     if method is not None or recipe is not None:
         notice(
-            f"the model serves {format_length(served)} already: training at that length follows "
-            f"its own frequencies, not {method or (recipe and recipe.method)}"
+            f"the model serves {format_length(served)} already: training at that length uses its "
+            f"own frequencies, not {method or (recipe and recipe.method)}"
         )
 
 
@@ -699,7 +701,10 @@ def _budget(given: int | str | None) -> Budget | None:
     budget = None if given is None else as_budget(given)
     if budget is not None and budget.unit == "seconds":
         raise InvalidValue(
-            "budget", given, "a search of a stage counts no time", "write 40 or 1e9tok"
+            "budget",
+            given,
+            "the search of a stage cannot be limited in time",
+            "write evaluations (40) or tokens (1e9tok)",
         )
     return budget
 

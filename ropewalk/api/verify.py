@@ -24,11 +24,12 @@ def verify(
     model_on_disk: Annotated[str | Path, Argument("A transformers folder or a GGUF file.", "OUT")],
     *,
     plan: Annotated[
-        PlanLike | None, Option("The plan that it should follow (default: its own settings).")
+        PlanLike | None,
+        Option("The plan that the model should follow (default: the settings in its files)."),
     ] = None,
     length: Annotated[
         Length | None,
-        Option("The length that it should serve, such as 128k (default: its own)."),
+        Option("The length that the model should serve, such as 128k (default: as stated)."),
     ] = None,
     runtimes: Annotated[
         Sequence[str],
@@ -42,7 +43,7 @@ def verify(
     run: Annotated[
         bool,
         Option(
-            "Run the model where its weights and its runtime are here; its files are checked in "
+            "Also run the model, if its weights and its runtime are here; its files are checked in "
             "any case."
         ),
     ] = True,

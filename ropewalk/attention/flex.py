@@ -45,7 +45,7 @@ def attend(
     inputs.check(query, key, value, layout, obstacle)
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     if learns and query.device.type == "cpu":
-        raise Unsupported("flex has no backward on cpu; per_document and reference have")
+        raise Unsupported("flex has no backward pass on the CPU; use per_document or reference")
     # Padding goes last rather than away, so that all windows of one length share one kernel.
     tokens = layout.order.size
     missing = (0, 0, 0, layout.length - tokens)

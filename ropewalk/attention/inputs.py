@@ -31,7 +31,7 @@ def check(
                 f"{name}.shape[2]",
                 tensor.shape[2],
                 f"the layout has {layout.length} tokens",
-                "give the layout of this window, with padded_to where the window is longer",
+                "give the layout of this window, with padded_to if the window is longer",
             )
         for kind in ("device", "dtype"):
             if getattr(tensor, kind) != getattr(query, kind):
@@ -46,14 +46,14 @@ def check(
             "key.shape, value.shape",
             (tuple(key.shape), tuple(value.shape)),
             f"query.shape is {tuple(query.shape)}",
-            "batch and head_dim must be the same in all three, heads in key and value",
+            "give all three the same batch and head_dim, and key and value the same heads",
         )
     if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
         raise InvalidValue(
             "query.shape[1]",
             query.shape[1],
             f"must be a multiple of the {key.shape[1]} key heads",
-            "every key head serves equally many query heads",
+            "give each key head the same number of query heads",
         )
     if reason := obstacle(query.device, query.dtype, layout):
         raise Unsupported(f"{reason}; attention.choose(device, dtype, layout) finds an engine")

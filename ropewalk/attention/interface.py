@@ -175,7 +175,7 @@ class _Window:
                     row.length,
                     f"the batch has {local} tokens"
                     + (f" on each of {ranks} ranks" if ranks > 1 else ""),
-                    "give the layout of the whole window, with padding where it is padded",
+                    "give the layout of the whole window, including its padding",
                 )
         self.rows = [_padded(row, local * ranks) for row in rows]
         self.here = slice(rank * local, (rank + 1) * local)
@@ -248,11 +248,13 @@ def _refuse_context(
     local = window.here.stop - window.here.start
     if key.shape[2] != local:
         raise Unsupported(
-            f"a layout describes a whole window, but of {key.shape[2]} keys {local} are new here: "
-            "with a cache, pass the layout to a forward call over all tokens"
+            f"a layout describes a whole window, but only {local} of {key.shape[2]} keys are new "
+            "here: with a cache, pass the layout to a forward call over all tokens"
         )
     if kwargs.get("is_causal") is False or not getattr(module, "is_causal", True):
-        raise Unsupported("a layout is causal, but this attention looks both ways")
+        raise Unsupported(
+            "a layout is causal, but this attention looks both ways; leave the layout out"
+        )
     if dropout:
         raise Unsupported(
             f"attention dropout = {dropout} cannot be combined with a layout; "
@@ -262,9 +264,9 @@ def _refuse_context(
     sliding_window = kwargs.get("sliding_window")
     if sliding_window is not None and sliding_window < reach:
         raise Unsupported(
-            f"this layer's sliding_window = {sliding_window} cuts off what the layout shows, "
-            f"which looks back over {reach} tokens; "
-            "set sliding_window to None in the model's config, or use shorter documents"
+            f"this layer's sliding_window = {sliding_window} is shorter than the {reach} tokens "
+            "over which the layout looks back; set sliding_window to None in the model's config, "
+            "or use shorter documents"
         )
     if isinstance(attention_mask, DeferredMask):
         if attention_mask.padding is not None:

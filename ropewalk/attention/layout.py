@@ -376,8 +376,8 @@ def _check_document_ids(document_ids: IntArray, anchor_length: int) -> None:
         raise InvalidValue(
             f"document_ids[{i}]",
             int(document_ids[i]),
-            f"after an anchor of {anchor_length} tokens there are documents (0 and up) and "
-            f"padding ({PADDING})",
+            f"after an anchor of {anchor_length} tokens only documents (0 and up) and padding "
+            f"({PADDING}) may follow",
             "renumber it",
         )
 

@@ -41,8 +41,8 @@ def attend(
     batch, heads, _, head_dim = query.shape
     if head_dim > 256 or head_dim % 8:
         raise Unsupported(
-            f"varlen takes head sizes up to 256 in steps of 8, this one is {head_dim}; "
-            "per_document and flex take others"
+            f"varlen takes head sizes up to 256 in steps of 8, not {head_dim}; use per_document or "
+            "flex"
         )
     index = _sequences(layout, batch, query.device)
     packed = [_rows(pack(tensor, layout)) for tensor in (query, key, value)]

@@ -89,8 +89,8 @@ def audit(
         )
     if wheel is not None and source.kind == "GGUF file":
         raise InputError(
-            f"{source.name}: is a GGUF file, and the wheels that are read are of runtimes that "
-            "load folders; give the folder that it was converted from"
+            f"{source.name}: is a GGUF file, and --wheel only judges runtimes that load folders; "
+            "give the folder that it was converted from"
         )
     if source.kind == "GGUF file":
         loading = [name for name, each in every().items() if each.loads_files]

@@ -135,7 +135,8 @@ _QUIET = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no progress and no notices but warnings.")
+        bool,
+        typer.Option("--quiet", "-q", help="Show warnings only: no progress and no other notices."),
     ],
 )
 
@@ -149,8 +150,8 @@ _PLUGIN = inspect.Parameter(
         typer.Option(
             "--plugin",
             metavar="FILE",
-            help="Run this Python code first, with your rights: it registers methods, tasks or "
-            "objectives. Repeatable.",
+            help="Run this Python code first, with your permissions: it registers methods, tasks "
+            "or objectives. Repeatable.",
         ),
     ],
 )
@@ -182,8 +183,8 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
             raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
         if kind := only_in_python(value):
             raise InputError(
-                f"{file}: was started in Python with a {kind} as `{name}`, which no file holds; "
-                f"give `{name}` here"
+                f"{file}: was started in Python with a {kind} as `{name}`, which cannot be stored "
+                f"in a file; give `{name}` here"
             )
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in given:

@@ -42,8 +42,8 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            help="MODEL is a trainer's folder: evaluate its last N checkpoints, and show the mean "
-            "and range of each score.",
+            help="Take MODEL as a trainer's folder, evaluate its last N checkpoints, and show the "
+            "mean and range of each score.",
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -52,7 +52,7 @@ def command(
     """Measure retrieval and perplexity at several context lengths, with intervals."""
     if dry_run:
         if checkpoints is not None:
-            raise InputError("a preview is of one model: leave out --checkpoints, or --dry-run")
+            raise InputError("a preview covers one model: leave out --checkpoints, or --dry-run")
         show_cost(call.preview(), as_json=as_json)
         return
     found: Evaluated | EvaluatedCheckpoints

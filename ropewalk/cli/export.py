@@ -57,7 +57,7 @@ def _show(exported: Exported) -> None:
     if exported.load:
         say(f"  {exported.load}")
     if exported.elsewhere:
-        say("or, in Ollama (by its rules, not run):")
+        say("or, in Ollama (predicted from its rules, not run):")
     for line in exported.elsewhere:
         say(f"  {line}")
     if exported.overrides:

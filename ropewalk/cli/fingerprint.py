@@ -58,7 +58,7 @@ def command(
     model = Path(call.given["model"])
     file = model if model.is_file() else None
     if file is not None and ({"plan", "length"} & set(call.given) or output is not None):
-        raise InputError(f"{file}: is a file, made with its plan; give only --server URL with it")
+        raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
     own = file or call()
     if output is not None and not isinstance(own, Path):

@@ -59,7 +59,8 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
     ] = None,
     details: Annotated[
-        bool, typer.Option(help="Without a method: also the theory of each, and those left out.")
+        bool,
+        typer.Option(help="Without --method: also show the theory of each, and those left out."),
     ] = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,

@@ -38,7 +38,8 @@ JsonOption = Annotated[
 DryRunOption = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Only show what would be done, and what it takes here or --on a machine."
+        "--dry-run",
+        help="Only show what would be done, and its cost here or on another machine (--on).",
     ),
 ]
 OverwriteOption = Annotated[

@@ -37,13 +37,13 @@ def measured_step(
     """Bytes of one rank at the peak of a step of one window, all weights trained, by part."""
     if torch.__version__.rpartition(".")[0] not in TESTED:
         raise Unsupported(
-            f"a step can be measured on fake tensors with torch {', '.join(TESTED)}, whose private "
-            f"parts this needs, and here is {torch.__version__}; leave out --measure"
+            f"a step can be measured on fake tensors only with torch {', '.join(TESTED)}, whose "
+            f"private parts this needs, not with {torch.__version__}; leave out --measure"
         )
     if ranks < 2:
         raise Unsupported(
-            "a step is measured on fake tensors for several devices, and this is one; leave out "
-            "--measure, or give a machine of several, such as 8xh100"
+            "a step is measured on fake tensors only for several devices, and this machine has "
+            "one; leave out --measure, or give a machine of several, such as 8xh100"
         )
     depths = (SHALLOW, DEEP)
     with _group(ranks):
@@ -57,7 +57,7 @@ def measured_step(
 @contextmanager
 def _group(ranks: int) -> Iterator[None]:
     if dist.is_initialized():
-        raise Unsupported("a step is not measured on fake tensors under torchrun; run it alone")
+        raise Unsupported("a step is not measured on fake tensors under torchrun; run without it")
     store = importlib.import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=store)
     try:

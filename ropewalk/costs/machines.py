@@ -86,5 +86,5 @@ def _here() -> Machine:
 def _unknown(text: str) -> InvalidValue:
     names = ", ".join(row.name for row in table())
     return InvalidValue(
-        "on", text, f"is no machine of the table ({names})", "write 8xh100, 2x24GiB or here"
+        "on", text, f"is not a machine of the table ({names})", "write 8xh100, 2x24GiB or here"
     )

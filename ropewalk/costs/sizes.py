@@ -162,7 +162,7 @@ class _Text:
             raise InvalidValue(
                 key,
                 None,
-                f"the config of this {self.type} states none, and a cost needs it",
+                f"is missing in the config of this {self.type}, and the cost depends on it",
                 "give the config.json of the model itself",
             )
         return self.count(key, value)
@@ -170,7 +170,7 @@ class _Text:
     def count(self, key: str, value: object, least: int = 0, most: int = _MOST) -> int:
         found = whole_number(value, key)
         if not least <= found <= most:
-            raise InvalidValue(key, found, "is no size of a model", "correct the config")
+            raise InvalidValue(key, found, "is not a model's size", "correct the config")
         return found
 
     def number(self, key: str, default: int = 0, least: int = 0) -> int:

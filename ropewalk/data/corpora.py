@@ -45,8 +45,8 @@ def read_documents(
     if isinstance(source, str) and source.startswith(HUB):
         if not (allow_download or Path(source.removeprefix(HUB).split(":")[0]).exists()):
             raise InputError(
-                f"{source}: is not read from the network unless `data build` or `train` is asked "
-                "to; add --allow-download there, or name a file"
+                f"{source}: is not read from the network, except by `data build` and "
+                "`train`; add --allow-download there, or name a file"
             )
         found = rows.hub(source, fields)
         return (rows.document(row, field, weights, talks) for row in found)

@@ -130,7 +130,7 @@ def groups(
         raise InvalidValue(
             "tokens",
             wanted,
-            "an epoch would hold less than the longest document of any domain",
+            "an epoch would be shorter than the longest document of any domain",
             "give more tokens",
         )
     return found

@@ -116,7 +116,7 @@ def pack(
     """
     own = _checked(lengths)
     if whole_number(capacity, "capacity") < 1:
-        raise InvalidValue("capacity", capacity, "must be at least 1", "give tokens of a window")
+        raise InvalidValue("capacity", capacity, "must be at least 1", "give a window's length")
     check_member(filling, get_args(Filling), "filling")
     check_member(overflow, get_args(Overflow), "overflow")
     fill = _best_fit if filling == "best_fit" else _greedy
@@ -145,7 +145,7 @@ def _checked(lengths: ArrayLike) -> IntArray:
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InvalidValue(
             "lengths", f"an array of {given.dtype} of shape {given.shape}",
-            "must be one whole number a document", "count the tokens of each document",
+            "must be one whole number for each document", "count the tokens of each document",
         )  # fmt: skip
     if given.size and given.min() < 0:
         at = int(np.argmin(given))

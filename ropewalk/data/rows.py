@@ -81,14 +81,14 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
     value = row.fields
     if not isinstance(value, dict):
         raise InputError(
-            f"{row.place}: is not a JSON object; each line must be one with the text in it"
+            f"{row.place}: is not a JSON object; each line must be an object that holds the text"
         )
     own = _filled(row, value, field) if columns(field) != [field] else value.get(field)
     place = f"{row.place}: {field}"
     if isinstance(own, list) and own and isinstance(own[0], dict):
         if weights is not None:
             raise InvalidValue(
-                "weights", weights, "does not go with conversations", "their answers weigh 1"
+                "weights", weights, "does not go with conversations", "omit it: answers weigh 1"
             )
         talks, messages = _needed(talks, place), _messages(own, place)
         try:
@@ -102,7 +102,7 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
     if not isinstance(own, str):
         known = ", ".join(islice(map(str, value), 8)) or "nothing"
         raise InvalidValue(
-            place, own, "must be the text of a document", f"there are: {known} (`field`)"
+            place, own, "must be the text of a document", f"give another `field`: {known}"
         )
     return Document(row.name, own, _weights(value, weights, len(own), row))
 
@@ -174,7 +174,7 @@ def checked(found: NDArray[Any], place: str, talks: Talks) -> IntArray:
     """Tokens that the model has."""
     tokens = found.astype(np.int64)
     if tokens.min(initial=0) < 0:
-        raise InvalidValue(place, int(tokens.min()), "is no token", "write tokens of 0 and more")
+        raise InvalidValue(place, int(tokens.min()), "is not a token", "tokens are 0 or more")
     try:
         talks.check([int(tokens.max(initial=0))])
     except InputError as error:
@@ -208,7 +208,8 @@ def _weights(
             raise InvalidValue(
                 place,
                 [start, end],
-                f"must rise, not overlap, and lie within the {length} characters of the text",
+                f"must be in rising order without overlap, within the {length} characters of the "
+                "text",
                 remedy,
             )
         if not 0 <= weight <= MOST_WEIGHT:
@@ -258,7 +259,7 @@ def saved(folder: Path, fields: Sequence[str]) -> Iterator[Row]:
     for name in names:
         path = folder / str(name)
         if Path(str(name)).name != name or not path.is_file() or path.is_symlink():
-            raise InputError(f"{folder / STATE}: {name!r} is no file of this folder")
+            raise InputError(f"{folder / STATE}: {name!r} is not a file of this folder")
         try:
             with pyarrow.memory_map(str(path)) as raw:
                 table = pyarrow.ipc.open_stream(raw)
@@ -278,7 +279,7 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
         import datasets
     name, split, config, *more = [*named.removeprefix(HUB).split(":"), "", ""][:4]
     if not name or (more and more[0]):
-        raise InvalidValue("corpus", named, "is no name", "write hub:NAME:SPLIT:CONFIG")
+        raise InvalidValue("corpus", named, "is not a name", "write hub:NAME:SPLIT:CONFIG")
     split = split or "train"
     try:
         stream = datasets.load_dataset(name, config or None, split=split, streaming=True)
@@ -295,8 +296,8 @@ def _until_cut(stream: Iterable[Any], named: str) -> Iterator[Any]:
         yield from stream
     except Exception as error:  # of many kinds: of the network, or of files that are damaged
         raise InputError(
-            f"{named}: the stream ended early ({_first_line(error)}); run the same "
-            "command again, which goes on"
+            f"{named}: the stream ended early ({_first_line(error)}); run the same command again "
+            "to continue where it stopped"
         ) from None
 
 

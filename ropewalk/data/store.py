@@ -167,8 +167,8 @@ class _Build:
                 raise self._changed("the store was finished")
             if file.read_text(encoding="utf-8") != self._manifest():
                 raise InputError(
-                    f"{file}: was edited since it was written; remove it, and run the same "
-                    "command again to have it written anew"
+                    f"{file}: was edited since it was written; remove it, and run the same command "
+                    "again to write it anew"
                 )
             return
         waiting: list[_Tokenised] = []
@@ -353,7 +353,7 @@ class TokenStore:
             raise InputError(f"{folder}: is not finished; run the same `data build` again")
         fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
         if (found := fields.text("format")) != FORMAT:
-            raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}")
+            raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}; build it again")
         self.tokenizer_sha256 = fields.text("tokenizer_sha256")
         names = fields.items("domains")
         _check_names(names, fields.of("domains"))

@@ -33,12 +33,12 @@ def with_able_tasks(evaluation: Evaluation, progress: Progress) -> Evaluation:
     failed = [f"{task} ({rate:.0%})" for task, rate in rates.items() if task not in able]
     if not able:
         raise InputError(
-            f"the model does no task at {format_length(length)}: it answers fewer than "
+            f"the model can do no task at {format_length(length)}: it answers fewer than "
             f"{LEAST:.0%} of {SAMPLES} questions right in each; name tasks, or give longer lengths"
         )
     if failed:
         evaluation.notice(
-            f"left out, since of {SAMPLES} other samples at {format_length(length)} fewer than "
-            f"{LEAST:.0%} are right: {', '.join(failed)}"
+            f"left out, since the model answers fewer than {LEAST:.0%} of {SAMPLES} other samples "
+            f"at {format_length(length)} right: {', '.join(failed)}"
         )
     return replace(evaluation, settings=replace(settings, tasks=able))

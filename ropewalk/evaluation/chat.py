@@ -71,7 +71,7 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
         )
     if not asked or not answer or _ASKED in after:
         raise InputError(
-            "the model's chat template does not put a question and its answer as they are; measure "
+            "the model's chat template does not leave a question and its answer unchanged; measure "
             "without it (`chat` off)"
         )
     return Chat(before, after, end)

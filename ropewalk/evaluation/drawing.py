@@ -28,7 +28,7 @@ def drawn(
     shared = settings.mode == "shared_context"
     if shared and task.questions is None:
         if length == settings.lengths[0]:  # it is so at every length
-            notice(f"left out: {task.name} has one question on a text (mode shared_context)")
+            notice(f"left out: {task.name} has only one question on a text (mode shared_context)")
         return []
     try:
         return list(

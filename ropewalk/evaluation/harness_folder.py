@@ -69,8 +69,8 @@ def check_exportable(names: Sequence[str]) -> None:
         if task.score not in RULES.values():
             able = [t.name for t in tasks.every().values() if t.metric in RULES]
             raise Unsupported(
-                f"{name}: its score is code of its own, and a folder for the harness has only the "
-                f"rules {' and '.join(RULES)}; choose from {', '.join(able)}"
+                f"{name}: it is scored by code of its own, and a folder for the harness can only "
+                f"use the rules {' and '.join(RULES)}; choose from {', '.join(able)}"
             )
 
 

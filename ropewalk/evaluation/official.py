@@ -105,7 +105,7 @@ class Official:
             size = len(tokens) - len(encoder.bos) + allowance
             if size > length:
                 raise InputError(
-                    f"{path}, line {number + 1}: takes {size} tokens with this tokenizer, and is "
+                    f"{path}, line {number + 1}: takes {size} tokens with this tokenizer, but is "
                     f"for a length of {length}; make the inputs with the tokenizer of this model"
                 )
             sample = identity("official", name, digest, number, length, encoder.sha256)
@@ -143,7 +143,7 @@ class Official:
         if not place.resolve().is_relative_to(self.folder.resolve()):
             raise InvalidValue("path", path, "leads out of the folder", "keep the files inside it")
         if not place.is_file():
-            raise InputError(f"{place}: there is no such file, and the manifest names it")
+            raise InputError(f"{place}: there is no such file, but the manifest names it")
         found, size, number = hashlib.sha256(), 0, 0
         kept: list[tuple[int, bytes]] = []
         with place.open("rb") as file:
@@ -186,7 +186,7 @@ def read(folder: Path) -> Official:
                 own.of("sha256"), digest, "must be 64 hex digits", "write the file's SHA-256"
             )
         if (names[task], length) in files:
-            raise InvalidValue(own.path, task, f"stands twice at {length}", "keep one of them")
+            raise InvalidValue(own.path, task, f"is listed twice at {length}", "keep one of them")
         files[names[task], length] = path, digest
     fields.close()
     return Official(folder, identity(sorted([*key, *file] for key, file in files.items())), files)
@@ -214,5 +214,5 @@ def _read(line: bytes, source: str) -> tuple[str, tuple[str, ...]]:
     path = fields.of("outputs")
     references = tuple(text_value(each, path) for each in fields.items("outputs"))
     if not references or not all(references) or not prompt:
-        raise InvalidValue(path, list(references), "must answer a prompt", "check the line")
+        raise InvalidValue(path, list(references), "must be answers to a prompt", "check the line")
     return prompt, references

@@ -196,7 +196,8 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
         raise InvalidValue(
             "tokenizer",
             draft.answer,
-            f"comes back as {encoder.text(answer)!r} from its tokens, so it cannot be an answer",
+            f"turns into {encoder.text(answer)!r} when encoded and decoded, so it cannot be an "
+            "answer",
             "leave out the task, or check the tokenizer",
         )
     return prompt, answer

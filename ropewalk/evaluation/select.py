@@ -219,7 +219,9 @@ def paired(
 ) -> Paired:
     """The mean of the first minus that of the second, on the same documents."""
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise InvalidValue("losses", None, "must be finite to be compared", "leave out what failed")
+        raise InvalidValue(
+            "losses", None, "must be finite to be compared", "omit methods that failed"
+        )
     differences = first - second
     count = len(set(texts)) if texts else len(differences)
     clusters = texts if count >= FEWEST else None

@@ -42,14 +42,14 @@ class EvaluationSettings:
             raise InvalidValue(
                 "mode",
                 self.mode,
-                f"{read[0]} has official inputs, whose answers must be written",
+                f"{read[0]} has official inputs, whose answers must be generated",
                 "choose generate",
             )
         if self.mode == "shared_context" and not any(map(shares, self.tasks)):
             raise InvalidValue(
                 "tasks",
                 ", ".join(self.tasks),
-                "no task with several questions on one text, as mode shared_context asks them",
+                "none of these has several questions on one text, which mode shared_context needs",
                 f"add one of {', '.join(filter(shares, tasks.names()))}",
             )
 

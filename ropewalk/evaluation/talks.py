@@ -44,7 +44,7 @@ class TemplateTalks:
                 "(`field`), or take a model that has one"
             )
         if not any(message["role"] == ANSWERING for message in messages):
-            raise InputError(f"no message is of the role {ANSWERING!r}, so nothing would be learnt")
+            raise InputError(f"no message has the role {ANSWERING!r}, so nothing is learnt")
         self._check_spelled(messages)
         text = self._rendered(messages)
         if not self._tokenizer.is_fast:
@@ -65,7 +65,7 @@ class TemplateTalks:
             for begin, end in self._answers(messages, text):
                 answered |= (begins >= begin) & (begins < end)
         if not answered.any():
-            raise InputError("the chat template marks no part of it as an answer")
+            raise InputError("the chat template marks no part of the conversation as an answer")
         return self._without_blank_end(ids, answered)
 
     def _without_blank_end(self, ids: IntArray, answered: Any) -> tuple[IntArray, list[Weighted]]:
@@ -105,7 +105,7 @@ class TemplateTalks:
             messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **SETTINGS
         )
         if list(encoded["input_ids"]) != ids:
-            raise InputError("the chat template is not rendered the same twice")
+            raise InputError("the chat template renders the same conversation in two ways")
         return np.array(encoded["assistant_masks"], dtype=np.bool_)
 
     def _answers(self, messages: Messages, text: str) -> Iterator[tuple[int, int]]:
@@ -117,10 +117,10 @@ class TemplateTalks:
             through = self._rendered(messages[: number + 1])
             if not text.startswith(through) or not through.startswith(before):
                 raise InputError(
-                    "the chat template renders the beginning of a conversation otherwise than the "
-                    f"whole (message {number + 1}), so its answers cannot be told apart; give the "
-                    f"model a template with {_MARK} around answers, or make texts of the rows "
-                    "(`field`)"
+                    "the chat template renders the beginning of a conversation (up to message "
+                    f"{number + 1}) differently alone than within the whole, so its answers cannot "
+                    f"be told apart; give the model a template with {_MARK} around answers, or "
+                    "make texts of the rows (`field`)"
                 )
             end = through.rstrip()
             ended = any(end.endswith(special) for special in self._tokenizer.all_special_tokens)

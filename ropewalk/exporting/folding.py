@@ -71,8 +71,8 @@ def _without_attention_scaling(plan: ContextPlan) -> tuple[ContextPlan, float]:
     scalings = sorted({step.schedule.attention_scaling for step in steps})
     if len(scalings) > 1:
         raise Unsupported(
-            f"folding: this plan has the attention scalings "
-            f"{', '.join(f'{m:g}' for m in scalings)} by length, and weights have one"
+            "folding: this plan has the attention scalings "
+            f"{', '.join(f'{m:g}' for m in scalings)} by length, and weights can hold only one"
         )
     unscaled = tuple(map(_unscaled, steps))
     return replace(plan, schedules={FULL_ATTENTION: unscaled}), scalings[0] ** 2

@@ -170,8 +170,8 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     plan.check_layer_types(present.schedules)
     if FULL_ATTENTION not in plan.schedules:
         raise Unsupported(
-            f"layer types {sorted(plan.schedules)}: the export to GGUF writes models some of whose "
-            "layers attend to all of a text"
+            f"layer types {sorted(plan.schedules)}: the export to GGUF only writes models in which "
+            "some layers attend to the whole text"
         )
     schedule = only_schedule(plan)
     geometry, pairs = schedule.geometry, present.longest().geometry.pairs

@@ -113,7 +113,8 @@ def window_keys(config: Any, *, every: int) -> Keys:
     kinds = list(config.layer_types)
     if others := sorted({*kinds} - {FULL_ATTENTION, SLIDING_ATTENTION}):
         raise Unsupported(
-            f"layer_types: {', '.join(map(str, others))}, which llama.cpp does not have here"
+            f"layer_types: {', '.join(map(str, others))}, which llama.cpp does not have for this "
+            "model type"
         )
     windowed = [kind == SLIDING_ATTENTION for kind in kinds]
     if not any(windowed):

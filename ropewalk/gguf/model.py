@@ -233,8 +233,8 @@ class GGUFModel:
                 own, shape = self._of_experts(name, own), (len(own), *shape)
             elif len(own) > 1:
                 raise InputError(
-                    f"{self.checkpoint.folder}: holds {own[0][0]} and {own[1][0]}, which are one "
-                    "tensor of the file; get the model again"
+                    f"{self.checkpoint.folder}: holds {own[0][0]} and {own[1][0]}, which become "
+                    "the same tensor of a GGUF file; download the model again"
                 )
             stored_as = packed or self._kind(name, shape)
             tensors.append(_Tensor(name, shape, stored_as, tuple(own)))
@@ -253,7 +253,7 @@ class GGUFModel:
             if missing := sorted(every - own):
                 raise InputError(
                     f"{self.checkpoint.folder}: layer {index} has no {', '.join(missing[:3])}, as "
-                    "other layers have; get the model again, whole"
+                    "other layers have; download the complete model again"
                 )
 
     def _shape(
@@ -269,7 +269,8 @@ class GGUFModel:
             ).shape
         except KeyError as error:
             raise InputError(
-                f"{self.checkpoint.folder}: holds {source} without {error.args[0]}; get it whole"
+                f"{self.checkpoint.folder}: holds {source} without {error.args[0]}; download the "
+                "complete model again"
             ) from None
         except (RuntimeError, IndexError):
             raise self._ill_shaped(source, stored[source]) from None
@@ -358,7 +359,7 @@ class GGUFModel:
         if not stored.is_floating_point():
             raise InputError(
                 f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, not as a "
-                "floating-point weight; get the model again, or one that is not quantised"
+                "floating-point weight; download the model again, or one that is not quantised"
             )
         exact = stored.to(torch.float32)
         return exact if self.rewrite is None else self.rewrite(source, exact)

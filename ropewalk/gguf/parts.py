@@ -35,7 +35,7 @@ def read_parts(path: str | Path) -> tuple[GGUFHeader, ...]:
     own = _NAME.fullmatch(header.path.name)
     if not isinstance(number, int) or not 0 <= number < count:
         raise InputError(
-            f"{path}: states part {number} of {count}, which is none; split the model again"
+            f"{path}: states part {number} of {count}, which cannot be; split the model again"
         )
     if own is None or (int(own["number"]), int(own["count"])) != (number + 1, count):
         raise InputError(

@@ -76,8 +76,8 @@ def check_windows_unscaled(setting: Setting) -> None:
     if setting.attention != 1:
         raise Unsupported(
             f"an attention scaling ({_ATTENTION} = {setting.attention:.6g}) would multiply the "
-            "layers with a sliding window as well, which the plan leaves as they are; plan without "
-            "it, or with yarn's own"
+            "layers with a sliding window as well, which the plan leaves unchanged; plan without "
+            "that scaling, or with yarn's own"
         )
 
 
@@ -93,8 +93,9 @@ def setting_in(own: Architecture, schedule: RotarySchedule, *, by_factors: bool 
     if schedule.softmax_scaling != 1:
         if geometry.rotary_dim != geometry.head_dim:
             raise Unsupported(
-                "llama.cpp has no softmax scaling, and it cannot go into cos and sin, which turn "
-                f"only {geometry.rotary_dim} of {geometry.head_dim} dimensions; plan without it"
+                "llama.cpp has no softmax scaling, and scaling cos and sin instead "
+                f"reaches only {geometry.rotary_dim} of {geometry.head_dim} dimensions; "
+                "plan without it"
             )
         attention *= schedule.softmax_scaling**0.5
     found = _plainest(own, schedule, own_yarn=not (by_factors and own.honours_factors))
@@ -103,8 +104,8 @@ def setting_in(own: Architecture, schedule: RotarySchedule, *, by_factors: bool 
         return replace(found, attention=1.0)
     if not own.attn_factor:
         raise Unsupported(
-            f"architecture {own.name}: normalises queries and keys once they are rotated, so that "
-            f"an attention scaling of {attention:.6g} has no effect; plan with 1"
+            f"architecture {own.name}: normalises queries and keys after rotating them, so that an "
+            f"attention scaling of {attention:.6g} has no effect; plan with 1"
         )
     return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
 
@@ -179,7 +180,7 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
         raise InvalidValue(
             "plan.schedules",
             sorted(plan.schedules),
-            "a GGUF file has one setting for all layers",
+            "the plan has settings by layer type, and a GGUF file has one setting for all layers",
             "create the plan from this file",
         )
     geometry, planned = geometry_of(header), plan.longest().geometry
@@ -282,8 +283,9 @@ def _usable(header: GGUFHeader) -> Architecture:
     own = architecture(header.architecture)
     if not own.known:
         raise Unsupported(
-            f"architecture {header.architecture!r}: what llama.cpp {build()} honours in it is not "
-            "known here, so no file is written for it; convert and check it with llama.cpp itself"
+            f"architecture {header.architecture!r}: it is not known which settings llama.cpp "
+            f"{build()} honours for it, so no file is written; convert and check it with llama.cpp "
+            "itself"
         )
     if not own.rotates:
         raise Unsupported(
@@ -294,8 +296,8 @@ def _usable(header: GGUFHeader) -> Architecture:
         if header.number(key):
             raise Unsupported(
                 f"{header.path}: {key} = {header.number(key):g} changes the base or the softmax in "
-                f"a way of {own.name}'s own, which no plan replaces; export from the folder that "
-                "the file was converted from"
+                f"a way specific to {own.name}, which no plan replaces; export from the folder "
+                "that the file was converted from"
             )
     return own
 

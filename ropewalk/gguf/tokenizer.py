@@ -99,7 +99,7 @@ class GGUFTokenizer:
         adds_eos = extra > adds_bos and whole[-1] == eos
         if extra != adds_bos + adds_eos:
             raise Unsupported(
-                f"this tokenizer makes {whole} of 'a', and llama.cpp can put at most BOS before "
+                f"this tokenizer turns 'a' into {whole}, and llama.cpp can put at most BOS before "
                 "and EOS behind a text; change its post-processor"
             )
         template = tokenizer.chat_template

@@ -120,8 +120,8 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
             prefixes = dict.fromkeys(present.schedules, "")
         if not set(prefixes) <= set(present.schedules):
             raise Unsupported(
-                f"{present.model}: its config names the layer types "
-                f"{sorted(present.schedules)}, its rotary module of {sorted(prefixes)}"
+                f"{present.model}: its config names the layer types {sorted(present.schedules)}, "
+                f"but its rotary module {sorted(prefixes)}"
             )
         found.append(_read(module, tuple(own_places), prefixes, present))
     return tuple(found)

@@ -77,7 +77,7 @@ class Checkpoint:
     def tensor(self, name: str) -> Tensor:
         """One tensor by its name."""
         if name not in self._places:
-            raise InputError(f"{self.folder}: holds no {name}; get the model again, whole")
+            raise InputError(f"{self.folder}: holds no {name}; download the complete model again")
         with safe_open(self._places[name], framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor

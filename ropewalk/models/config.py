@@ -269,10 +269,10 @@ class ConfigReader:
                 raise Unsupported(f"model type {shortened(model_type)}: {why}")
         if self.config.get(DUAL_CHUNK):
             raise Unsupported(
-                f"{self.prefix}{DUAL_CHUNK}: with dual chunk attention, positions "
-                "start again in each chunk, which no schedule says; SGLang follows it with "
+                f"{self.prefix}{DUAL_CHUNK}: with dual chunk attention, positions start again in "
+                "each chunk, which no schedule can express; SGLang follows it with "
                 "--attention-backend dual_chunk_flash_attn, and transformers, llama.cpp and vLLM "
-                "since 0.11 ignore it; remove the key to plan for what those do"
+                "since 0.11 ignore it; remove the key to plan for the latter"
             )
 
     @property
@@ -379,7 +379,7 @@ class ConfigReader:
             raise InvalidValue(
                 f"{self.prefix}{self.rope_key}",
                 dict(rope),
-                f"is flat, and models of type {shortened(self.model_type)} turn by a setting for "
+                f"is flat, and models of type {shortened(self.model_type)} need one setting for "
                 f"each layer type ({', '.join(layers)})",
                 "write one below the name of each",
             )

@@ -30,7 +30,7 @@ def check_divides(config: Any, ranks: int) -> str:
     if not plan:
         raise Unsupported(
             f"transformers has no plan to divide a model of type {own.model_type!r} over ranks; "
-            "run it with one rank to a copy (`ranks_per_copy` 1): copies share the samples"
+            "run it with one rank to a copy (`ranks_per_copy` 1), so that copies share the samples"
         )
     heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):

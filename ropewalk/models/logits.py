@@ -25,8 +25,8 @@ class Head:
         self._finish = _finishing(model.config)
         if self.body is model or self.projection is None:
             raise Unsupported(
-                f"{name_of(model)} has no language-model head apart from its layers, and ropewalk "
-                "needs the two apart; load a causal language model"
+                f"{name_of(model)} has no language-model head separate from its layers, which "
+                "ropewalk needs; load a causal language model"
             )
 
     @property

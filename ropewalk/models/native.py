@@ -149,7 +149,8 @@ def _as_given(stated: Stated, found: Lengths) -> Lengths:
         raise InvalidValue(
             TRAINED,
             given,
-            f"is below {reference}, from which {stated.original_key} makes the scaling count",
+            f"is below {reference}, the length from which the scaling counts "
+            f"({stated.original_key})",
             "give the length that the model was trained to under its scaling",
         )
     return Lengths(reference, given, found.served, conflict=found.conflict)

@@ -86,7 +86,7 @@ class Documented:
         if target <= self.reference:
             raise InputError(
                 f"{format_length(target)} is within the {format_length(self.reference)} of "
-                f"{self.models}, which needs no extension; leave the method away"
+                f"{self.models}, which needs no extension; leave the method out"
             )
         if found is None:
             raise InputError(f"{self.told(target)} Name another method, or a documented target")

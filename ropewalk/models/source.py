@@ -190,7 +190,7 @@ class Source:
             return self
         if self.kind in ("GGUF file", "live model") or self.installed is not None:
             raise InputError(
-                f"{self.name}: `trained_length` belongs to a config, and this is a {self.kind}; "
+                f"{self.name}: `trained_length` is only for a config, and this is a {self.kind}; "
                 "give the folder or the config.json that it was made from"
             )
         return replace(self, stated_length=length)
@@ -372,7 +372,7 @@ def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple
     if found and strict:
         raise InputError(
             f"{'; '.join(found)}: `strict` allows no assumption; correct the file, or leave "
-            "`strict` away"
+            "`strict` out"
         )
     for text in found:
         notice(f"warning: {text}")

@@ -152,9 +152,9 @@ def _proportional(setting: Config, geometry: RotaryGeometry, layer: str) -> Conf
     """The setting of a head whose slowest pairs rest, which only one rope type leaves so."""
     if setting["rope_type"] not in ("default", "linear"):
         raise Unsupported(
-            f"{layer}: {geometry.resting_pairs} of {geometry.pairs} pairs rest, and stock configs "
-            "can only give the others another base or divide all by one factor; plan with ntk, "
-            "base_change or linear, or install the plan with ropewalk"
+            f"{layer}: {geometry.resting_pairs} of {geometry.pairs} pairs do not rotate (frequency "
+            "0), and stock configs can only give the others another base or divide all by one "
+            "factor; plan with ntk, base_change or linear, or install the plan with ropewalk"
         )
     share = geometry.turning_pairs / geometry.pairs
     return {**setting, "rope_type": "proportional", "partial_rotary_factor": share}

@@ -106,7 +106,7 @@ class PrecisionSettings:
             if weights not in WEIGHTS:
                 raise InvalidValue("weights", weights, "is not a known kind", f"one of {WEIGHTS}")
         if self.length < 2:
-            raise InvalidValue("length", self.length, "has no next token", "give 2 or more")
+            raise InvalidValue("length", self.length, "needs a next token", "give 2 or more")
         if max(self.lengths) > self.length:
             raise InvalidValue(
                 "lengths",

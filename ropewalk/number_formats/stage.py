@@ -159,8 +159,8 @@ class Stage:
         schedule = self.plan.longest(layer_type)
         if schedule.kept_initial_positions:
             raise Unsupported(
-                f"{_name(self.given)} keeps initial positions unscaled, so it is not relative "
-                "by intent; measure the model without that plan"
+                f"{_name(self.given)} keeps initial positions unscaled, so its attention is not "
+                "meant to be relative; measure the model without that plan"
             )
         return schedule
 

@@ -205,7 +205,7 @@ def format_of(path: Path, key: str = "path") -> str:
     ending = path.suffix.lstrip(".").lower()
     if ending not in PICTURES:
         endings = " or ".join(f".{each}" for each in PICTURES)
-        raise InvalidValue(key, str(path), f"must end in {endings}", "name it so")
+        raise InvalidValue(key, str(path), f"must end in {endings}", "change the ending")
     return ending
 
 

@@ -143,7 +143,7 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     kind, table = reader.model_type, _table()
     if reader.path:
         raise Unsupported(
-            "what mlx-lm makes of a model with a part for text was not measured; judge it by "
+            "how mlx-lm reads a model with a separate text part was not measured; judge it by "
             "running it there"
         )
     if kind not in table["classes"]:
@@ -153,8 +153,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     row = _row(kind)
     if row is None:
         raise Unsupported(
-            f"what mlx-lm's class of {shortened(kind)} makes of a setting was not measured; judge "
-            "it by running it there"
+            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; judge it "
+            "by running it there"
         )
     form, layer_type = V5 if reader.config.get(V5) else V4, rope.get("layer_type")
     if form == V5 and not row["reads_v5"] and V4 in reader.config:
@@ -168,8 +168,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     outcome = outcomes.get("default" if name == "mrope" else name, outcomes.get(ANY))
     if outcome is None:
         raise Unsupported(
-            f"what mlx-lm's class of {shortened(kind)} makes of rope type {shortened(name)}, "
-            f"stated in {form}, was not measured; judge it by running it there"
+            f"how mlx-lm's class of {shortened(kind)} reads rope type {shortened(name)}, stated in "
+            f"{form}, was not measured; judge it by running it there"
         )
     return str(outcome), form, rope
 

@@ -66,8 +66,7 @@ def read(config: Config) -> Reading:
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if name in _OTHERS:
             raise Unsupported(
-                f"what Ollama's converter makes of a setting of {name} is not written down here; "
-                f"{_EXPORT}"
+                f"how Ollama's converter reads a setting of {name} is not known; {_EXPORT}"
             )
         if name not in (*_LLAMA, *_NO_SCALING, _QWEN2):
             raise InvalidValue(
@@ -109,7 +108,7 @@ def _check_head(reader: ConfigReader) -> None:
         raise InvalidValue(
             "head_dim",
             head,
-            f"Ollama's converter of Llama has {width} / {heads} dimensions turn",
+            f"Ollama's converter of Llama makes {width} / {heads} dimensions turn",
             _EXPORT,
         )
 

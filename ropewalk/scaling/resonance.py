@@ -20,7 +20,7 @@ def schedule(start: RotarySchedule, target_length: int) -> RotarySchedule:
         raise InvalidValue(
             "target_length",
             target_length,
-            f"resonance does not extend, and the start serves {start.length}",
+            f"resonance does not extend, and the model serves {start.length}",
             "apply it after a method that does: yarn+resonance",
         )
     whole = np.maximum(np.round(start.wavelengths), 1)

@@ -110,7 +110,7 @@ class Space:
                 "beyond_critical",
                 self.beyond_critical,
                 "bounds the factors of an extension, and recovery extends nothing",
-                "leave one of the two out",
+                "leave `beyond_critical` or `recover` out",
             )
         if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
             raise InvalidValue(
@@ -124,7 +124,7 @@ class Space:
                 "highest_factor",
                 self.highest_factor,
                 f"pairs beyond the critical one need factors of at least s = {self.scale:g}",
-                "give a higher one, or drop that constraint",
+                "give a higher factor, or leave `beyond_critical` out",
             )
 
     @property

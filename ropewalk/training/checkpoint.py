@@ -147,7 +147,7 @@ def check(folder: Path) -> None:
     found = on_all(lambda: _problem(folder))
     problem = next((each for each in found if each is not None), None)
     if problem is not None:
-        raise InputError(f"{problem}; go on from an earlier checkpoint")
+        raise InputError(f"{problem}; remove this checkpoint to resume from the one before it")
 
 
 def _problem(folder: Path) -> str | None:
@@ -158,7 +158,7 @@ def _problem(folder: Path) -> str | None:
     for name in files:
         path = folder / name
         if Path(name).name != name or not path.is_file() or path.is_symlink():
-            return f"{path}: is missing, or no file"
+            return f"{path}: is missing, or not a regular file"
     if strange := sorted({path.name for path in folder.iterdir()} - {*files, STATE}):
         return f"{folder / strange[0]}: is not of this checkpoint"
     for name in sorted(files)[rank() :: ranks()]:
@@ -185,7 +185,7 @@ def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
     groups = _written(folder)["groups"]
     if len(groups) != len(optimizer.param_groups):
         raise InputError(
-            f"{folder}: its optimizer had {len(groups)} groups of parameters, this one has "
+            f"{folder}: its optimizer had {len(groups)} groups of parameters, but now there are "
             f"{len(optimizer.param_groups)}; use the same settings"
         )
     for name, parameter in _trained(model, optimizer):
@@ -372,7 +372,8 @@ def _read(folder: Path, tensors: dict[str, Tensor]) -> None:
             load_shards(tensors, storage_reader=_reader(folder), no_dist=not dist.is_initialized())
     except (CheckpointException, RuntimeError, ValueError, KeyError, AssertionError) as error:
         raise InputError(
-            f"{folder}: cannot be read ({_reason(error)}); go on from an earlier checkpoint"
+            f"{folder}: cannot be read ({_reason(error)}); remove this checkpoint to resume from "
+            "the one before it"
         ) from None
 
 

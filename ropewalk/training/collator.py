@@ -55,7 +55,10 @@ class WindowCollator:
             own = None if window.weights is None else window.weights.shape
             if own != window.labels.shape:
                 raise InvalidValue(
-                    "weights", own, f"must be {window.labels.size} numbers, one a label", "give all"
+                    "weights",
+                    own,
+                    f"must be {window.labels.size} numbers, one per label",
+                    "give all",
                 )
 
     def _stacked(self, rows: list[Any], fill: int) -> Tensor:

@@ -227,8 +227,8 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
     if bad:
         told = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
         raise Unsupported(
-            f"stock transformers cannot follow this plan exactly, as a trained model must "
-            f"({told}); plan without that, or by another method"
+            "stock transformers cannot follow this plan exactly, as a trained model must "
+            f"({told}); plan without those parts, or by another method"
         )
 
 

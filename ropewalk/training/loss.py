@@ -34,8 +34,8 @@ def prepare_loss(model: Any, *, check: bool = True) -> None:
     config = model.config.get_text_config()
     if getattr(config, "output_router_logits", False):
         raise Unsupported(
-            "output_router_logits adds a balancing loss for experts, which ropewalk's loss has "
-            "not; set it to False in the model's config, or train with transformers.Trainer"
+            "output_router_logits adds a balancing loss for experts, which ropewalk's loss lacks; "
+            "set it to False in the model's config, or train with transformers.Trainer"
         )
     head = Head(model)
     if check:

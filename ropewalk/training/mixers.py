@@ -43,8 +43,8 @@ def keep_apart(model: Any) -> list[str]:
         if not (more := [name for name in found if name not in wrapped]):
             raise Unsupported(
                 f"{type(model).__name__} mixes tokens outside attention, where packed documents "
-                f"would see each other: {shortened(found)}; these do not receive the layout, or "
-                "keep more than what they are given: train it outside ropewalk, on windows of one "
+                f"would see each other: {shortened(found)}; these parts ignore the layout, or keep "
+                "state from earlier documents; train the model outside ropewalk, on windows of one "
                 "document each"
             )
         for name in more:

@@ -41,8 +41,8 @@ class StepJournal:
         missing = [number for number in range(1, count + 1) if number not in self.steps]
         if missing:
             raise InputError(
-                f"{self._journal.path}: step {missing[0]} of stage {self._stage} is missing, which "
-                "was trained; restore the file, or give another run directory (`run`)"
+                f"{self._journal.path}: step {missing[0]} of stage {self._stage} was trained, but "
+                "its line is missing; restore the file, or give another run directory (`run`)"
             )
         return tuple(self.steps[number] for number in range(1, count + 1))
 

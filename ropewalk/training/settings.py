@@ -105,7 +105,7 @@ class TrainingSettings:
                 "mixed_windows",
                 True,
                 f"the schedule is chosen by a window's positions, which the layout {self.layout} "
-                "does not count through",
+                "does not number in one sequence",
                 "choose another layout, such as anchor",
             )
         if self.shares is not None:

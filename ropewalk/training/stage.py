@@ -271,7 +271,7 @@ def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str 
             checkpoint.check(whole[-1])
             break
         except InputError as error:
-            notice(f"{error}: the run resumes from {whole[-2].name}")
+            notice(f"resuming from {whole[-2].name}, since {error}")
             whole.pop()
     trained = int(whole[-1].name.removeprefix(checkpoint.PREFIX))
     on_first(lambda: journal.whole(trained) if journal is not None else None)

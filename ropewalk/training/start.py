@@ -61,7 +61,7 @@ def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> N
         model = AutoModelForCausalLM.from_config(own, dtype=torch.float32)
     except (ValueError, KeyError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{source.name}: transformers makes no model of it: {reason}") from None
+        raise InputError(f"{source.name}: transformers cannot build it: {reason}") from None
     words = _tokenizer_of(tokenizer)
     Encoder(words, int(model.get_input_embeddings().weight.shape[0])).batch(
         [words.decode([len(words) - 1])]

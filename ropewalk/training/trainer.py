@@ -331,8 +331,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             checkpoint.load_weights(folder, self.model)
         elif self._shards:
             raise Unsupported(
-                f"{folder}: is a checkpoint of the stock Trainer, which goes on with one process "
-                "only; start without torchrun, or from its model.safetensors"
+                f"{folder}: is a checkpoint of the stock Trainer, which only resumes in one "
+                "process; start without torchrun, or train anew from its model.safetensors"
             )
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -344,7 +344,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             raise InvalidValue(
                 "windows of a step",
                 here,
-                f"{folder} was trained with {there}, so the next windows would be others",
+                f"{folder} was trained with {there}, so the next windows would differ",
                 "choose `gradient_accumulation_steps` so that ranks × batches give the same",
             )
         if state["frozen"] != self._frozen:
@@ -404,7 +404,7 @@ def _check_arguments(args: TrainingArguments) -> None:
         raise InvalidValue(
             "optim",
             str(args.optim),
-            f"must be one whose state is cut as weights are: {', '.join(_OPTIMIZERS)}",
+            f"must be one whose state can be divided as the weights are: {', '.join(_OPTIMIZERS)}",
             "adamw_torch is usual",
         )
     if getattr(args, "train_sampling_strategy", "random") not in ("random", "sequential"):
@@ -416,7 +416,7 @@ def _check_arguments(args: TrainingArguments) -> None:
         raise InvalidValue(
             "num_train_epochs",
             args.num_train_epochs,
-            "the windows are read once, and hold the epochs in their order",
+            "the windows are read once, since they already contain all epochs in order",
             "give max_steps, or num_train_epochs=1",
         )
     if args.n_gpu > 1:
@@ -460,7 +460,7 @@ def _check_others(others: dict[str, Any], *, shards: bool) -> None:
             raise Unsupported(f"{key} is not for this trainer; leave it out")
     if shards and (others.get("optimizers") or (None,))[0] is not None:
         raise Unsupported(
-            "an optimizer that is given holds the weights as they were before they were cut; give "
+            "a ready-made optimizer holds the weights from before they were divided; give "
             "optimizer_cls_and_kwargs"
         )
 
@@ -469,6 +469,6 @@ def _check_adapter(model: Any) -> None:
     kinds = getattr(model, "peft_config", None)
     if isinstance(kinds, dict) and any(own.is_prompt_learning for own in kinds.values()):
         raise Unsupported(
-            "adapters that add tokens to a prompt move positions, and layouts do not know of them; "
-            "use LoRA"
+            "adapters that add tokens to a prompt move positions, which layouts do not take into "
+            "account; use LoRA"
         )

@@ -72,8 +72,8 @@ class Factory:
         place = next((place for place in places if place is not None), None)
         if place is None or not isinstance(place.node, ast.FunctionDef):
             raise InputError(
-                f"{sources.name}: has no get_rope where {engine} had it so far, so that nothing "
-                "can be read of it; verify against the recorded version (without --wheel)"
+                f"{sources.name}: has no get_rope where earlier versions of {engine} have it, so "
+                "its rotation cannot be read; verify against the recorded version (without --wheel)"
             )
         self.node = place.node
         self.names = [argument.arg for argument in place.node.args.args]

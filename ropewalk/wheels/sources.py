@@ -143,7 +143,7 @@ class Sources:
         try:
             self.archive = zipfile.ZipFile(wheel)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"{wheel}: is no wheel: {error}; download it again") from None
+            raise InputError(f"{wheel}: is not a wheel: {error}; download it again") from None
         names = [entry.filename for entry in self.archive.infolist()]
         if len(names) > MOST_ENTRIES:
             raise InputError(f"{wheel}: has more than {MOST_ENTRIES:,} entries; check the file")
@@ -153,7 +153,7 @@ class Sources:
                     f"{wheel}: the entry {shortened(name)} leads out of it; do not install it"
                 )
         if len(set(names)) != len(names):
-            raise InputError(f"{wheel}: has an entry twice, so what is installed is not certain")
+            raise InputError(f"{wheel}: has an entry twice, so the installed code is uncertain")
         self.files = {name for name in names if name.endswith(".py")}
         self.modules: dict[str, Module | None] = {}
         self.left = MOST_READ

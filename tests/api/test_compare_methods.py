@@ -129,7 +129,10 @@ def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: 
     assert ranks == [*range(1, len(ranks) + 1)]
     assert {"yarn", "llama3"} <= {each.method for each in found.candidates if not each.runtimes}
     (why,) = (each for each in said if "rank last" in each)
-    assert "24 of 32 pairs rest, which no stock runtime can combine with llama3, yarn" in why
+    assert (
+        "24 of 32 pairs do not rotate (frequency 0), which no stock runtime can combine with llama3"
+        in why
+    )
     planned = rw.plan(gemma, "256k", notice=said.append)
     assert planned.rope_parameters is not None
     assert said.count(why) == 2

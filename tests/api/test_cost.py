@@ -37,7 +37,7 @@ def test_a_target_below_the_window_has_nothing_to_search() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(rw.RopewalkError, match="on = '9xq100': is no machine"):
+    with pytest.raises(rw.RopewalkError, match="on = '9xq100': is not a machine"):
         rw.cost(BUNDLED, on="9xq100")
     with pytest.raises(rw.RopewalkError, match="to = 'long'"):
         rw.cost(BUNDLED, "long")

@@ -121,9 +121,9 @@ def test_bad_input_is_one_line(corpora: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"manifest\.json: there is no such file"):
         rw.describe_data(tmp_path)
     rw.build_data("bundled", corpora, tmp_path / "tokens")
-    with pytest.raises(InvalidValue, match="length = None: must be given"):
+    with pytest.raises(InvalidValue, match="length = None: is needed with"):
         rw.describe_data(tmp_path / "tokens", long_share=0.5)
-    with pytest.raises(InvalidValue, match="length = None: must be given"):
+    with pytest.raises(InvalidValue, match="length = None: is needed with"):
         rw.describe_data(tmp_path / "tokens", layout="full")
     with pytest.raises(InvalidValue, match=r"shares\.verse = 1: the corpus has no text of this"):
         rw.describe_data(tmp_path / "tokens", length=64, shares={"verse": 1})

@@ -208,7 +208,7 @@ def test_what_llama_cpp_cannot_measure(changes: dict[str, Any], told: str, file:
     ("changes", "told"),
     [
         ({"lengths": [128, 2048]}, "lengths = 2048: .* states 1,024 tokens"),
-        ({"device": "cuda"}, "llama.cpp is run on the CPU here"),
+        ({"device": "cuda"}, "ropewalk runs llama.cpp on the CPU"),
         ({"dtype": "float32"}, "computed in its own types"),
         ({"tokenizer": "folder"}, "`tokenizer` is for a server"),
         ({"fingerprint": "file"}, "`fingerprint` is for a server"),
@@ -249,5 +249,5 @@ def test_an_architecture_without_rotation(architecture: str, tmp_path: Path) -> 
 
 def test_more_than_memory_holds(tmp_path: Path) -> None:
     keys = {"block_count": 10**6, "context_length": 131072}
-    with pytest.raises(InvalidValue, match=r"the cache of llama\.cpp takes .* GiB there"):
+    with pytest.raises(InvalidValue, match=r"the cache of llama\.cpp takes .* GiB at that length"):
         evaluated(header_only(tmp_path / "large.gguf", keys=keys), lengths=[131072])

@@ -39,5 +39,5 @@ def test_the_folder_holds_the_samples_of_an_evaluation_and_its_rules(tmp_path: P
 
 
 def test_a_task_with_a_score_of_its_own_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=r"passkey: its score is code of its own.*vt-syn"):
+    with pytest.raises(Unsupported, match=r"passkey: it is scored by code of its own.*vt-syn"):
         rw.export_tasks(tmp_path / "tasks", tiny.loaded(), tasks=["passkey"], lengths=[512])

@@ -164,7 +164,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: rw.evaluate.preview(MODEL, on=ON, ranks_per_copy=3),
-        "ranks_per_copy = 3: the number of ranks must be a multiple of it, and is 8",
+        "ranks_per_copy = 3: the number of ranks must be a multiple of it, but is 8",
     ),
     (
         lambda: rw.evaluate.preview(MODEL, on="3xh100", ranks_per_copy=3),
@@ -198,15 +198,15 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: rw.train.preview(MODEL, on=ON, **{**TRAINING, "to": "32k"}),
         "to = 32768: the model serves 128k already",
     ),
-    (lambda: rw.evaluate.preview(MODEL, on="8xq100"), r"on = '8xq100': is no machine .*h100"),
+    (lambda: rw.evaluate.preview(MODEL, on="8xq100"), r"on = '8xq100': is not a machine .*h100"),
     (lambda: rw.search.preview("llama-7b", "32k", on=ON), "vocab_size = None: the config"),
     (lambda: rw.search.preview(MODEL, "512k", on=ON, budget="30m"), "budget = '30m': how many"),
     (
         lambda: rw.extend.preview(MODEL, "512k", on=ON, budget="1e9tok"),
         "budget = .*tok.*: a run",
     ),
-    (lambda: rw.evaluate.preview(server="http://localhost:1", on=ON), "a preview counts what a"),
-    (lambda: rw.evaluate(BUNDLED, on=ON), "another .* is for its preview"),
+    (lambda: rw.evaluate.preview(server="http://localhost:1", on=ON), "a preview calculates for a"),
+    (lambda: rw.evaluate(BUNDLED, on=ON), "another .* is only for its preview"),
 ]
 
 

@@ -83,7 +83,7 @@ def test_without_a_run_directory_there_is_a_default_one(
         (("--budget", "0"), "--budget = '0': must be a whole number of evaluations"),
         (("--to", "64", "--recover", "--beyond-critical"), "--beyond-critical = True: bounds the"),
         (("--beyond-critical", "--as-published"), "settings of its own for"),
-        (("--ranks-per-copy", "2"), "the number of ranks must be a multiple of it, and is 1"),
+        (("--ranks-per-copy", "2"), "the number of ranks must be a multiple of it, but is 1"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(
@@ -179,7 +179,7 @@ def test_ranks_that_divide_heads_choose_as_one_process(
 
     run(1, str(tmp_path / "alone"))
     told, *others = run(count, str(tmp_path / "together"), "--ranks-per-copy", "2")
-    assert "each rank holds its heads" in told
+    assert "each rank holds its share of the heads" in told
     assert not any("each rank holds" in other for other in others)
     places = [tmp_path / "together", tmp_path / "alone"]
     plans = [ContextPlan.read(place / "plan.json").longest() for place in places]

@@ -26,7 +26,7 @@ def test_here_has_the_memory_of_this_machine() -> None:
 
 @pytest.mark.parametrize("text", ["", "?", "0xh100", "8x", "3xfoo", "2xhere", "h100x8", "2x0GiB"])
 def test_what_is_no_machine_is_answered_with_the_table(text: str) -> None:
-    with pytest.raises(InvalidValue, match=r"is no machine of the table \(b200, h200"):
+    with pytest.raises(InvalidValue, match=r"is not a machine of the table \(b200, h200"):
         machine(text)
 
 

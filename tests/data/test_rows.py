@@ -119,7 +119,7 @@ def test_a_conversation_is_tokens_of_which_answers_weigh(tmp_path: Path) -> None
         ([1.5], "must be one row of tokens"),
         ([[1], [2]], "must be one row of tokens"),
         ([[1], [2, 3]], "must be one row of tokens"),
-        ([3, -1], "-1: is no token"),
+        ([3, -1], "-1: is not a token"),
         ([2**70], "must be one row of tokens"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_saved_data_set_does_not_lead_out_of_its_folder(name: object, tmp_path
     state = json.loads((folder / "state.json").read_text())
     state["_data_files"] = [{"filename": name}]
     (folder / "state.json").write_text(json.dumps(state))
-    with pytest.raises(InputError, match="is no file of this folder"):
+    with pytest.raises(InputError, match="is not a file of this folder"):
         list(read_documents(folder, field="question"))
 
 
@@ -225,8 +225,8 @@ def test_the_hub_is_asked_only_if_that_is_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("hub:", "is no name"),
-        ("hub:a:b:c:d", "is no name"),
+        ("hub:", "is not a name"),
+        ("hub:a:b:c:d", "is not a name"),
         ("hub:{}:validation", "cannot be opened"),
         ("hub:{}:train:other", "cannot be opened"),
         ("hub:{}/none", "cannot be opened"),

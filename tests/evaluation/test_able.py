@@ -43,7 +43,9 @@ def test_the_bundled_model_is_asked_what_it_can_do(
     assert seeds == [2**40, 0], "what chooses is never what scores"
     asked = set(json.loads((run / CONFIGURATION).read_text())["configuration"]["tasks"])
     assert {"passkey", "needle"} <= asked
-    [line] = [line for line in told if line.startswith("left out, since of 8 other samples at 256")]
+    [line] = [
+        line for line in told if line.startswith("left out, since the model answers fewer than")
+    ]
     failed = {name: int(rate) for name, rate in re.findall(r"([\w-]+) \((\d+)%\)", line)}
     assert "mrcr-8-syn" in failed
     assert max(failed.values()) < 100 * LEAST
@@ -60,7 +62,7 @@ def test_the_bundled_model_is_asked_what_it_can_do(
 
 
 def test_a_model_that_can_do_nothing_is_told() -> None:
-    with pytest.raises(InputError, match="does no task at 128"):
+    with pytest.raises(InputError, match="can do no task at 128"):
         rw.evaluate(tiny.loaded(), tasks=["auto"], lengths=[512], corpus=tiny.documents())
 
 

@@ -123,7 +123,7 @@ def test_every_task_can_be_put_as_a_chat() -> None:
         (FAILS, None, "fails: 'roles must be these'; measure without it"),
         (FAILS, "Be brief.", "leave out `system`, or measure without"),
         (DROPS_SYSTEM, "Be brief.", "drops the system text"),
-        (SAYS_ALL_AGAIN, None, "does not put a question and its answer as they are"),
+        (SAYS_ALL_AGAIN, None, "does not leave a question and its answer unchanged"),
     ],
 )
 def test_templates_that_lose_something_are_refused(

@@ -58,7 +58,7 @@ def test_a_task_of_one_question_is_left_out_of_shared_contexts_and_told_once(
     for length in settings.lengths:
         own = drawn(tasks.named("passkey"), encoder, HAYSTACK, length, settings, told.append)
         assert own == []
-    assert told == ["left out: passkey has one question on a text (mode shared_context)"]
+    assert told == ["left out: passkey has only one question on a text (mode shared_context)"]
     shared = drawn(tasks.named("kv"), encoder, HAYSTACK, 256, settings, told.append)
     assert len(shared) == 4
     assert len({sample.context for sample in shared}) < 4

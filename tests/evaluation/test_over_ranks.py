@@ -326,10 +326,10 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
 @pytest.mark.parametrize(
     ("family", "changes", "ranks", "told"),
     [
-        ("llama", {}, 3, "4 query heads cannot be divided .* give 1 or 2; more ranks are"),
-        ("llama", {}, 4, "2 key heads cannot be divided .* give 1 or 2; more ranks are"),
+        ("llama", {}, 3, "4 query heads cannot be divided .* give 1 or 2; further ranks"),
+        ("llama", {}, 4, "2 key heads cannot be divided .* give 1 or 2; further ranks"),
         ("llama", {"num_key_value_heads": 4}, 8, "4 query heads .* give 1 or 2 or 4; more"),
-        ("llama", {"num_key_value_heads": 1}, 2, "1 key heads .* give 1; more ranks are"),
+        ("llama", {"num_key_value_heads": 1}, 2, "1 key heads .* give 1; further ranks"),
         ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
         ("lfm2", {}, 2, "no plan to divide"),
         ("gpt_oss", {}, 2, "no plan to divide"),
@@ -368,7 +368,9 @@ def test_ranks_of_a_gguf_file_are_refused_before_it_is_read(
     for key, value in {**own, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(key, value)
     for other in ({"model": file}, {"server": "http://localhost:1"}):
-        with pytest.raises(Unsupported, match="ranks share a model in process alone"):
+        with pytest.raises(
+            Unsupported, match="ranks can only share a model that runs in their own"
+        ):
             rw.evaluate(**other, ranks_per_copy=2)
 
 

@@ -329,8 +329,8 @@ def test_a_task_with_one_question_is_left_out_of_shared_contexts() -> None:
         ("kv", "shared_context"),
         ("perplexity", "teacher_forced"),
     }
-    assert ["passkey has one question" in notice for notice in notices] == [True]
-    with pytest.raises(InvalidValue, match=r"no task with several questions.*kv, lines"):
+    assert ["passkey has only one question" in notice for notice in notices] == [True]
+    with pytest.raises(InvalidValue, match=r"none of these has several questions.*kv, lines"):
         _shared("passkey", "perplexity")
 
 

@@ -84,9 +84,9 @@ def test_a_conversation_may_end_with_a_question() -> None:
     ("template", "messages", "says"),
     [
         (None, TALK, "has no chat template"),
-        (FORGETFUL, TALK, r"renders the beginning of a conversation otherwise.*message 3"),
-        (CHATML, TALK[:2], "no message is of the role 'assistant'"),
-        (CHATML, [], "no message is of the role"),
+        (FORGETFUL, TALK, r"renders the beginning of a conversation .*message 3"),
+        (CHATML, TALK[:2], "no message has the role 'assistant'"),
+        (CHATML, [], "no message has the role"),
         (CHATML, [{"role": "assistant", "content": "a<|end|>b"}], r"spells '<\|end\|>'"),
         (
             "{{ raise_exception('roles must alternate') }}",
@@ -94,7 +94,7 @@ def test_a_conversation_may_end_with_a_question() -> None:
             "refuses it: .roles must alternate",
         ),
         ("{% for", TALK, "the chat template refuses it"),
-        ("{{ eos_token }}", TALK, "marks no part of it as an answer"),
+        ("{{ eos_token }}", TALK, "marks no part of the conversation as an answer"),
         ("{{ ''.__class__.__mro__ }}", TALK, "the chat template refuses it"),
     ],
 )

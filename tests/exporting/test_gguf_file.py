@@ -435,7 +435,7 @@ def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> 
             setting_of(header, changed)
     for name, message in (
         ("mamba", "does not rotate in llama.cpp"),
-        ("kolibri", "honours in it is not known here"),
+        ("kolibri", "it is not known which settings llama.cpp"),
     ):
         path = header_only(tmp_path / f"{name}.gguf", architecture=name)
         with pytest.raises(Unsupported, match=message):

@@ -138,9 +138,11 @@ def test_what_ranks_cannot_do_together_is_refused_before_loading(
     own = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
     for key, value in {**own, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(Unsupported, match="does not train over ranks; leave `train_steps` out"):
+    with pytest.raises(Unsupported, match="does not train under torchrun; leave `train_steps` out"):
         asked(train_steps=3)
-    with pytest.raises(InvalidValue, match=r"ranks differ in time; give tokens"):
+    with pytest.raises(
+        InvalidValue, match=r"processes would stop at different points; give tokens"
+    ):
         asked(budget="30m")
     with pytest.raises(Unsupported, match="the estimate of extend runs in one process"):
         rw.extend.preview(str(folder), TARGET, corpus=tiny.documents(8))

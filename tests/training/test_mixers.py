@@ -203,7 +203,7 @@ def test_a_hybrid_trains_as_its_documents_do_alone(
 def test_layers_that_are_not_told_the_layout_are_refused_by_name(family: str) -> None:
     with pytest.raises(Unsupported, match="mixes tokens outside attention") as refused:
         keep_apart(built(family))
-    assert f": {DEAF[family][1]}; these do not receive" in str(refused.value)
+    assert f": {DEAF[family][1]}; these parts ignore" in str(refused.value)
 
 
 @pytest.mark.parametrize("family", ["llama", "mixtral", "qwen3", "phimoe", "granite"])

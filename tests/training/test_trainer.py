@@ -74,7 +74,7 @@ def test_weights_that_a_loss_would_leave_out_are_refused(store: Path) -> None:
         WindowCollator()(windows)
     short = windows[1]._replace(weights=np.ones(7, np.float32))
     for other in (short, windows[1]._replace(weights=None)):
-        with pytest.raises(InvalidValue, match="must be 96 numbers, one a label"):
+        with pytest.raises(InvalidValue, match="must be 96 numbers, one per label"):
             WindowCollator(weighted=True)([windows[0], other])
 
 
@@ -120,8 +120,11 @@ def edit_state(folder: Path, **changes: object) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn": (lambda own: (own / checkpoint.STATE).unlink(), "is not a whole checkpoint; next to"),
     "half removed": (lambda own: remove(own.glob("*.json")), "is not a whole checkpoint; next"),
-    "no shard": (lambda own: shard_of(own).unlink(), "is missing, or no file; go on from an"),
-    "a flipped bit": (lambda own: flip(shard_of(own)), "is damaged; go on from an earlier"),
+    "no shard": (
+        lambda own: shard_of(own).unlink(),
+        "is missing, or not a regular file; remove this",
+    ),
+    "a flipped bit": (lambda own: flip(shard_of(own)), "is damaged; remove this checkpoint"),
     "a log that was edited": (
         lambda own: (own / "trainer_state.json").write_text("{}"),
         "trainer_state.json: is damaged",
@@ -133,7 +136,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another format": (lambda own: edit_state(own, format="2"), "that this version reads"),
     "a path that leads out": (
         lambda own: edit_state(own, files={"../run/x": "0"}),
-        "is missing, or no file",
+        "is missing, or not a regular file",
     ),
     "no JSON": (lambda own: (own / checkpoint.STATE).write_text("{"), "is not JSON"),
 }
@@ -182,7 +185,7 @@ def test_another_way_to_count_windows_or_another_plan_or_data_is_refused(
     run: Path, store: Path, tmp_path: Path
 ) -> None:
     windows = tiny.stream(store)
-    with pytest.raises(InvalidValue, match="was trained with 4, so the next windows would be"):
+    with pytest.raises(InvalidValue, match="was trained with 4, so the next windows would differ"):
         tiny.trainer(tmp_path, windows, 3, gradient_accumulation_steps=2).train(
             str(run / "checkpoint-2")
         )
@@ -353,7 +356,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "compiled": ({"torch_compile": True}, "torch_compile is not for"),
     "evaluated": ({"eval_strategy": "steps", "eval_steps": 1}, "does not evaluate"),
     "weights of ranks": ({"average_tokens_across_devices": False}, "by the rank that they are on"),
-    "an optimizer in 8 bits": ({"optim": "adafactor"}, "must be one whose state is cut"),
+    "an optimizer in 8 bits": ({"optim": "adafactor"}, "must be one whose state can be divided"),
     "epochs": ({"max_steps": -1}, "the windows are read once"),
     "no weights in checkpoints": ({"save_only_model": True}, "save_only_model is not for"),
 }

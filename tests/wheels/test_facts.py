@@ -223,8 +223,8 @@ def _twice(path: Path) -> Path:
     [
         (lambda path: path / "none.whl", "there is no such file"),
         (_pipe, "there is no such file"),
-        (_text, "is no wheel"),
-        (_cut, "is no wheel"),
+        (_text, "is not a wheel"),
+        (_cut, "is not a wheel"),
         (_flipped, "cannot be unpacked"),
         (_bomb, "unpacks to more than"),
         (_twice, "twice"),

@@ -128,7 +128,7 @@ def _changed(what: str) -> Finding:
         "bytes-changed",
         (),
         what,
-        "it is not what was exported and compared",
+        "its content is not the one that was exported and compared",
         "copy it again, or export the model again",
     )
 
@@ -138,7 +138,7 @@ def _extra(names: list[str]) -> Finding:
         "not-in-manifest",
         (),
         f"{_listed(names)} not in {MANIFEST}",
-        "added since the export, and not compared",
+        "added after the export, so not compared with the plan",
         "remove what does not belong to the model",
         wrong=False,
     )

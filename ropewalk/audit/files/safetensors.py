@@ -84,7 +84,7 @@ def _stored(path: Path, name: str, entry: object) -> Stored:
     offsets: object = entry.get("data_offsets")
     if not (_counts(shape) and _counts(offsets) and len(offsets) == 2 and isinstance(dtype, str)):
         raise InputError(
-            f"{path.name}: {name!r} has no type, shape and place in the header that can be read"
+            f"{path.name}: its header states no readable type, shape or place for {name!r}"
         )
     if dtype not in _BITS:
         raise Unsupported(f"{path.name}: {name!r} has the type {dtype[:20]!r}, not known here")
@@ -92,7 +92,7 @@ def _stored(path: Path, name: str, entry: object) -> Stored:
     if _bytes(shape, _BITS[dtype], most=end) != end - start:
         raise InputError(
             f"{path.name}: {name!r} has {max(0, end - start):,} bytes, which is not the size of a "
-            f"tensor of type {dtype} and that shape"
+            f"tensor of its shape and type {dtype}"
         )
     return Stored(dtype, tuple(shape), start, end)
 
@@ -125,5 +125,5 @@ def _check_places(path: Path, stored: Mapping[str, Stored], room: int) -> None:
         at = tensor.end
     if at != room:
         raise InputError(
-            f"{path.name}: its header describes {at:,} bytes of tensors, and {room:,} are there"
+            f"{path.name}: its header describes {at:,} bytes of tensors, but {room:,} are there"
         )

@@ -136,7 +136,9 @@ def _added(settings: Config, more: Config) -> Iterator[int]:
     """The ids of the tokens that the settings and the file of added tokens add."""
     for token, own in more.items():
         if not isinstance(own, int) or isinstance(own, bool):
-            raise InputError(f"{ADDED}: {shortened(token)} has the id {shortened(own)}, no number")
+            raise InputError(
+                f"{ADDED}: {shortened(token)} has the id {shortened(own)}, not a number"
+            )
         yield own
     added = settings.get("added_tokens_decoder")
     for number in added if isinstance(added, dict) else ():

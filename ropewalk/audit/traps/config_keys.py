@@ -139,9 +139,9 @@ def theta_conflict(subject: Subject) -> Iterator[Finding]:
                 (),
                 f"rope_theta is {_shown(top)} in the config and {_shown(inside)} in "
                 "rope_parameters",
-                "transformers 5 follows the second; transformers 4 and readers of its keys follow "
-                "the first",
-                "write the same base in both, or only the second",
+                "transformers 5 follows rope_parameters; transformers 4 and readers of its keys "
+                "follow the config's own",
+                "write the same base in both, or only in rope_parameters",
             )
 
 

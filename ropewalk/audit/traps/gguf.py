@@ -62,7 +62,7 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
                 "and sin by anyway",
                 "llama.cpp multiplies one by the other: attention is "
                 f"{attention**2:.3g} times as sharp as it should be",
-                "leave rope.scaling.attn_factor away",
+                "remove rope.scaling.attn_factor",
             )
     if (LONG in header.tensors) != (SHORT in header.tensors):
         yield Finding(

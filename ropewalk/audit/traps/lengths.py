@@ -47,7 +47,7 @@ def unscaled_length(subject: Subject) -> Iterator[Finding]:
             f"the config states {format_length(schedule.length)} over plain frequencies of base "
             f"{geometry.base:g}; such a length needs a base of about {needed:g}",
             "a model fine-tuned with scaled positions was probably published without its scaling: "
-            "it runs unscaled and answers with garbage beyond its first length",
+            "it runs unscaled and answers with garbage beyond its original length",
             "find out how it was trained, and add that rope setting",
         )
 
@@ -106,8 +106,9 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
         "window-in-every-layer",
         (),
         f"every layer attends to the last {window} positions only (sliding_window)",
-        f"no attention reaches as far as {format_length(subject.length)}: what lies further back "
-        "comes through other positions only, and how it is rotated changes nothing",
+        f"no attention reaches as far as {format_length(subject.length)}: text further back is "
+        "reached only through the positions between, and rescaling the rotation changes nothing "
+        "about that",
         "fine-tune without the window (sliding_window = null), or choose a model without one",
         wrong=False,
     )
@@ -158,8 +159,8 @@ def short_by_default(subject: Subject) -> Iterator[Finding]:
             (ollama.NAME,),
             "without num_ctx or OLLAMA_CONTEXT_LENGTH, Ollama serves 4k, 32k or 256k, by the "
             "memory of the graphics cards, and never more than the file's context_length",
-            "a longer chat loses its oldest messages, and a longer prompt all but its first tokens "
-            "and its end, without a word",
+            "without warning, a longer chat loses its oldest messages, and a longer prompt its "
+            "middle",
             f"write PARAMETER num_ctx {subject.length} into the Modelfile",
             wrong=False,
         )
@@ -183,5 +184,5 @@ def length_multiplied(subject: Subject) -> Iterator[Finding]:
                 f"max_position_embeddings = {stated} is the extended length already, and is "
                 f"multiplied by the factor again, to {limit}",
                 "it accepts, and reserves memory for, lengths at which the model fails",
-                "leave max_position_embeddings at the original length with this rope type",
+                "with this rope type, leave max_position_embeddings at the original length",
             )

@@ -36,8 +36,8 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "position-scaling-lost",
                 (reading.runtime,),
-                f"queries are to grow with their position by {there}, here {value}, and this "
-                f"runtime reads {key or 'neither name'}",
+                f"the config scales queries by their position ({there} = {value}), but this "
+                f"runtime reads {key or f'neither {IN_ROPE} nor {BESIDE}'}",
                 "attention beyond the original length is less sharp than the model was trained for",
                 f"write {missing} too (ropewalk export does, for vLLM)"
                 if key
@@ -54,8 +54,9 @@ def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
             yield Finding(
                 "position-scaling-lost",
                 ("sglang",),
-                f"queries are to grow in steps of {stated} positions, and SGLang takes {taken}, "
-                f"the {ORIGINAL_LENGTH} beside rope_parameters ({_STEP_IN_SGLANG} without it)",
+                f"the config scales queries in steps of {stated} positions, but SGLang takes "
+                f"{taken}, the {ORIGINAL_LENGTH} beside rope_parameters ({_STEP_IN_SGLANG} without "
+                "it)",
                 "attention beyond the original length is not as sharp as the model was trained for",
                 f"write {ORIGINAL_LENGTH} beside rope_parameters too (ropewalk export does)",
             )
@@ -87,8 +88,8 @@ def dual_chunk(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "dual-chunk",
                 (name,),
-                f"{served} hands {DUAL_CHUNK} to its rotary module, and the attention that goes "
-                "with it is gone",
+                f"{served} hands {DUAL_CHUNK} to its rotary module, but no longer has the "
+                "attention that goes with it",
                 "it fails at the start, or attends with wrong angles",
                 remedy,
             )

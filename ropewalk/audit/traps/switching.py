@@ -17,8 +17,8 @@ def cache_switch(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "switches-with-cache",
                 (reading.runtime,),
-                "the factors change with the current length, and cached keys keep those of "
-                "their time",
+                "the factors change with the current length, but cached keys keep the factors that "
+                "they were computed with",
                 "decoding across the change gives other text than a full recompute; a long "
                 "sequence changes the short ones of its batch",
                 "write one list of factors for all lengths (ropewalk export does)",
@@ -37,10 +37,10 @@ def one_position(subject: Subject) -> Iterator[Finding]:
                     "one-position-lost",
                     (reading.runtime,),
                     f"longrope with original_max_position_embeddings = {original}",
-                    "SGLang, decoding one token at a time, turns the one at that position as if "
+                    "SGLang, decoding one token at a time, turns the token at that position as if "
                     "it were the first",
-                    "export it for SGLang (ropewalk export --runtime sglang), where it stands at "
-                    "the target",
+                    "export it for SGLang (ropewalk export --runtime sglang), which sets it to the "
+                    "target",
                     wrong=False,
                 )
 

@@ -113,7 +113,7 @@ class Asked:
                 raise InvalidValue(
                     "budget",
                     str(self.budget),
-                    "how long an answer takes is known of a model in one process alone",
+                    "the time of an answer is only known for a model in one process",
                     "give a number of answers, or tokens such as 1e9tok",
                 )
             kept = self._samples_begun()
@@ -130,7 +130,7 @@ class Asked:
                 "budget",
                 str(self.budget),
                 f"one sample of each task, length and method takes {least}",
-                "give as much, or fewer tasks, lengths or methods",
+                "give at least that, or fewer tasks, lengths or methods",
             )
         self.notice(f"{samples:,} samples for each task, length and method fit into the budget")
         return replace(settings, samples=samples)
@@ -176,8 +176,8 @@ def check_in_process(asked: Asked) -> None:
     """Refuse what cannot be previewed."""
     if _chosen(asked).PLACE != IN_PROCESS:
         raise Unsupported(
-            "a preview counts what a model takes that is read in process; a server, a GGUF file or "
-            "an engine takes its own: leave out the preview (`--dry-run`), or ask `cost`"
+            "a preview calculates for a model that runs in this process, not for a server, a GGUF "
+            "file or an engine; leave out the preview (`--dry-run`), or use `ropewalk cost`"
         )
 
 
@@ -192,8 +192,8 @@ def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
     chosen = _chosen(asked)
     if chosen.PLACE != IN_PROCESS and started() > 1:
         raise Unsupported(
-            "ranks share a model in process alone; run a server, a GGUF file or an engine without "
-            "torchrun"
+            "ranks can only share a model that runs in their own processes; run a server, a GGUF "
+            "file or an engine without torchrun"
         )
     if chosen.PLACE != IN_PROCESS:
         asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")

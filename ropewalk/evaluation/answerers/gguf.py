@@ -78,8 +78,8 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         raise InvalidValue(
             "device",
             asked.device,
-            "llama.cpp is run on the CPU here",
-            "leave it out, or serve the file there and give its address (`server`)",
+            "ropewalk runs llama.cpp on the CPU",
+            "leave it out, or serve the file on that device and give the address (`server`)",
         )
     source = resolve(asked.model)
     assert source.path is not None
@@ -222,9 +222,9 @@ def _check_lengths(header: GGUFHeader, lengths: Sequence[int]) -> None:
         raise InvalidValue(
             "lengths",
             longest,
-            f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB there, and "
+            f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB at that length, and "
             f"{free / 2**30:.3g} GiB of memory are free",
-            "give shorter lengths, or serve the file where there is more memory and give its "
+            "give shorter lengths, or serve the file on a machine with more memory and give its "
             "address (`server`)",
         )
 

@@ -78,7 +78,7 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
             f"{named[0]}-syn"
         )
     if inputs is not None and not named:
-        raise InputError("official inputs are given and not asked for; add the task ruler")
+        raise InputError("official inputs are given, but no task reads them; add the task ruler")
     if inputs is not None:
         inputs.check(named, asked.lengths or (), asked.samples)
     source = runnable(

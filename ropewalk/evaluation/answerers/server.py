@@ -101,7 +101,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         folder = source.folder if folder is None else folder
     elif folder is None:
         raise InputError(
-            "a server says nothing of its tokenizer; give the folder that holds it (`tokenizer`), "
+            "a server does not state its tokenizer; give the folder that holds it (`tokenizer`), "
             "or the planned model itself"
         )
     elif asked.run is not None:
@@ -140,7 +140,8 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         elif verdict is not None and own is not None and verdict.plan_id != own.plan_id:
             raise InputError(
                 f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
-                f"is that of the plan {own.plan_id}; give the former one, or begin another run"
+                f"is that of the plan {own.plan_id}; give the fingerprint of the former plan, or "
+                "begin another run"
             )
         if verdict is not None and verdict.status != "same":
             asked.notice(f"warning: {verdict.summary()}")

@@ -129,7 +129,7 @@ class Client:
     def of(cls, server: str, timeout: float) -> Client:
         """The client of a server by its URL, with the key of the environment."""
         if not 0 < real_number(timeout, "timeout") <= 86400:
-            raise InvalidValue("timeout", timeout, "must be from above 0 to 86400 s", "give 600")
+            raise InvalidValue("timeout", timeout, "must be above 0, up to 86400 s", "give 600")
         return cls(address(server), os.environ.get(KEY) or None, float(timeout))
 
     def get(self, path: str) -> object:

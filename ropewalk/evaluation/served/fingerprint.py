@@ -197,8 +197,8 @@ class Fingerprint(Result):
             )
         if not is_signed(text.encode()):
             raise InputError(
-                f"{path}: its content does not have the checksum that stands in it, so it was "
-                "changed or damaged since it was made; restore the file, or create it again"
+                f"{path}: its content does not match the checksum in it, so it was changed or "
+                "damaged since it was made; restore the file, or create it again"
             )
         return cls.from_json(value, f"{path}: ")
 

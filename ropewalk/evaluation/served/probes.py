@@ -128,7 +128,7 @@ def probe_lengths(original: int, target: int) -> tuple[int, ...]:
             "length",
             target,
             f"a fingerprint needs {2 * SHORTEST + 1} tokens",
-            "give a longer one, within a plan that is as long",
+            "give a longer one, and a plan that reaches as far",
         )
     inside = min(original, longest)
     within = CONTEXTS if longest <= original else CONTEXTS // 3

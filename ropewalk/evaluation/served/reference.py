@@ -180,8 +180,8 @@ class _Asking:
                 probes.append(Probe("context", end))
         if len(taken) < len(drafted.ends) // 2:
             raise Unsupported(
-                f"{self._loaded.name} ends its text, or goes on with parts of characters, after "
-                "most probes; give another text (`corpus`)"
+                f"{self._loaded.name} continues most probes with the end of the text or with parts "
+                "of characters; give another text (`corpus`)"
             )
         return probes
 

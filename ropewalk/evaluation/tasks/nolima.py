@@ -101,8 +101,8 @@ def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
     kept = [line for line in lines if not found.search(line)]
     if lines and not any(line.strip() for line in kept):
         raise Unsupported(
-            f"each line of the corpus holds one of {', '.join(words)}, so that nothing can be "
-            "hidden in it; give another corpus, or leave out the task"
+            f"each line of the corpus contains one of the words {', '.join(words)}, so that "
+            "nothing can be hidden in it; give another corpus, or leave out the task"
         )
     return kept
 

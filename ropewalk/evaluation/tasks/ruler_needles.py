@@ -87,8 +87,8 @@ class Form:
         words = scene.random.shuffled(range(len(LETTERS) ** 2 if scene.small else NAMES))
         if self.key == "word" and count > len(words):
             raise Unsupported(
-                f"this context holds {count} lines, and there are keys for {len(words)}; give a "
-                "shorter length, or another task"
+                f"this context holds {count} lines, but there are only keys for {len(words)}; give "
+                "a shorter length, or another task"
             )
         found: dict[str, list[Needle]] = {}
         for i, (a, b, *numbers) in enumerate(scene.random.rows(count, 2 + 2 * self.values)):

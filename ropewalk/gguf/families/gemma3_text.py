@@ -47,10 +47,10 @@ def _check(config: Any) -> None:
     if scalar is not None and usual is not None and scalar != usual:
         raise Unsupported(
             f"query_pre_attn_scalar = {scalar}: llama.cpp computes a gemma3 of {layers} layers "
-            f"with {usual}; where the config does not state it, its class takes 256"
+            f"with {usual}; if the config does not state it, transformers takes 256"
         )
     if config.attn_logit_softcapping:
-        raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no logits of attention")
+        raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no attention logits")
     if config.use_bidirectional_attention:
         raise Unsupported(
             "use_bidirectional_attention: this model reads texts both ways, and the export writes "

@@ -14,8 +14,8 @@ def _check(config: Any) -> None:
         int((i + 1) % 4 != 0) for i in range(len(turning))
     ]:
         raise Unsupported(
-            "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, "
-            "and this model others; no file can say that"
+            "no_rope_layers: llama.cpp's smollm3 leaves every fourth layer without rotation, and "
+            "this model leaves out others, which no GGUF file can state"
         )
 
 

@@ -124,7 +124,7 @@ def _texts(start: Start) -> tuple[list[Document], int]:
     texts = apart_from(given, start.to_report)
     if not texts:
         raise InputError(
-            "each document to train on shares text with those that the evaluation reads; give "
-            "other text (`train_corpus`)"
+            "each training document shares text with the evaluation documents, so none is left; "
+            "give other text (`train_corpus`)"
         )
     return texts, len(given) - len(texts)

@@ -46,8 +46,8 @@ def evaluated(run: RunOnDisk) -> Evaluated | None:
         other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
         if other is not None:
             raise InputError(
-                f"{run.path / name}: holds scores of the weights {other}…, and the run is of "
-                f"{own[:16]}…; restore the file, or evaluate again"
+                f"{run.path / name}: holds scores of the weights {other}…, but the run is of the "
+                f"weights {own[:16]}…; restore the file, or evaluate again"
             )
     return found
 

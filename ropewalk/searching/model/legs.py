@@ -90,9 +90,9 @@ def search_model(
     geometry = present.longest(layer).geometry
     if geometry.resting_pairs:
         notice(
-            f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs rest (their frequency is "
+            f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs do not rotate (frequency "
             "0), and no stock runtime can load factors for the others alone: a searched plan can "
-            "be installed with ropewalk, and only ntk, base_change and linear be exported"
+            "only be installed with ropewalk; ntk, base_change and linear can also be exported"
         )
     _check_memory(loaded, settings, ranks)
     legs: list[Leg] = []
@@ -182,8 +182,8 @@ class _Work:
         if len(sets.selection) < FEWEST:
             self.notice(
                 f"{len(sets.selection)} documents to select by are too few to show that a searched "
-                f"schedule is better, so the plan will follow a hand-designed method; {FEWEST} are "
-                "the least: give more text (`corpus`) or more `documents`"
+                "schedule is better, so the plan will follow a hand-designed method; at least "
+                f"{FEWEST} are needed: give more text (`corpus`) or more `documents`"
             )
         in_step = ranks is not None and ranks.per_copy > 1
         local = LocalMeasure(

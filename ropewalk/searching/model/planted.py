@@ -106,9 +106,9 @@ def split_corpus(
         raise InputError(_too_short(short, len(found), length, len(sizes)))
     if len(found) < wanted:
         notice(
-            f"the corpus holds {len(found)} stretches of {length:,} tokens, where {wanted} were "
-            f"wanted: the documents to search, select and report on are fewer"
-            + (f" ({_named(short)} are shorter than that)" if short else "")
+            f"the corpus holds only {len(found)} of the {wanted} stretches of {length:,} tokens "
+            "wanted, so there are fewer documents to search, select and report on than asked "
+            "for" + (f" ({_named(short)} are too short for one)" if short else "")
         )
         sizes = _shared(len(found), sizes)
     made = [

@@ -95,8 +95,8 @@ def published(given: SearchSettings) -> SearchSettings:
     ]
     if changed:
         raise InputError(
-            f"the published search has settings of its own for {', '.join(changed)}; leave them "
-            "out, or do without `as_published`"
+            f"the published search has settings of its own for {', '.join(changed)}; leave these "
+            "out, or leave `as_published` out"
         )
     searched_on = 3 if given.target_length > HALVED_BEYOND else 5
     return dataclasses.replace(

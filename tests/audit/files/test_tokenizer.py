@@ -91,7 +91,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an added token without a number": (
         lambda folder: (folder / "added_tokens.json").write_text('{"zz": "a"}'),
         "tokenizer-broken",
-        "no number",
+        "not a number",
     ),
     **{
         f"{name} that is no JSON": (

@@ -79,7 +79,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "four bytes": (lambda path: path.write_bytes(b"abcd"), "too few for its header"),
     "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "too few for its header"),
-    "halved": (lambda path: _cut(path, 0.5), "describes 1,468,160 bytes of tensors, and 73"),
+    "halved": (lambda path: _cut(path, 0.5), "describes 1,468,160 bytes of tensors, but 73"),
     "cut in its header": (lambda path: _cut(path, 0.001), "too few for its header"),
     "longer": (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "1,468,161 are there"),
     "no JSON": (lambda path: put_together(path, b"{" * 100, b""), "is not JSON"),
@@ -93,7 +93,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an entry that is none": (_header(lambda h: {**h, QUERIES: 3}), "does not describe"),
     "a negative place": (
         _header(lambda h: h[QUERIES].update(data_offsets=[-4, 4])),
-        "that can be read",
+        "no readable type, shape or place",
     ),
     "another shape": (_header(lambda h: h[QUERIES].update(shape=[127, 128])), "is not the size"),
     "a shape for ever": (

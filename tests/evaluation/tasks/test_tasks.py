@@ -319,5 +319,5 @@ class LosingTokenizer(JoiningTokenizer):
 
 def test_a_tokenizer_that_cannot_keep_the_needle_is_refused() -> None:
     encoder: Encoder = Encoder(LosingTokenizer())
-    with pytest.raises(InvalidValue, match=r"1234.*comes back as ' \?\?\?\?'.*leave out the task"):
+    with pytest.raises(InvalidValue, match=r"1234.*turns into ' \?\?\?\?'.*leave out the task"):
         samples.split(encoder, Draft("The number is", " 1234"))

@@ -533,7 +533,7 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
     told: list[str] = []
     settings = replace(SETTINGS, evaluations=5, recover=True)
     found = check_result(searched(settings, resting, notice=told.append))
-    assert told[0].startswith("12 of 16 rotary pairs rest")
+    assert told[0].startswith("12 of 16 rotary pairs do not rotate")
     assert [leg.length for leg in found.legs] == [TARGET, tiny.WINDOW]
     for leg in found.legs:
         schedules = [leg.best.schedule, *(arm.schedule for arm in leg.baselines.values())]
@@ -547,7 +547,9 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
     plan = found.plan.with_steps("full_attention", (PlanStep(TARGET, own),))
     with applied(resting, plan):
         pass
-    with pytest.raises(Unsupported, match=r"12 of 16 pairs rest.*install the plan with ropewalk"):
+    with pytest.raises(
+        Unsupported, match=r"12 of 16 pairs do not rotate.*install the plan with ropewalk"
+    ):
         with_plan(resting.config, plan)
     # What a hand-designed method leads to goes through the gate.
     logging.disable_progress_bar()

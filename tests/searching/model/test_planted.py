@@ -132,7 +132,7 @@ def test_a_short_corpus_gives_fewer_documents_and_says_so() -> None:
     made = split_corpus(corpus, ENCODER, 1024, (50, 20, 20), 0, told.append)
     assert len(made.all) == sum(len(ENCODER.pieces(d.text)) // 1024 for d in corpus)
     [message] = told
-    assert "90 were wanted" in message
+    assert "of the 90 stretches" in message
     assert "note (5 tokens)" in message
 
 

@@ -128,7 +128,7 @@ def _found(cell: Cell) -> tuple[list[float], float]:
 def page(lines: Sequence[dict[str, Any]]) -> str:
     """Each searched start less YaRN, by model and steps."""
     told = [
-        "| score less that of YaRN | " + " | ".join(f"after {n} steps" for n in STEPS) + " |",
+        "| score minus that of YaRN | " + " | ".join(f"after {n} steps" for n in STEPS) + " |",
         "|---|" + "---|" * len(STEPS),
     ]
     for subject in dict.fromkeys(line["subject"] for line in lines):

@@ -221,7 +221,7 @@ def blocks() -> dict[str, str]:
     if told:
         parts.append(
             paragraph(
-                f"The search over YaRN's parameters less static YaRN, over all models: {told}."
+                f"The search over YaRN's parameters minus static YaRN, over all models: {told}."
             )
         )
     if missing:

@@ -124,7 +124,7 @@ def verdicts(own: Sequence[Cell]) -> list[str]:
     if interval is not None:
         word = "failed" if interval[0] > 0 else "held" if interval[1] < 0 else word
     said = [
-        f"Prediction 1 is {word}: the rate beyond {EFFECTIVE:,} less half of that within it is "
+        f"Prediction 1 is {word}: the rate beyond {EFFECTIVE:,} minus half of that within it is "
         f"{_points(value, interval)}."
     ]
 
@@ -143,7 +143,7 @@ def verdicts(own: Sequence[Cell]) -> list[str]:
     out = far_less_near([cell for cell in own if cell.length == 9216], WINDOW, 1)
     said.append(
         "Prediction 3 came without a rule that decides it. In texts of 9k, the rate beyond "
-        f"{WINDOW:,} less that within it is {_points(*out)}, a comparison that was chosen after "
+        f"{WINDOW:,} minus that within it is {_points(*out)}, a comparison that was chosen after "
         f"the runs; B(m) has nothing at {WINDOW:,} that would make such a difference."
     )
     return said

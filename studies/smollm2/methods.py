@@ -106,7 +106,7 @@ def mean(cells: Sequence[Cell], method: str, length: int, what: str, less: str =
 def table(cells: Sequence[Cell]) -> str:
     """All methods at both lengths, with YaRN's difference from each on the same documents."""
     rows = [
-        "| method | length | documents | facts retrieved | YaRN less this, points "
+        "| method | length | documents | facts retrieved | YaRN minus this, points "
         "| loss of answers | loss of the text |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -158,7 +158,7 @@ def blocks() -> dict[str, str]:
         return {PAGE: f"{told}; nothing is concluded from a part of them.\n\n{table(cells)}"}
     primary = mean(cells, "yarn", TARGET, "right", "linear")
     assert primary is not None
-    said = f"Facts retrieved at 16k, YaRN less linear: {primary.shown(100, '+.0f')} points. "
+    said = f"Facts retrieved at 16k, YaRN minus linear: {primary.shown(100, '+.0f')} points. "
     said += order(cells)
     return {
         PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](images/smollm2.png)\n",

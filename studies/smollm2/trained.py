@@ -87,7 +87,7 @@ def blocks() -> dict[str, str]:
     own = cells()
     if not any(cell.method == TRAINED for cell in own):
         return {PAGE: "Not measured yet.\n"}
-    told = paragraph("YaRN trained less YaRN untrained, paired over documents:")
+    told = paragraph("YaRN trained minus YaRN untrained, paired over documents:")
     return {PAGE: f"{told}\n\n{table(own)}"}
 
 

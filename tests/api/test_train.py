@@ -500,7 +500,7 @@ def test_a_damaged_checkpoint_or_journal_is_no_end(
     shard.write_bytes(content)
     lines = (run / "training.jsonl").read_bytes()
     (run / "training.jsonl").unlink()
-    with pytest.raises(InputError, match="step 1 of stage 1 is missing"):
+    with pytest.raises(InputError, match="step 1 of stage 1 was trained, but its line is missing"):
         trained(model, run)
     (run / "training.jsonl").write_bytes(lines)
     told: list[str] = []

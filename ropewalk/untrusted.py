@@ -148,7 +148,9 @@ def _check_unicode(text: str, path: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidValue(path, text, "is not valid Unicode", "remove the lone \\ud…") from None
+        raise InvalidValue(
+            path, text, "is not valid Unicode", "remove the unpaired surrogate (\\ud800 to \\udfff)"
+        ) from None
 
 
 def _member(path: str, key: str) -> str:

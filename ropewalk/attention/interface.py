@@ -249,7 +249,7 @@ def _refuse_context(
     if key.shape[2] != local:
         raise Unsupported(
             f"a layout describes a whole window, but only {local} of {key.shape[2]} keys are new "
-            "here: with a cache, pass the layout to a forward call over all tokens"
+            "here, and the others come from a cache; give a layout to a forward over all tokens"
         )
     if kwargs.get("is_causal") is False or not getattr(module, "is_causal", True):
         raise Unsupported(

@@ -367,7 +367,7 @@ def _check_document_ids(document_ids: IntArray, anchor_length: int) -> None:
             "anchor_length",
             anchor_length,
             f"the window has {int(anchored.sum())} tokens with document id {ANCHOR}",
-            f"give the first anchor_length tokens of document_ids the id {ANCHOR}",
+            f"set the first anchor_length entries of document_ids, and no others, to {ANCHOR}",
         )
     stray = (document_ids < PADDING) | anchored
     stray[:anchor_length] = False
@@ -378,7 +378,7 @@ def _check_document_ids(document_ids: IntArray, anchor_length: int) -> None:
             int(document_ids[i]),
             f"after an anchor of {anchor_length} tokens only documents (0 and up) and padding "
             f"({PADDING}) may follow",
-            "renumber it",
+            f"give it the number of its document, or {PADDING}",
         )
 
 

@@ -42,8 +42,8 @@ def measured_step(
         )
     if ranks < 2:
         raise Unsupported(
-            "a step is measured on fake tensors only for several devices, and this machine has "
-            "one; leave out --measure, or give a machine of several, such as 8xh100"
+            "--measure needs a machine of several devices, and this one has one; leave it out, or "
+            "give another, such as 8xh100"
         )
     depths = (SHALLOW, DEEP)
     with _group(ranks):

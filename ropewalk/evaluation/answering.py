@@ -131,6 +131,6 @@ def check_written(tasks: Iterable[str], mode: Mode, *, they: str, instead: str) 
             raise Unsupported(f"{name} {needs}; leave the task out, or {instead}")
         if name not in known.every():
             raise Unsupported(
-                f"{name} has official inputs, which only a model in this process reads; ask for "
-                f"{name}-syn"
+                f"the official inputs of {name} need a model in this process, not a server or a "
+                f"file; load it here, or ask for {name}-syn"
             )

@@ -118,7 +118,7 @@ def check_counts(config: Mapping[str, Any]) -> None:
                     f"config.{key}",
                     value,
                     f"is more than {most}",
-                    "check that it is the right file",
+                    "check that this config is the right one",
                 )
 
 

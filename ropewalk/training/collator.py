@@ -58,7 +58,7 @@ class WindowCollator:
                     "weights",
                     own,
                     f"must be {window.labels.size} numbers, one per label",
-                    "give all",
+                    "give exactly one weight per label",
                 )
 
     def _stacked(self, rows: list[Any], fill: int) -> Tensor:

@@ -211,9 +211,9 @@ def refusal(family: str) -> str:
 _PAGE = f"""\
 # Model families
 
-The model families that a plan can be installed in, as a test run shows them: tiny random models,
+A plan can be installed in the model families below. Each was tested with a tiny random model,
 extended from a window of {WINDOW} to {TARGET}. *Rotates* gives the rotating dimensions of a head,
-and how they are paired; *layers* their kinds, and how many of them rotate if not all do.
+and how they are paired; *layers* gives the kinds of layers, and how many rotate if not all do.
 
 - *Factors*: linear, YaRN, NTK-mixed and random λ, with one mark if they agree.
 - ✓: the check after installation passed, and the logits of {SEQUENCE} tokens, at once and through

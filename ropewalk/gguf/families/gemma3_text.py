@@ -53,8 +53,8 @@ def _check(config: Any) -> None:
         raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no attention logits")
     if config.use_bidirectional_attention:
         raise Unsupported(
-            "use_bidirectional_attention: this model reads texts both ways, and the export writes "
-            "models that generate"
+            "use_bidirectional_attention: this model attends in both directions, and only causal "
+            "models are exported"
         )
 
 

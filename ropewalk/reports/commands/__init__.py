@@ -48,7 +48,7 @@ def page_of(run: RunOnDisk) -> Page:
     """The page of a run, finished or not."""
     if run.command not in commands():
         raise InputError(
-            f"{run.path}: is a run of {run.command}, which has no report; reports are made of "
+            f"{run.path}: is a run of {run.command}, which has no report; there are reports for "
             f"{', '.join(commands())}"
         )
     page: Page = import_module(f"{__name__}.{run.command}").page(run)

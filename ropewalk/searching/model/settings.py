@@ -63,7 +63,10 @@ class SearchSettings:
             )
         if min(whole_number(count, "documents") for count in self.sizes) < 1:
             raise InvalidValue(
-                "documents", self.documents, "must be at least 1 for each set", "give more"
+                "documents",
+                self.documents,
+                "each of the three must be at least 1",
+                f"{DOCUMENTS} is usual",
             )
         check_seed(self.seed)
         if self.short_limit is not None and real_number(self.short_limit, "short_limit") < 0:

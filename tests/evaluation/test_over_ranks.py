@@ -328,7 +328,7 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
     [
         ("llama", {}, 3, "4 query heads cannot be divided .* give 1 or 2; further ranks"),
         ("llama", {}, 4, "2 key heads cannot be divided .* give 1 or 2; further ranks"),
-        ("llama", {"num_key_value_heads": 4}, 8, "4 query heads .* give 1 or 2 or 4; more"),
+        ("llama", {"num_key_value_heads": 4}, 8, "4 query heads .* give 1 or 2 or 4; further"),
         ("llama", {"num_key_value_heads": 1}, 2, "1 key heads .* give 1; further ranks"),
         ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
         ("lfm2", {}, 2, "no plan to divide"),

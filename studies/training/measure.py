@@ -357,11 +357,11 @@ class Effect(NamedTuple):
 
 
 SETTINGS: dict[str, Callable[[Cell], bool]] = {
-    "rate 1e-3 (less 3e-4)": lambda cell: cell.rate == 1e-3,
-    "half of short documents (less none)": lambda cell: cell.short,
-    "LoRA of rank 8 (less all weights)": lambda cell: bool(cell.lora),
-    "layout `reset` (less `full`)": lambda cell: cell.layout == "reset",
-    "layout `anchor` (less `full`)": lambda cell: cell.layout == "anchor",
+    "rate 1e-3 (minus 3e-4)": lambda cell: cell.rate == 1e-3,
+    "half of short documents (minus none)": lambda cell: cell.short,
+    "LoRA of rank 8 (minus all weights)": lambda cell: bool(cell.lora),
+    "layout `reset` (minus `full`)": lambda cell: cell.layout == "reset",
+    "layout `anchor` (minus `full`)": lambda cell: cell.layout == "anchor",
 }
 
 

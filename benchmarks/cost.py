@@ -148,8 +148,9 @@ def measured(case: Case) -> int:
 
     from ropewalk.attention import AttentionLayout, interface
     from ropewalk.evaluation.scoring import Scorer
+    from ropewalk.training.execution import Division
     from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
-    from ropewalk.training.parallel import Division, Place, shard_for_training
+    from ropewalk.training.parallel import Place, shard_for_training
 
     torch.set_num_threads(1)
     if case.ranks > 1:

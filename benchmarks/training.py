@@ -50,7 +50,8 @@ from ropewalk.evaluation.statistics import t_interval
 from ropewalk.models.load import quiet, read_model
 from ropewalk.models.slices import Empty, without_weights
 from ropewalk.training.collator import WindowCollator
-from ropewalk.training.parallel import Division, Place, shard_for_training
+from ropewalk.training.execution import Division
+from ropewalk.training.parallel import Place, shard_for_training
 from ropewalk.training.trainer import RopewalkTrainer
 
 COMMAND = "python -m benchmarks.training"

@@ -52,6 +52,17 @@ def counted(budget: Budget | None, unit: Unit) -> int | None:
     return int(budget.amount) if budget is not None and budget.unit == unit else None
 
 
+def check_over_ranks(budget: Budget | None) -> None:
+    """Refuse a limit of time for several processes: clocks would end them apart."""
+    if budget is not None and budget.unit == "seconds":
+        raise InvalidValue(
+            "budget",
+            str(budget),
+            "under a limit of time, processes would stop at different points",
+            "give tokens, such as 1e9tok",
+        )
+
+
 def _rounded_up(amount: float) -> float:
     """To two digits."""
     digits = 10.0 ** (math.floor(math.log10(amount)) - 1)

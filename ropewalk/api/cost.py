@@ -173,9 +173,8 @@ def stage_ways(
         forwards = [each for each in stage.cost(work.original).forwards if each.times]
         told = f"{stage.name}, {sum(times for _, times in forwards):,} forwards"
         if isinstance(stage, Train):
-            stage.settings  # noqa: B018  refuses what no training takes
-            windows = settings.train_steps * settings.batch
-            told = f"{stage.name}, {settings.train_steps:,} steps"
+            windows = stage.steps * stage.settings.batch  # which refuses what no training takes
+            told = f"{stage.name}, {stage.steps:,} steps"
             found[told] = estimates.training_alone(windows, settings.target_length)
         elif forwards and stage.name == Search.name:
             found[told] = estimates.searching(forwards, ranks)

@@ -28,7 +28,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
 from ropewalk.api.report import keep_report
-from ropewalk.budget import Budget, as_budget
+from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work
 from ropewalk.costs.machines import machine
 from ropewalk.data.corpora import Document
@@ -79,11 +79,8 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 def _calculated(asked: _Elsewhere) -> Cost:
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        rate, windows = recipe(work.sizes.weights, asked.settings.target_length)
-        settings = replace(
-            asked.settings,
-            learning_rate=rate if asked.learning_rate is None else asked.learning_rate,
-            batch=windows if asked.batch is None else asked.batch,
+        settings = _with_recipe(
+            asked.settings, work.sizes.weights, asked.learning_rate, asked.batch
         )
         return stage_ways(settings, work, asked.ranks_per_copy)
 
@@ -254,12 +251,8 @@ def extend(
                 allow_download=allow_download,
                 notice=notice,
             )
-            rate, windows = recipe(loaded.model.num_parameters(), settings.target_length)
-            settings = replace(
-                settings,
-                learning_rate=rate if learning_rate is None else learning_rate,
-                batch=windows if batch is None else batch,
-            )
+            weights = loaded.model.num_parameters()
+            settings = _with_recipe(settings, weights, learning_rate, batch)
             length = format_length(settings.target_length)
             path = given or Path("runs") / f"extend-{found.short_name}-{length}"
             if limit is not None:
@@ -300,15 +293,21 @@ def extend(
         return extended
 
 
+def _with_recipe(
+    settings: ExtendSettings, weights: int, learning_rate: float | None, batch: int | None
+) -> ExtendSettings:
+    """With what is given of a training's rate and batch, and the rest by the model's size."""
+    rate, windows = recipe(weights, settings.target_length)
+    return replace(
+        settings,
+        learning_rate=rate if learning_rate is None else learning_rate,
+        batch=windows if batch is None else batch,
+    )
+
+
 def _check_over_ranks(limit: Budget | None, train_steps: int | str) -> None:
     """Refuse what ranks cannot do together, before anything is loaded."""
-    if limit is not None and limit.unit == "seconds":
-        raise InvalidValue(
-            "budget",
-            str(limit),
-            "under a limit of time, processes would stop at different points",
-            "give tokens, such as 1e9tok",
-        )
+    check_over_ranks(limit)
     if train_steps:
         raise Unsupported(
             "extend does not train under torchrun; leave `train_steps` out, and train under the "

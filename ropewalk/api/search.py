@@ -26,7 +26,7 @@ from ropewalk.api.common import (
     as_path,
 )
 from ropewalk.api.cost import Cost, calculated
-from ropewalk.budget import Budget, as_budget, counted
+from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
@@ -195,6 +195,8 @@ def search(
         began = time.monotonic()
         there = None if on is None else machine(on).devices
         check_ranks(ranks_per_copy, "search", there)
+        if started() > 1:
+            check_over_ranks(limit)
         source = runnable(
             model,
             dtype=dtype,
@@ -245,13 +247,6 @@ def search(
                     place=ranks.place,
                 )
             if limit is not None and limit.unit == "seconds":
-                if ranks is not None:
-                    raise InvalidValue(
-                        "budget",
-                        str(limit),
-                        "under a limit of time, processes would stop at different points",
-                        "give tokens, such as 1e9tok",
-                    )
                 settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
             check_search(loaded, texts, settings, ranks)
             if ranks is None:

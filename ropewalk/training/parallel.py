@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.sharding import units_of
-from ropewalk.training.execution import Division as Division
+from ropewalk.training.execution import Division
 from ropewalk.training.ranks import gathered, weights_digest
 
 

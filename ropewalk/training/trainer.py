@@ -39,9 +39,10 @@ from ropewalk.outputs import check_room
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
+from ropewalk.training.execution import Division
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
 from ropewalk.training.mixers import keep_apart, shortened
-from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
+from ropewalk.training.parallel import Place, check_sharded, shard_for_training
 from ropewalk.training.ranks import on_first, weights_digest
 from ropewalk.training.saving import causal_of, save_whole
 

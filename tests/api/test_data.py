@@ -74,7 +74,7 @@ def test_documents_are_tokenised_as_the_model_reads_them(
         assert store.tokens(i).tolist() == expected
 
 
-SMALL_SHARDS = """
+KILLED = """
 import os, signal, sys
 from ropewalk.__main__ import main
 from ropewalk.data import store
@@ -84,10 +84,11 @@ def die(event, words):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(die)
-store.build.__kwdefaults__["shard"] = 20_000
-store.BATCH = 10_000
+store.build.__kwdefaults__["shard"] = int(sys.argv.pop(1))
+store.BATCH = int(sys.argv.pop(1))
 main()
 """
+"""Its first two arguments are the tokens of a shard and of a batch; it dies at the third shard."""
 
 
 def test_a_killed_command_goes_on(
@@ -99,7 +100,7 @@ def test_a_killed_command_goes_on(
     texts.write_text((json.dumps({"text": "rope " * 1000}) + "\n") * 80)
     rw.build_data("bundled", texts, whole)
     assert len(list(whole.glob("tokens-*.bin"))) > 3
-    command = ["-c", SMALL_SHARDS, "data", "build", "bundled"]
+    command = ["-c", KILLED, "20000", "10000", "data", "build", "bundled"]
     ended = fresh.run([*command, "--corpus", texts, "-o", killed])
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert (killed / "tokens-00001.bin").exists()
@@ -184,22 +185,6 @@ def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path
     assert [mark.x for mark in series[0].marks] == [2, 4, 4, 8, 8, 16]
 
 
-CONVERSED = """
-import os, signal, sys
-from ropewalk.__main__ import main
-from ropewalk.data import store
-
-def die(event, words):
-    if event == "os.rename" and "tokens-00002" in str(words[1]):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(die)
-store.build.__kwdefaults__["shard"] = 2_000
-store.BATCH = 1_000
-main()
-"""
-
-
 @pytest.fixture
 def talking(tmp_path: Path) -> Path:
     """The folder of a tokenizer that has a chat template."""
@@ -226,7 +211,7 @@ def test_a_killed_stream_of_conversations_goes_on_with_the_same_bytes(
     corpus, whole, killed = f"hub:{tmp_path / 'set'}", tmp_path / "whole", tmp_path / "killed"
     rw.build_data(talking, corpus, whole, field="messages")
     assert len(list(whole.glob("tokens-*.bin"))) > 3
-    command = ["-c", CONVERSED, "data", "build", talking, "--field=messages"]
+    command = ["-c", KILLED, "2000", "1000", "data", "build", talking, "--field=messages"]
     ended = fresh.run([*command, "--corpus", corpus, "-o", killed])
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert (killed / "tokens-00001.bin").exists()

@@ -14,7 +14,8 @@ from ropewalk.errors import RopewalkError
 from ropewalk.models.load import read_model
 from ropewalk.models.slices import Empty, without_weights
 from ropewalk.training import checkpoint
-from ropewalk.training.parallel import Division, Place, check_sharded, shard_for_training
+from ropewalk.training.execution import Division
+from ropewalk.training.parallel import Place, check_sharded, shard_for_training
 from ropewalk.training.ranks import check_seen, check_shared
 from tests.training import tiny
 from tests.training.hybrids import trainable

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from ropewalk.training import checkpoint
-from ropewalk.training.parallel import Division
+from ropewalk.training.execution import Division
 from tests.training import sharded
 
 STEPS = 6

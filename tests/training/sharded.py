@@ -21,7 +21,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch.multiprocessing.spawn import start_processes
 
-from ropewalk.training.parallel import Division
+from ropewalk.training.execution import Division
 from ropewalk.training.trainer import RopewalkTrainer
 from tests.training import tiny
 from tests.training.tiny import Course

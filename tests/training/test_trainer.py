@@ -22,7 +22,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
-from ropewalk.training.parallel import Division
+from ropewalk.training.execution import Division
 from tests.training import tiny
 from tests.training.sharded import with_lora
 
